@@ -1,0 +1,69 @@
+"""Every error a user can meet, and the exit code it ends in.
+
+    HpcbenchError
+    ├── RunFailed            1   the run itself failed: jobs, answers, scores
+    ├── UserError            2   the user's input: where, what, remedy
+    └── EnvironmentFault     3   what the machine lacks: what, remedy
+
+Whatever else reaches the top is a bug: the CLI writes its traceback to a file and one line to the user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class HpcbenchError(Exception):
+    """Base of all errors that end in one clear line instead of a traceback."""
+
+    exit_code = 1
+
+
+class RunFailed(HpcbenchError):
+    """Work was started and did not come to its end."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the user's input, at its place."""
+
+    message: str
+    """What is wrong, in one sentence."""
+    file: str | None = None
+    """The file it stands in."""
+    line: int | None = None
+    """1-based line in that file."""
+    column: int | None = None
+    """1-based column in that line."""
+    remedy: str | None = None
+    """What to do about it."""
+
+    def __str__(self) -> str:
+        place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
+        where = ":".join(place) + ": " if place else ""
+        return f"{where}{self.message}" + (f" ({self.remedy})" if self.remedy else "")
+
+
+class UserError(HpcbenchError):
+    """The user's input is wrong; carries every problem found, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, *problems: Problem | str, remedy: str | None = None) -> None:
+        self.problems = tuple(
+            problem if isinstance(problem, Problem) else Problem(problem, remedy=remedy)
+            for problem in problems
+        )
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class EnvironmentFault(HpcbenchError):
+    """The machine lacks something; says what would cure it."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        self.message, self.remedy = message, remedy
+        super().__init__(message + (f" ({remedy})" if remedy else ""))
