@@ -1,0 +1,1 @@
+"""The types that pass between the rooms: documents (YAML), plans (resolved), records (written)."""

@@ -1,0 +1,123 @@
+"""What is written while an experiment runs: samples in, responses and events out.
+
+These are plain dataclasses: they pass by the thousand, and what is written was validated on its way in.
+Every record becomes one line of JSON; `RECORD_VERSION` stands in the header line of each file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+RECORD_VERSION = 1
+
+Outcome = Literal["ok", "truncated", "refused", "invalid", "failed"]
+"""How a request ended.
+
+`ok` answered · `truncated` cut at max_tokens · `refused` by the model's content filter · `invalid` the
+engine or the file system says the request itself is bad (a broken image) · `failed` no answer after all
+tries.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One input with its references."""
+
+    id: str
+    """Unique in the dataset."""
+    images: tuple[Path, ...]
+    """Image files, in the order the prompt shows them."""
+    fields: Mapping[str, Any]
+    """What prompts may use, e.g. `question`."""
+    references: tuple[Any, ...]
+    """Acceptable answers: texts, or JSON objects for key-information extraction."""
+    document: str
+    """The document it belongs to: the cluster of the error bars."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What tables may group by, e.g. `doc_type`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt; images go before the text."""
+
+    role: Literal["system", "user"]
+    """Who speaks."""
+    text: str
+    """What is said."""
+    images: tuple[Path, ...] = ()
+    """Image files shown with it; sent byte for byte as they lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to the engine."""
+
+    sample_id: str
+    """The sample it asks about."""
+    messages: tuple[Message, ...]
+    """The prompt."""
+    generation: Mapping[str, Any]
+    """OpenAI's sampling fields: max_tokens, temperature, top_p, seed, stop."""
+    timeout: float
+    """Deadline over all tries, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When things happened: one monotonic clock, nanoseconds after `start`."""
+
+    start: int
+    """`time.monotonic_ns()` when the request was taken up (before its images are read)."""
+    send: int
+    """Body ready, about to be written."""
+    headers: int | None
+    """Response headers arrived."""
+    chunks: tuple[int, ...]
+    """Arrival of each chunk that carries new text."""
+    done: int
+    """Stream closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What came back for one request."""
+
+    sample_id: str
+    """The sample it belongs to."""
+    outcome: Outcome
+    """How it ended."""
+    text: str | None
+    """The answer as it came; None without one."""
+    finish_reason: str | None
+    """The engine's own word: stop, length, content_filter."""
+    usage: Mapping[str, int] | None
+    """The engine's count of tokens: prompt_tokens, completion_tokens."""
+    times: Times
+    """When things happened."""
+    tries: int
+    """Requests sent for it, retries included."""
+    image_sha256: tuple[str, ...]
+    """Hash of each image as sent."""
+    error: str | None = None
+    """One line on why there is no answer."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as it is written; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Response:
+        """Read what `to_json` wrote."""
+        times = dict(data["times"])
+        times["chunks"] = tuple(times["chunks"])
+        return cls(
+            **{
+                **data,
+                "times": Times(**times),
+                "image_sha256": tuple(data["image_sha256"]),
+            }
+        )
