@@ -1,0 +1,176 @@
+"""YAML with positions: every value knows its line and column, every mistake is told at its place.
+
+Useful alone: `read(path)` gives plain data beside positions; `validate(model, source)` turns pydantic's
+complaints into `file.yaml:12:5: unknown key 'modle' (did you mean 'model'?)`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from hpcbench.errors import Problem, UserError
+
+MAX_BYTES = 1 << 20
+"""No document is larger; guards against a path that points at data."""
+
+Loc = tuple[str | int, ...]
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A YAML file as data and as places."""
+
+    path: Path
+    """The file."""
+    data: Any
+    """What it says, as plain Python values."""
+    marks: dict[Loc, tuple[int, int]] = field(default_factory=dict)
+    """Path of keys and indexes → 1-based line and column of the value."""
+    key_marks: dict[Loc, tuple[int, int]] = field(default_factory=dict)
+    """The same for the keys themselves."""
+
+    def problem(
+        self, loc: Loc, message: str, remedy: str | None = None, *, at_key: bool = False
+    ) -> Problem:
+        """A problem at a place; a place the file does not have falls back to its parent."""
+        if at_key and loc in self.key_marks:
+            line, column = self.key_marks[loc]
+        else:
+            while loc and loc not in self.marks:
+                loc = loc[:-1]
+            line, column = self.marks.get(loc, (1, 1))
+        return Problem(message, str(self.path), line, column, remedy)
+
+
+def read(path: Path) -> Source:
+    """Read one YAML document.
+
+    Raises:
+        UserError: no such file, too large, not UTF-8, not YAML, a key twice, or not a mapping.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(Problem(f"larger than {MAX_BYTES} bytes: not a document", str(path)))
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+    except UnicodeDecodeError as error:
+        raise UserError(Problem(f"not UTF-8 at byte {error.start}", str(path))) from error
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        source = Source(path, None)
+        if isinstance(node, yaml.MappingNode):
+            problems = list(_walk(node, (), source, depth=0))
+            if problems:
+                raise UserError(*problems)
+            return Source(
+                path,
+                loader.construct_document(node),
+                source.marks,
+                source.key_marks,
+            )
+    except yaml.MarkedYAMLError as error:
+        raise UserError(_yaml_problem(path, error)) from error
+    except yaml.YAMLError as error:
+        raise UserError(Problem(f"not YAML: {str(error).splitlines()[0]}", str(path))) from error
+    except RecursionError:
+        raise UserError(Problem("an alias that contains itself", str(path))) from None
+    finally:
+        loader.dispose()
+    raise UserError(Problem("not a mapping of keys to values", str(path), 1, 1))
+
+
+def validate(model: type[ModelT], source: Source) -> ModelT:
+    """Make a document of the data.
+
+    Raises:
+        UserError: every mistake in it, each at its line and column.
+    """
+    try:
+        return model.model_validate(source.data)
+    except ValidationError as error:
+        problems = [_problem(model, source, dict(detail)) for detail in error.errors()]
+        raise UserError(*problems) from error
+
+
+def _walk(node: yaml.Node, loc: Loc, source: Source, depth: int) -> Iterator[Problem]:
+    """Record where every value stands; yield duplicate keys."""
+    source.marks[loc] = (node.start_mark.line + 1, node.start_mark.column + 1)
+    if depth > 64:
+        yield source.problem(loc, "nested more than 64 levels deep")
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            place = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+            if key in seen and key != "<<":
+                yield Problem(f"key '{key}' stands twice", str(source.path), place[0], place[1])
+            seen.add(key)
+            child = (*loc, key)
+            source.key_marks[child] = place
+            yield from _walk(value_node, child, source, depth + 1)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, child in enumerate(node.value):
+            yield from _walk(child, (*loc, index), source, depth + 1)
+
+
+def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    what = error.problem or error.context or "not YAML"
+    if "\\t" in what:
+        what = "a tab; YAML is indented with spaces"
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    return Problem(what, str(path), line, column)
+
+
+def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> Problem:
+    loc = _known_loc(source, detail["loc"])
+    kind, last = detail["type"], str(detail["loc"][-1])
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(last, _fields(model, loc[:-1]), n=1, cutoff=0.6)
+        remedy = f"did you mean '{close[0]}'?" if close else None
+        return source.problem(loc, f"unknown key '{last}'", remedy, at_key=True)
+    if kind == "missing":
+        return source.problem(loc, f"key '{last}' is missing")
+    message = detail["msg"][0].lower() + detail["msg"][1:]
+    return source.problem(loc, f"{_dotted(loc)}: {message}, not {detail['input']!r:.60}")
+
+
+def _known_loc(source: Source, loc: Loc) -> Loc:
+    """Drop what pydantic adds to a location (tags of unions) and the file does not have."""
+    known: Loc = ()
+    for part in loc[:-1]:
+        if (*known, part) in source.marks:
+            known = (*known, part)
+    return (*known, loc[-1]) if loc else known
+
+
+def _fields(model: type[BaseModel], loc: Loc) -> list[str]:
+    """Field names of the model at a place inside `model`."""
+    current: type[BaseModel] | None = model
+    for part in loc:
+        if current is None:
+            return []
+        if isinstance(part, str) and part in current.model_fields:
+            current = _model_in(current.model_fields[part].annotation)
+    return list(current.model_fields) if current else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(argument) for argument in get_args(annotation))
+    return next((model for model in found if model is not None), None)
+
+
+def _dotted(loc: Loc) -> str:
+    return ".".join(str(part) for part in loc) or "document"
