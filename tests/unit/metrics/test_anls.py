@@ -1,0 +1,111 @@
+"""ANLS against the vectors of the official code, shunk031/ANLS and anls_star."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.metrics import Anls, Parts, anls
+
+WORDS = st.text(alphabet="abCÜйЁщ1, .\t\n", max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "paper", "official"),
+    [
+        ("The Coca", "The Coca", 1.0, 1.0),
+        ("", "abc", 0.0, 0.0),
+        ("", "", 1.0, 1.0),
+        ("1", "10", 0.0, 0.5),
+        ("ABCD", "abxx", 0.0, 0.5),
+        ("xx        ", "yy", 0.0, 0.8),
+        ("kitten", "sitting", 0.5714, 0.5714),
+        ("12,500", "12500", 0.8333, 0.8333),
+        ("$12.50", "12.50", 0.8333, 0.8333),
+        ("hello  world", "hello world", 1.0, 1.0),
+        ("abc", "abxyz", 0.0, 0.0),
+        ("САНКТ-ПЕТЕРБУРГ", "Санкт-Петербург", 1.0, 1.0),
+        ("котик", "кетчик", 0.6667, 0.6667),
+    ],
+)
+def test_vectors(prediction: str, reference: str, paper: float, official: float) -> None:
+    assert anls(prediction, reference, inclusive=False) == pytest.approx(paper, abs=5e-5)
+    assert anls(prediction, reference, raw_length=True) == pytest.approx(official, abs=5e-5)
+
+
+def test_padding_does_not_help() -> None:
+    assert anls("xx        ", "yy") == 0.0
+    assert anls("1", "10") == 0.5
+
+
+def test_coca_cola_of_the_official_example() -> None:
+    assert anls("CocaCola", ["The Coca Cola", "Coca Cola"]) == pytest.approx(0.8889, abs=5e-5)
+
+
+def test_official_length_is_taken_in_upper_case() -> None:
+    assert anls("ßx", "ßy", raw_length=True) == pytest.approx(2 / 3)
+    assert anls("ßx", "ßy") == 0.5
+
+
+def test_lowering_that_lengthens_never_goes_below_zero() -> None:
+    assert anls("İ", "x", raw_length=True, tau=0) == 0.0
+
+
+def test_no_answer_is_worse_than_an_empty_one() -> None:
+    assert anls("", "") == 1.0
+    assert Anls().score(None, [""]) == Parts(0.0, 1)
+    assert Anls().score({"a": 1}, ["a"]) == Parts(0.0, 1)
+
+
+def test_whole_numbers_are_texts() -> None:
+    assert Anls().score(12, [12]) == Parts(1.0, 1)
+    assert Anls().score(True, ["True"]) == Parts(0.0, 1)
+
+
+def test_signature() -> None:
+    assert Anls().signature == "anls|tau:0.5|incl|len:norm|case:lower|ws:collapse|unicode:nfc|v1"
+    other = Anls(tau=0.7, inclusive=False, raw_length=True, case="keep", unicode="none")
+    assert other.signature == "anls|tau:0.7|excl|len:raw|case:keep|ws:collapse|unicode:none|v1"
+
+
+def test_tau_out_of_range() -> None:
+    with pytest.raises(ValueError, match=r"tau is 1\.5"):
+        Anls(tau=1.5)
+
+
+@settings(deadline=None)
+@given(WORDS, st.lists(WORDS, min_size=1, max_size=4))
+def test_equals_shunk031(prediction: str, references: list[str]) -> None:
+    oracle = pytest.importorskip("anls")
+    expected = oracle.anls_score(prediction, references, 0.5)
+    assert anls(prediction, references, inclusive=False, unicode="none") == pytest.approx(expected)
+
+
+@settings(deadline=None)
+@given(WORDS, st.lists(WORDS, min_size=1, max_size=4))
+def test_equals_anls_star_on_leaves(prediction: str, references: list[str]) -> None:
+    oracle = pytest.importorskip("anls_star")
+    expected = oracle.anls_score(tuple(references), prediction)
+    assert anls(prediction, references, unicode="none") == pytest.approx(expected)
+
+
+@settings(deadline=None)
+@given(WORDS, st.lists(WORDS, min_size=1, max_size=4), WORDS)
+def test_a_further_reference_never_lowers(
+    prediction: str, references: list[str], further: str
+) -> None:
+    assert anls(prediction, [*references, further]) >= anls(prediction, references)
+
+
+@settings(deadline=None)
+@given(WORDS, WORDS)
+def test_composed_and_decomposed_are_the_same_text(prediction: str, reference: str) -> None:
+    decomposed = unicodedata.normalize("NFD", prediction)
+    assert anls(decomposed, reference) == anls(prediction, reference)
+
+
+def test_decomposed_letters_cost_without_normalisation() -> None:
+    decomposed = unicodedata.normalize("NFD", "йод")
+    assert anls(decomposed, "йод") == 1.0
+    assert anls(decomposed, "йод", unicode="none") == 0.5

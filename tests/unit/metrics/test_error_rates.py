@@ -1,0 +1,95 @@
+"""CER and WER against jiwer 4."""
+
+import random
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.metrics import Cer, Parts, Wer, cer, wer
+
+TEXT = st.text(alphabet="aB бЮй\t\n.", max_size=15)
+PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction", "words", "characters"),
+    [
+        ("hello world", "hello duck", 0.5, 0.454545),
+        ("hello world", "hello", 0.5, 0.545455),
+        ("", "", 0, 0),
+        ("", "abc", 1.0, 3.0),
+        ("abc", "", 1.0, 1.0),
+        ("Hello", "hello", 1.0, 0.2),
+        ("a b", "a\tb", 1.0, 0.333333),
+        ("i can spell", "i kan cpell", 0.666667, 0.181818),
+        ("x", "a b c d", 4.0, 7.0),
+        ("привет мир", "привет мор", 0.5, 0.1),
+    ],
+)
+def test_vectors(reference: str, prediction: str, words: float, characters: float) -> None:
+    assert wer(prediction, reference) == pytest.approx(words, abs=5e-7)
+    assert cer(prediction, reference) == pytest.approx(characters, abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("metric", "references", "predictions", "rate"),
+    [
+        (Wer(), ["a b c d", "x"], ["a b c d", "y"], 0.2),
+        (Wer(), ["a b", ""], ["a b", "c"], 0.5),
+        (Cer(), ["ab", ""], ["ab", "c"], 0.5),
+        (Cer(), ["", ""], ["a", "bc"], 3.0),
+    ],
+)
+def test_sets_are_ratios_of_sums(
+    metric: Cer | Wer, references: list[str], predictions: list[str], rate: float
+) -> None:
+    pairs = zip(predictions, references, strict=True)
+    assert metric.aggregate([metric.score(p, [r]) for p, r in pairs]) == pytest.approx(rate)
+
+
+@settings(deadline=None)
+@given(PAIRS)
+def test_equals_jiwer(pairs: list[tuple[str, str]]) -> None:
+    jiwer = pytest.importorskip("jiwer")
+    references, predictions = [r for r, _ in pairs], [p for _, p in pairs]
+    for metric, oracle in (
+        (Cer(unicode="none"), jiwer.cer),
+        (Wer(unicode="none"), jiwer.wer),
+    ):
+        parts = [metric.score(p, [r]) for r, p in pairs]
+        assert metric.aggregate(parts) == pytest.approx(oracle(references, predictions))
+        each = [metric.aggregate([part]) for part in parts]
+        assert each == pytest.approx([oracle(r, p) for r, p in pairs])
+
+
+def test_a_page_of_text_equals_jiwer() -> None:
+    jiwer = pytest.importorskip("jiwer")
+    chance = random.Random(1)
+    letters = string.ascii_letters + "абвгдеёжзий" + "  \n"
+    reference = "".join(chance.choices(letters, k=3000))
+    prediction = "".join(c for c in reference if chance.random() > 0.1)
+    assert cer(prediction, reference) == pytest.approx(jiwer.cer(reference, prediction))
+    assert wer(prediction, reference) == pytest.approx(jiwer.wer(reference, prediction))
+
+
+def test_line_breaks_part_words_when_asked() -> None:
+    assert wer("one two\nthree", "one\ntwo three") == 1.0
+    assert wer("one two\nthree", "one\ntwo three", whitespace="collapse") == 0.0
+
+
+def test_the_closest_reference_counts_in_any_order() -> None:
+    references = ["abcd", "abxx", "ab", ""]
+    assert Cer().score("abc", references) == Cer().score("abc", references[::-1]) == Parts(1, 4)
+    assert Cer().score("", ["ab", "", "c"]) == Parts(0, 0)
+
+
+def test_no_answer_is_an_empty_text() -> None:
+    assert Cer().score(None, ["abc"]) == Parts(3, 3)
+    assert Wer().score(["a"], ["a b"]) == Parts(2, 2)
+
+
+def test_signatures() -> None:
+    assert Cer().signature == "cer|case:keep|ws:strip|unicode:nfc|v1"
+    assert Wer(case="lower").signature == "wer|case:lower|ws:runs|unicode:nfc|v1"

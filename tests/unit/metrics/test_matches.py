@@ -1,0 +1,62 @@
+"""Exact match, accuracy, and the text options all metrics share."""
+
+import pytest
+
+from hpcbench.metrics import Accuracy, ExactMatch, Parts, accuracy, exact_match
+from hpcbench.metrics.normalise import TextOptions
+
+
+def test_exact_match() -> None:
+    assert exact_match(" Москва\n", "Москва") == 1.0
+    assert exact_match("москва", "Москва") == 0.0
+    assert exact_match("москва", ["Москва", "москва"]) == 1.0
+    assert exact_match("москва", "Москва", case="lower") == 1.0
+
+
+def test_accuracy_forgives_case_and_spacing() -> None:
+    assert accuracy("tin  New", "TIN new") == 1.0
+    assert accuracy("invoice.", "invoice") == 0.0
+    assert Accuracy().score("7", [7]) == Accuracy().score(7, ["7"]) == Parts(1, 1)
+
+
+@pytest.mark.parametrize("metric", [ExactMatch(), Accuracy()])
+def test_an_unread_answer_is_wrong_even_where_none_is_expected(metric: ExactMatch) -> None:
+    assert metric.score(None, [""]) == Parts(0, 1)
+    assert metric.score("", [""]) == Parts(1, 1)
+
+
+def test_aggregate_is_the_mean() -> None:
+    parts = [Accuracy().score(p, ["a"]) for p in ("a", "b", "A", "")]
+    assert Accuracy().aggregate(parts) == 0.5
+
+
+def test_signatures() -> None:
+    assert ExactMatch().signature == "exact_match|case:keep|ws:strip|unicode:nfc|v1"
+    assert Accuracy().signature == "accuracy|case:lower|ws:collapse|unicode:nfc|v1"
+
+
+@pytest.mark.parametrize(
+    ("whitespace", "expected"),
+    [
+        ("keep", " a\tb \n c "),
+        ("strip", "a\tb \n c"),
+        ("runs", "a\tb c"),
+        ("collapse", "a b c"),
+        ("remove", "abc"),
+    ],
+)
+def test_whitespace(whitespace: str, expected: str) -> None:
+    assert TextOptions(whitespace=whitespace).normalise(" a\tb \n c ") == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"), [("none", "и\u0306１"), ("nfc", "й１"), ("nfkc", "й1")]
+)
+def test_unicode(form: str, expected: str) -> None:
+    assert TextOptions(unicode=form).normalise("и\u0306１") == expected
+
+
+@pytest.mark.parametrize("option", ["case", "whitespace", "unicode"])
+def test_an_unknown_value_is_refused_with_the_known_ones(option: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option} is 'upper'; it can be \w+, "):
+        TextOptions(**{option: "upper"})

@@ -1,0 +1,211 @@
+"""Intervals: published vectors, scipy, coverage by simulation, order, and what cannot be told."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.statistics import (
+    NO_SPREAD,
+    ONE_CLUSTER,
+    clustered_standard_error,
+    mean_interval,
+    proportion_interval,
+    ratio_interval,
+)
+
+VALUES = st.floats(-10, 10, allow_subnormal=False)
+ROWS = st.lists(st.tuples(VALUES, st.sampled_from("abcd")), min_size=1, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("values", "clusters", "error"),
+    [
+        ([1, 1, 1, 0, 0, 0, 1, 0], None, 0.188982),
+        ([1, 1, 1, 0, 0, 0, 1, 0], [1, 1, 1, 2, 2, 2, 3, 3], 0.324760),  # Inspect, NeMo
+        ([1, 0, 1, 0], ["a", "b", "c", "d"], 0.288675),
+        ([1, 0, 1, 0], [1, 1, 2, 2], 0.0),
+        ([1, 0], ["a", "a"], None),
+    ],
+)
+def test_standard_error(values: list[float], clusters: list | None, error: float | None) -> None:
+    expected = None if error is None else pytest.approx(error, abs=5e-7)
+    assert clustered_standard_error(values, clusters) == expected
+
+
+def test_mean_interval_is_t_with_one_degree_less_than_clusters() -> None:
+    found = mean_interval([1, 1, 1, 0, 0, 0, 1, 0], [1, 1, 1, 2, 2, 2, 3, 3])
+    half = 4.302653 * 0.324760  # t(0.975, 2)
+    assert (found.estimate, found.n, found.clusters) == (0.5, 8, 3)
+    assert found.low == pytest.approx(0.5 - half, abs=1e-5)
+    assert found.high == pytest.approx(0.5 + half, abs=1e-5)
+    assert found.method == "t, clustered standard error CR1"
+
+
+def test_clipping_only_when_asked() -> None:
+    values, clusters = [1, 1, 1, 0, 0, 0, 1, 0], [1, 1, 1, 2, 2, 2, 3, 3]
+    clipped = mean_interval(values, clusters, bounds=(0, 1))
+    assert (clipped.low, clipped.high) == (0, 1)
+    half_open = mean_interval(values, clusters, bounds=(0, None))
+    assert half_open.low == 0
+    assert half_open.high == mean_interval(values, clusters).high
+
+
+def test_singletons_equal_scipys_t_interval() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values = [0.3, 0.9, 0.55, 0.1, 1.0]
+    for level in (0.5, 0.9, 0.99):
+        expected = stats.ttest_1samp(values, 0).confidence_interval(level)
+        found = mean_interval(values, level=level)
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+        assert found.level == level
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [
+        (90, 100, 0.8256, 0.9448),
+        (100, 100, 0.9630, 1),
+        (0, 50, 0, 0.0713),
+        (7, 10, 0.3968, 0.8922),
+    ],
+)
+def test_wilson(successes: int, n: int, low: float, high: float) -> None:
+    found = proportion_interval(successes, n)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+    assert (found.estimate, found.n, found.method) == (successes / n, n, "Wilson")
+
+
+@settings(deadline=None)
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_stays_in_bounds_and_mirrors(case: tuple[int, int]) -> None:
+    k, n = case
+    found, mirrored = proportion_interval(k, n), proportion_interval(n - k, n)
+    assert 0 <= found.low <= found.estimate <= found.high <= 1
+    assert (1 - found.high, 1 - found.low) == pytest.approx((mirrored.low, mirrored.high))
+
+
+@settings(deadline=None)
+@given(ROWS, st.randoms(use_true_random=False))
+def test_mean_does_not_depend_on_order_or_names(rows: list, chance: random.Random) -> None:
+    shuffled = chance.sample(rows, len(rows))
+    first = mean_interval([v for v, _ in rows], [c for _, c in rows])
+    again = mean_interval([v for v, _ in shuffled], [f"document {c}" for _, c in shuffled])
+    assert first == again
+
+
+@settings(max_examples=30, deadline=None)
+@given(ROWS, st.randoms(use_true_random=False), st.integers(0, 2**63))
+def test_ratio_does_not_depend_on_order_or_names(
+    rows: list, chance: random.Random, seed: int
+) -> None:
+    rows = [(v, 1 + abs(v) / 3, c) for v, c in rows]
+    shuffled = chance.sample(rows, len(rows))
+
+    def interval(table: list, prefix: str) -> object:
+        over, under, clusters = zip(*table, strict=True)
+        names = [prefix + c for c in clusters]
+        return ratio_interval(over, under, names, seed=seed, resamples=50)
+
+    assert interval(rows, "") == interval(shuffled, "document ")
+
+
+def test_ratio_interval_is_set_by_its_seed() -> None:
+    chance = random.Random(3)
+    under = [chance.randint(5, 50) for _ in range(60)]
+    over = [chance.randint(0, length) for length in under]
+    first = ratio_interval(over, under, seed=1)
+    assert first == ratio_interval(over, under, seed=1)
+    assert first != ratio_interval(over, under, seed=2)
+    assert first.estimate == sum(over) / sum(under)
+    assert first.low < first.estimate < first.high
+    assert first.method == "percentile bootstrap of clusters"
+    wide = ratio_interval(over, under, seed=1, level=0.99)
+    assert wide.low < first.low < first.high < wide.high
+
+
+def test_a_bootstrap_in_many_blocks_agrees_with_theory() -> None:
+    rows = [(i % 3, 2) for i in range(3000)]
+    over, under = zip(*rows, strict=True)
+    found = ratio_interval(over, under, resamples=5000)  # 16 blocks
+    standard_error = math.sqrt(2 / 3 / 3000) / 2
+    assert found.low == pytest.approx(0.5 - 1.96 * standard_error, abs=1e-3)
+    assert found.high == pytest.approx(0.5 + 1.96 * standard_error, abs=1e-3)
+
+
+def test_ratio_of_equal_denominators_agrees_with_the_mean() -> None:
+    chance = random.Random(5)
+    values = [chance.random() for _ in range(400)]
+    clusters = [i // 4 for i in range(400)]
+    by_mean = mean_interval(values, clusters)
+    by_bootstrap = ratio_interval(values, [1] * 400, clusters)
+    assert by_bootstrap.estimate == by_mean.estimate
+    assert by_bootstrap.low == pytest.approx(by_mean.low, abs=0.01)
+    assert by_bootstrap.high == pytest.approx(by_mean.high, abs=0.01)
+
+
+def test_coverage_with_clusters() -> None:
+    """With strongly dependent values, 95 % intervals hold the truth about 95 % of the time."""
+    chance = random.Random(7)
+    hits = naive_hits = 0
+    rounds = 400
+    for _ in range(rounds):
+        values, clusters = [], []
+        for cluster in range(15):
+            level = chance.gauss(0, 1)
+            values += [level + chance.gauss(0, 0.5) for _ in range(6)]
+            clusters += [cluster] * 6
+        found, naive = mean_interval(values, clusters), mean_interval(values)
+        hits += found.low <= 0 <= found.high
+        naive_hits += naive.low <= 0 <= naive.high
+    assert 0.92 <= hits / rounds <= 0.98
+    assert naive_hits / rounds < 0.75
+
+
+def test_empty_references_take_part_in_the_bootstrap() -> None:
+    found = ratio_interval([1, 2, 0, 3], [10, 12, 0, 9], ["a", "b", "c", "d"])
+    assert found.estimate == 6 / 31
+    assert found.low <= found.estimate <= found.high
+    assert all(math.isfinite(end) for end in (found.low, found.high))
+    assert ratio_interval([9, 1], [1, 1], bounds=(0, 1)).high == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "method", "clusters"),
+    [
+        (mean_interval([0.5]), ONE_CLUSTER, 1),
+        (mean_interval([0, 1], ["a", "a"]), ONE_CLUSTER, 1),
+        (mean_interval([1, 1, 1]), NO_SPREAD, 3),
+        (mean_interval([0.1] * 7), NO_SPREAD, 7),
+        (mean_interval([1, 0, 1, 0], [1, 1, 2, 2]), NO_SPREAD, 2),
+        (ratio_interval([1, 2], [3, 4], ["a", "a"]), ONE_CLUSTER, 1),
+        (ratio_interval([0, 0], [3, 4]), NO_SPREAD, 2),
+        (ratio_interval([1, 0.1], [3, 0.3]), NO_SPREAD, 2),
+    ],
+)
+def test_undefined_intervals_say_why(found: object, method: str, clusters: int) -> None:
+    assert (found.low, found.high) == (None, None)
+    assert (found.method, found.clusters) == (method, clusters)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mean_interval([]), "at least one value"),
+        (lambda: mean_interval([1.0, math.nan]), "not a finite number"),
+        (lambda: mean_interval([1, 2], ["a"]), "2 values do not fit 1 clusters"),
+        (lambda: mean_interval([1, 2], level=95), "level is 95; it lies between 0 and 1"),
+        (lambda: proportion_interval(0, 0), "at least one sample"),
+        (lambda: proportion_interval(3, 2), "3 successes among 2 samples"),
+        (lambda: ratio_interval([], []), "at least one value"),
+        (lambda: ratio_interval([1], [1, 2]), "1 numerators do not fit 2 denominators"),
+        (lambda: ratio_interval([1, 1], [0, 0]), "all denominators are 0"),
+        (lambda: ratio_interval([1, 1], [1, -1]), "a denominator is negative"),
+        (lambda: ratio_interval([1, 2], [1, 1], resamples=0), "at least one resample"),
+    ],
+)
+def test_refusals(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
