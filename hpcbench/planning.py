@@ -1,0 +1,108 @@
+"""Pure: a resolved plan and what was measured become groups (arrays) and shards. No files, no cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+import hpcbench
+from hpcbench.schema.plan import Group, Measured, ResolvedPlan, ResolvedRunTask, Shard, WorkPlan
+
+MIN_SHARD, MAX_SHARD = 8, 512
+"""A claim costs a few file operations; below eight samples they would show."""
+
+SHARDS_PER_WORKER = 4
+"""Enough that the last worker does not keep the others waiting, few enough to stay few files."""
+
+
+def plan_work(resolved: ResolvedPlan, measured: Measured) -> WorkPlan:
+    """Cut run tasks into shards and collect those of one resource shape into groups.
+
+    Every sample of every run task is in exactly one shard, and every run task in exactly one group.
+    """
+    plan = resolved.plan
+    shards: list[Shard] = []
+    shapes: dict[str, list[ResolvedRunTask]] = {}
+    for run_task in resolved.run_tasks:
+        samples = measured.samples[run_task.name]
+        size = plan.shard_size or default_shard_size(samples, plan.parallelism)
+        shards += [
+            Shard(run_task=run_task.name, index=index, start=start, stop=min(start + size, samples))
+            for index, start in enumerate(range(0, samples, size))
+        ]
+        shapes.setdefault(_shape(run_task), []).append(run_task)
+    groups = [
+        _group(f"g{number}", run_tasks, shards, plan.parallelism)
+        for number, run_tasks in enumerate(shapes.values())
+    ]
+    return WorkPlan(groups=tuple(groups), shards=tuple(shards))
+
+
+def default_shard_size(samples: int, parallelism: int) -> int:
+    """Samples a shard: about four shards a worker, within bounds."""
+    wanted = math.ceil(samples / (SHARDS_PER_WORKER * parallelism))
+    return max(MIN_SHARD, min(MAX_SHARD, wanted))
+
+
+def stage_key(
+    run_task: ResolvedRunTask, measured: Measured, image_digest: str | None, stage: str
+) -> str:
+    """Hash of all that determines a stage's output: same key, same answers, no need to run again.
+
+    Left out on purpose: names, descriptions, resources, concurrency, time-outs.
+    """
+    task, model = run_task.task, run_task.model
+    determined: dict[str, Any] = {
+        "version": hpcbench.__version__,
+        "model": measured.model_hashes[model.name],
+        "engine": [model.engine, model.dtype, model.context_length, dict(model.engine_options)],
+        "image": image_digest or model.image,
+        "dataset": measured.dataset_hashes[run_task.name],
+        "samples": [run_task.dataset.split, task.limit, measured.samples[run_task.name]],
+        "prompt": [run_task.prompt.strategy, run_task.prompt.system, run_task.prompt.user],
+        "generation": task.generation.model_dump(),
+    }
+    if stage == "evaluation":
+        determined["task"] = run_task.ml_task.plugin
+        determined["metrics"] = [
+            [metric.plugin, dict(metric.options)] for metric in run_task.metrics
+        ]
+        determined["on_failed"] = task.on_failed
+    text = json.dumps(determined, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seconds(time_limit: str) -> int:
+    """`[D-]HH:MM:SS` in seconds."""
+    days, _, clock = time_limit.rpartition("-")
+    hours, minutes, secs = (int(part) for part in clock.split(":"))
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
+
+
+def _shape(run_task: ResolvedRunTask) -> str:
+    """What one array has in common: Slurm gives every array task the same."""
+    model = run_task.model
+    return json.dumps(
+        [model.image, model.gpus, run_task.task.resources.model_dump()], sort_keys=True
+    )
+
+
+def _group(
+    group_id: str, run_tasks: list[ResolvedRunTask], shards: list[Shard], parallelism: int
+) -> Group:
+    first = run_tasks[0]
+    order = list(dict.fromkeys(run_task.model.name for run_task in run_tasks))
+    by_model = sorted(run_tasks, key=lambda run_task: order.index(run_task.model.name))
+    names = tuple(run_task.name for run_task in by_model)
+    count = sum(shard.run_task in names for shard in shards)
+    return Group(
+        id=group_id,
+        image=first.model.image,
+        gpus=first.model.gpus,
+        resources=first.task.resources,
+        run_tasks=names,
+        workers=max(1, min(count, parallelism)),
+        throttle=parallelism,
+    )
