@@ -1,0 +1,274 @@
+"""Answers become scores, scores become metrics: parse → score → aggregate, per run task.
+
+Every sample that was asked about is in the table, answered or not: `coverage` is scored ÷ asked, and what a
+sample without an answer counts is the run task's `on_failed`. `metrics.json` holds nothing of time or place:
+the same answers give the same bytes. Times and tokens go to `performance.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench import plugins, statistics
+from hpcbench.experiment.claims import responses_of
+from hpcbench.experiment.files import write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Response, Sample
+
+ANSWERED = ("ok", "truncated")
+"""Outcomes with an answer to score."""
+
+MISSING = "missing"
+"""Stands where an outcome would for a sample nobody has asked about yet."""
+
+EXAMPLES = 5
+"""Kinds of errors that the metrics file tells in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSample:
+    """One sample with its answer, its prediction and the parts of every metric."""
+
+    sample: Sample
+    """The sample."""
+    response: Response | None
+    """Its answer; None if it has none."""
+    prediction: object | None
+    """The answer as its task reads it; None if it cannot be read."""
+    parts: Mapping[str, Any]
+    """Metric → numerator and denominator; empty if the sample is left out."""
+
+    @property
+    def outcome(self) -> str:
+        """The response's outcome, or `missing`."""
+        return self.response.outcome if self.response else MISSING
+
+
+def main(argv: Sequence[str]) -> None:
+    """Evaluate one experiment: `hpcbench.evaluation EXPERIMENT`."""
+    evaluate(Experiment(Path(argv[0])))
+
+
+def evaluate(experiment: Experiment) -> dict[str, Any]:
+    """Score all answers there are; writes scores, `metrics.json` and `performance.json`.
+
+    Returns:
+        What `metrics.json` holds.
+    """
+    tables: dict[str, Any] = {}
+    performance: dict[str, Any] = {}
+    for run_task in experiment.resolved.run_tasks:
+        metrics = _metrics(run_task)
+        scored = list(_score(experiment, run_task, metrics))
+        write_scores(experiment.scores_file(run_task.name), scored, metrics)
+        tables[run_task.name] = _table(run_task, scored, metrics, experiment.resolved.plan.seed)
+        responses = [one.response for one in scored if one.response is not None]
+        performance[run_task.name] = measure_performance(responses)
+    table = {"version": 1, "run_tasks": tables}
+    write_json(experiment.metrics_file, table)
+    write_json(experiment.performance_file, {"version": 1, "run_tasks": performance})
+    return table
+
+
+def write_scores(path: Path, scored: Iterable[ScoredSample], metrics: Mapping[str, Any]) -> None:
+    """One row a sample: id, document, outcome, prediction, references, value of each metric."""
+    import polars
+
+    rows = [
+        {
+            "sample": one.sample.id,
+            "document": one.sample.document,
+            "outcome": one.outcome,
+            "answer": one.response.text if one.response else None,
+            "prediction": _as_text(one.prediction),
+            "references": [_as_text(reference) for reference in one.sample.references],
+            **{
+                name: metric.aggregate([one.parts[name]]) if name in one.parts else None
+                for name, metric in metrics.items()
+            },
+        }
+        for one in scored
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    schema = {name: polars.Float64 for name in metrics}
+    polars.DataFrame(rows, infer_schema_length=None, schema_overrides=schema).write_parquet(
+        temporary
+    )
+    temporary.replace(path)
+
+
+def measure_performance(responses: Sequence[Response]) -> dict[str, Any]:
+    """Latencies in ms over answered requests, tokens over all of them.
+
+    TTFT is the first chunk with text minus `send`; E2E the last such chunk minus `send`; TPOT spreads the
+    time between them over the tokens after the first.
+    """
+    answered = [response for response in responses if response.outcome in ANSWERED]
+    ttft, e2e, tpot = [], [], []
+    for response in answered:
+        times, tokens = response.times, (response.usage or {}).get("completion_tokens", 0)
+        if times.chunks:
+            ttft.append((times.chunks[0] - times.send) / 1e6)
+            e2e.append((times.chunks[-1] - times.send) / 1e6)
+            if tokens > 1:
+                tpot.append((times.chunks[-1] - times.chunks[0]) / 1e6 / (tokens - 1))
+    return {
+        "requests": len(responses),
+        "answered": len(answered),
+        "tries": sum(response.tries for response in responses),
+        "ttft_ms": _quantiles(ttft),
+        "e2e_ms": _quantiles(e2e),
+        "tpot_ms": _quantiles(tpot),
+        "prompt_tokens": _tokens(answered, "prompt_tokens"),
+        "completion_tokens": _tokens(answered, "completion_tokens"),
+    }
+
+
+def _metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
+    return {
+        document.name: plugins.load("metrics", document.plugin)(**document.options)
+        for document in run_task.metrics
+    }
+
+
+def _score(
+    experiment: Experiment, run_task: ResolvedRunTask, metrics: Mapping[str, Any]
+) -> Iterable[ScoredSample]:
+    dataset = run_task.dataset
+    iterator = plugins.load("datasets", dataset.iterator)(
+        Path(dataset.source), dataset.annotations, dataset.split, dataset.options
+    )
+    task = plugins.load("tasks", run_task.ml_task.plugin)()
+    for shard in experiment.work.shards_of((run_task.name,)):
+        answers = {response.sample_id: response for response in responses_of(experiment, shard)}
+        for sample in iterator.iter(shard.start, shard.stop):
+            response = answers.get(sample.id)
+            usable = response is not None and response.outcome in ANSWERED
+            text = response.text if response is not None and usable else None
+            prediction = task.parse(text, sample) if text is not None else None
+            scored = usable or run_task.task.on_failed == "zero"
+            parts = {
+                name: metric.score(prediction, sample.references)
+                for name, metric in metrics.items()
+                if scored
+            }
+            yield ScoredSample(sample, response, prediction, parts)
+
+
+def _table(
+    run_task: ResolvedRunTask,
+    scored: Sequence[ScoredSample],
+    metrics: Mapping[str, Any],
+    seed: int,
+) -> dict[str, Any]:
+    answered = sum(one.outcome in ANSWERED for one in scored)
+    unread = sum(one.outcome in ANSWERED and one.prediction is None for one in scored)
+    return {
+        "ml_task": run_task.ml_task.name,
+        "model": run_task.model.name,
+        "dataset": run_task.dataset.name,
+        "split": run_task.dataset.split,
+        "prompt": run_task.prompt.name,
+        "on_failed": run_task.task.on_failed,
+        "asked": len(scored),
+        "answered": answered,
+        "unread": unread,
+        "coverage": answered / len(scored),
+        "outcomes": dict(sorted(Counter(one.outcome for one in scored).items())),
+        "errors": _errors(scored),
+        "metrics": {
+            name: _aggregate(metric, [one for one in scored if one.parts], name, seed)
+            for name, metric in metrics.items()
+        },
+    }
+
+
+def _aggregate(
+    metric: Any, scored: Sequence[ScoredSample], name: str, seed: int
+) -> dict[str, Any] | None:
+    """Value with its interval; None when no sample is left to score."""
+    if not scored:
+        return None
+    parts = [one.parts[name] for one in scored]
+    clusters = [one.sample.document for one in scored]
+    numerators = [part.numerator for part in parts]
+    if metric.aggregation == "mean":
+        interval = statistics.mean_interval(numerators, clusters, bounds=metric.bounds)
+    else:
+        denominators = [part.denominator for part in parts]
+        if not math.fsum(denominators):
+            return _entry(metric, metric.aggregate(parts), None)
+        interval = statistics.ratio_interval(
+            numerators, denominators, clusters, seed=seed, bounds=metric.bounds
+        )
+    return _entry(metric, metric.aggregate(parts), interval)
+
+
+def _entry(metric: Any, value: float, interval: statistics.Interval | None) -> dict[str, Any]:
+    return {
+        "value": value,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "level": interval.level if interval else None,
+        "n": interval.n if interval else 0,
+        "clusters": interval.clusters if interval else 0,
+        "method": interval.method if interval else "undefined: empty references",
+        "signature": metric.signature,
+        "higher_is_better": metric.higher_is_better,
+    }
+
+
+def _errors(scored: Sequence[ScoredSample]) -> list[dict[str, Any]]:
+    """The commonest reasons for samples without an answer, with how often and one sample."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], str] = {}
+    for one in scored:
+        if one.response is not None and one.outcome not in ANSWERED:
+            key = (one.outcome, one.response.error or "no reason given")
+            counts[key] += 1
+            first.setdefault(key, one.sample.id)
+    commonest = sorted(counts, key=lambda key: (-counts[key], key))[:EXAMPLES]
+    return [
+        {"outcome": key[0], "message": key[1], "count": counts[key], "sample": first[key]}
+        for key in commonest
+    ]
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
+    """Median and 95th percentile, linear between order statistics."""
+    if not values:
+        return None
+    ordered = sorted(values)
+
+    def quantile(share: float) -> float:
+        place = share * (len(ordered) - 1)
+        low = math.floor(place)
+        high = min(low + 1, len(ordered) - 1)
+        return round(ordered[low] + (ordered[high] - ordered[low]) * (place - low), 3)
+
+    return {"p50": quantile(0.5), "p95": quantile(0.95)}
+
+
+def _tokens(responses: Sequence[Response], key: str) -> int | None:
+    """Sum of a token count; None if any server did not tell."""
+    counts = [(response.usage or {}).get(key) for response in responses]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _as_text(value: object | None) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

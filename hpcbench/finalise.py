@@ -1,0 +1,74 @@
+"""What the last job of a round runs: take over what dead workers left, submit it again, or report.
+
+It is the only place that decides whether an experiment has ended; `outcome.json` is its word.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbench import evaluation
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.files import write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.launch.status import model_never_loaded
+from hpcbench.launch.submit import cancelled, release_dead, remaining, rounds, submit_round
+from hpcbench.reporting import report
+
+
+def main(argv: Sequence[str]) -> None:
+    """Finalise one experiment: `hpcbench.finalise EXPERIMENT`."""
+    finalise(Experiment(Path(argv[0])))
+
+
+def finalise(experiment: Experiment) -> None:
+    """Release dead claims; submit what is left, within the plan's bound, or evaluate and report."""
+    release_dead(experiment)
+    number = rounds(experiment)[-1].number
+    if not cancelled(experiment) and number < _allowed(experiment) and _worth_another(experiment):
+        try:
+            submit_round(experiment)
+        except HpcbenchError as error:
+            print(f"could not submit what is left: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+        else:
+            return
+    conclude(experiment)
+
+
+def conclude(experiment: Experiment) -> None:
+    """Evaluate what is there, report, and say how the experiment ended."""
+    evaluation.evaluate(experiment)
+    names = [run_task.name for run_task in experiment.resolved.run_tasks]
+    left = [state for state in shard_states(experiment, names) if state.state != "done"]
+    report(experiment)
+    write_json(
+        experiment.path / "outcome.json",
+        {
+            "version": 1,
+            "round": rounds(experiment)[-1].number,
+            "state": "incomplete" if left else "done",
+            "shards_left": [state.shard.id for state in left],
+        },
+    )
+
+
+def _allowed(experiment: Experiment) -> int:
+    """Rounds after the first that may be submitted automatically, counted from the last resume."""
+    return experiment.resolved.plan.max_resubmits
+
+
+def _worth_another(experiment: Experiment) -> bool:
+    """Whether any shard is left whose model was ever seen to load, or was never tried."""
+    broken = model_never_loaded(experiment)
+    resolved = experiment.resolved
+    return any(
+        resolved.run_task(state.shard.run_task).model.name not in broken
+        for state in remaining(experiment)
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

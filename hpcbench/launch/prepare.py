@@ -1,0 +1,242 @@
+"""Everything that must be true before a job starts: data measured, images built, the manifest written."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import hpcbench
+from hpcbench import environments, plugins
+from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.files import write_atomic, write_json
+from hpcbench.experiment.layout import Experiment, experiments_dir, home, new_id
+from hpcbench.planning import plan_work, stage_key
+from hpcbench.plugins import Environment
+from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
+
+RECORDED_PACKAGES = (
+    "aiohttp", "jinja2", "matplotlib", "numpy", "polars", "pydantic", "pyyaml", "rapidfuzz", "scipy",
+    "submitit",
+)  # fmt: skip
+"""Versions that the manifest keeps; what is in the image is in `environments`."""
+
+Say = Callable[[str], None]
+"""Tells the user what is going on, one line at a time."""
+
+
+def measure(
+    resolved: ResolvedPlan, *, hashes: bool = True, say: Say = lambda line: None
+) -> Measured:
+    """Count samples, check that every prompt can be built, hash datasets and models.
+
+    Args:
+        resolved: the plan.
+        hashes: whether to read and hash files; a dry run does without.
+        say: told what takes long.
+
+    Raises:
+        UserError: a dataset, a prompt or a model's folder is not as its document says.
+    """
+    cache = home(resolved.site) / "cache" / "hashes.json" if hashes else None
+    problems: list[Problem] = []
+    samples: dict[str, int] = {}
+    dataset_hashes: dict[str, str] = {}
+    model_hashes: dict[str, str] = {}
+    iterator = functools.cache(_iterator)
+    hashed: dict[str, str] = {}
+    for run_task in resolved.run_tasks:
+        try:
+            dataset = run_task.dataset
+            source = iterator(dataset.source, dataset.iterator, dataset.annotations, dataset.split)
+            count = source.count()
+            samples[run_task.name] = min(count, run_task.task.limit or count)
+            _check_prompt(run_task, source)
+            if not hashes:
+                dataset_hashes[run_task.name] = model_hashes[run_task.model.name] = "not hashed"
+                continue
+            key = json.dumps([dataset.source, dataset.annotations, dataset.split])
+            if key not in hashed:
+                say(f"hashing dataset {dataset.name}")
+                hashed[key] = content_hash(Path(dataset.source), source.files(), cache)
+                _check_whole_hash(run_task, iterator, cache)
+            dataset_hashes[run_task.name] = hashed[key]
+            model = run_task.model
+            if model.name not in model_hashes:
+                say(f"hashing model {model.name}")
+                folder = Path(model.source)
+                model_hashes[model.name] = content_hash(folder, folder_files(folder), cache)
+        except UserError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    return Measured(samples=samples, dataset_hashes=dataset_hashes, model_hashes=model_hashes)
+
+
+def prepare(resolved: ResolvedPlan, plan_file: Path, say: Say = lambda line: None) -> Experiment:
+    """Make the experiment's directory, ready to be submitted.
+
+    The manifest is written last: a directory without one was never an experiment.
+
+    Raises:
+        UserError, EnvironmentFault: something the plan needs is wrong or missing.
+    """
+    measured = measure(resolved, say=say)
+    root = home(resolved.site)
+    prepared = prepare_environments(resolved, root / "cache", say)
+    work = plan_work(resolved, measured)
+    experiment = _new_directory(root, resolved.plan.name)
+    write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
+    write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
+    for folder in (experiment.jobs_dir, experiment.workers_dir):
+        folder.mkdir()
+    manifest = _manifest(experiment, resolved, plan_file, measured, work, prepared)
+    write_json(experiment.manifest_file, manifest)
+    return experiment
+
+
+def prepare_environments(
+    resolved: ResolvedPlan, cache: Path, say: Say = lambda line: None
+) -> dict[str, Environment]:
+    """Image reference → prepared environment; each image once."""
+    prepared: dict[str, Environment] = {}
+    for run_task in resolved.run_tasks:
+        image = run_task.model.image or ""
+        if image not in prepared:
+            say(f"preparing {image or 'this Python'}")
+            prepared[image] = environments.prepare(image, cache, resolved.site.container)
+    return prepared
+
+
+def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
+    """Identity of what would be run: the same plan over the same bytes by the same version."""
+    data = resolved.model_dump(mode="json", exclude={"origins"})
+    text = json.dumps([hpcbench.__version__, data, measured.model_dump()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _iterator(folder: str, plugin: str, annotations: str, split: str | None) -> Any:
+    return plugins.load("datasets", plugin)(Path(folder), annotations, split, {})
+
+
+def _check_prompt(run_task: ResolvedRunTask, source: plugins.DatasetIterator) -> None:
+    """Build the prompt of the first sample: a field it lacks is found here, not on a GPU."""
+    prompt = plugins.load("prompts", run_task.prompt.strategy)(
+        run_task.prompt.system, run_task.prompt.user
+    )
+    prompt.build(next(iter(source.iter(0, 1))))
+
+
+def _check_whole_hash(
+    run_task: ResolvedRunTask, iterator: Callable[..., Any], cache: Path | None
+) -> None:
+    """Compare with the hash that the dataset's document states, which is over all splits."""
+    dataset = run_task.dataset
+    if dataset.content_hash is None:
+        return
+    whole = iterator(dataset.source, dataset.iterator, dataset.annotations, None)
+    found = content_hash(Path(dataset.source), whole.files(), cache)
+    if found != dataset.content_hash:
+        raise UserError(
+            Problem(
+                f"dataset '{dataset.name}' is not the one its document describes: its files hash to "
+                f"{found}, not {dataset.content_hash}",
+                file=dataset.source,
+                remedy="fetch it again, or set content_hash to the new value",
+            )
+        )
+
+
+def _new_directory(root: Path, name: str) -> Experiment:
+    folder = experiments_dir(root)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            experiment = Experiment(folder / new_id(name))
+            try:
+                experiment.path.mkdir(mode=0o750)
+            except FileExistsError:
+                continue
+            return experiment
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot make an experiment below {folder}: {error.strerror}",
+            remedy="set HPCBENCH_HOME or `home` in the site profile to a folder you can write",
+        ) from error
+
+
+def _manifest(
+    experiment: Experiment,
+    resolved: ResolvedPlan,
+    plan_file: Path,
+    measured: Measured,
+    work: WorkPlan,
+    prepared: dict[str, Environment],
+) -> dict[str, Any]:
+    digests = {image: environment.digest for image, environment in prepared.items()}
+    keys = {
+        run_task.name: {
+            stage: stage_key(run_task, measured, digests[run_task.model.image or ""], stage)
+            for stage in ("inference", "evaluation")
+        }
+        for run_task in resolved.run_tasks
+    }
+    return {
+        "version": 1,
+        "id": experiment.id,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": socket.gethostname(),
+        "hpcbench": hpcbench.__version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": {name: _version(name) for name in RECORDED_PACKAGES},
+        "git": {
+            "plan": _git(plan_file.resolve().parent),
+            "hpcbench": _git(Path(hpcbench.__file__).parent),
+        },
+        "plan_key": plan_key(resolved, measured),
+        "seed": resolved.plan.seed,
+        "stage_keys": keys,
+        "environments": {image: asdict(environment) for image, environment in prepared.items()},
+        "measured": measured.model_dump(),
+        "work": work.model_dump(mode="json"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    """Commit of the checkout a folder belongs to, and whether it was changed since."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+
+    def ask(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *arguments],
+                capture_output=True, text=True, timeout=10, check=False, env=environ,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = ask("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "dirty": bool(ask("status", "--porcelain", "--", str(folder)))}

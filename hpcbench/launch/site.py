@@ -1,0 +1,187 @@
+"""What this machine is: a site profile made by looking, and checks with a remedy each."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from hpcbench import slurm
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.layout import home
+from hpcbench.schema.documents import ContainerSite, Site, SlurmSite
+
+MIN_SLURM = (22, 5)
+"""Oldest Slurm this is tested with."""
+
+MIN_FREE_GB = 5
+"""Room that a few images and experiments need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold, or should."""
+
+    name: str
+    """What was looked at."""
+    state: str
+    """`ok`, `warning` or `failed`."""
+    detail: str
+    """What was found."""
+    remedy: str | None = None
+    """What to do, where it is not ok."""
+
+
+def detect() -> tuple[Site, list[str]]:
+    """A site profile from what is found here, with remarks on what was chosen."""
+    remarks: list[str] = []
+    program = next((name for name in ("apptainer", "singularity") if shutil.which(name)), None)
+    remarks.append(f"containers: {program or 'neither apptainer nor singularity on PATH'}")
+    scratch = next((name for name in ("$SLURM_TMPDIR", "$TMPDIR") if name[1:] in os.environ), None)
+    site = Site(
+        name="default",
+        description=f"made by `hpcbench init` on {socket.gethostname()}",
+        home=str(home()),
+        scratch=scratch,
+        container=ContainerSite(program=program or "apptainer"),
+    )
+    if not slurm.available():
+        remarks.append("executor: local (no sbatch on PATH)")
+        return site, remarks
+    profile = _slurm_site(remarks)
+    remarks.append(f"executor: slurm ({slurm.version()})")
+    return site.model_copy(update={"executor": "slurm", "slurm": profile}), remarks
+
+
+def _slurm_site(remarks: list[str]) -> SlurmSite:
+    partitions, nodes = slurm.partitions(), slurm.nodes()
+    default = next(
+        (one["PartitionName"] for one in partitions if one.get("Default") == "YES"), None
+    )
+    gpus: dict[str, set[str]] = {}
+    for node in nodes:
+        types = re.findall(r"gpu:([A-Za-z_][\w.-]*):\d+", node.get("Gres", ""))
+        for partition in node.get("Partitions", "").split(","):
+            gpus.setdefault(partition, set()).update(types)
+    with_gpus = sorted(partition for partition, types in gpus.items() if types and partition)
+    chosen = default if not with_gpus or default in with_gpus else with_gpus[0]
+    for partition in partitions:
+        name = partition["PartitionName"]
+        types = ", ".join(sorted(gpus.get(name, ()))) or "no typed GPUs"
+        remarks.append(f"partition {name}: {types}, time limit {partition.get('MaxTime', '?')}")
+    types = sorted(gpus.get(chosen or "", ()))
+    return SlurmSite(
+        partition=chosen,
+        cpu_partition=default if default != chosen else None,
+        gpu_gres=f"gpu:{types[0]}" if len(types) == 1 else "gpu",
+    )
+
+
+def checks(site: Site) -> Iterator[Check]:
+    """Look at everything a run needs, cheapest first."""
+    yield _python()
+    yield _home(site)
+    yield _socket_folder(site)
+    if site.executor == "slurm":
+        yield from _slurm_checks(site)
+    yield _container(site)
+    yield _engine()
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    shared = not sys.prefix.startswith(("/tmp", "/var/tmp"))
+    if shared:
+        return Check("python", "ok", f"{version} in {sys.prefix}")
+    return Check(
+        "python", "warning", f"{version} in {sys.prefix}",
+        "compute nodes must see it: install hpcbench on the shared file system",
+    )  # fmt: skip
+
+
+def _home(site: Site) -> Check:
+    folder = home(site)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder) as first:
+            second = Path(first.name + ".link")
+            os.link(first.name, second)
+            second.unlink()
+    except OSError as error:
+        return Check(
+            "home", "failed", f"{folder}: {error.strerror}",
+            "set HPCBENCH_HOME, or `home` in the site profile, to a shared folder with hard links",
+        )  # fmt: skip
+    free = shutil.disk_usage(folder).free / 1e9
+    if free < MIN_FREE_GB:
+        return Check("home", "warning", f"{folder}: {free:.1f} GB free", "make room or move it")
+    return Check("home", "ok", f"{folder}: {free:.0f} GB free")
+
+
+def _socket_folder(site: Site) -> Check:
+    folder = os.path.expandvars(site.scratch or "/tmp")
+    if "$" in folder:
+        return Check("scratch", "ok", f"{folder}: set by the job")
+    if not os.access(folder, os.W_OK):
+        return Check("scratch", "failed", f"{folder} is not writable", "set `scratch`")
+    if len(folder) > 60:
+        return Check("scratch", "failed", f"{folder}: too long for a Unix socket", "a shorter one")
+    return Check("scratch", "ok", folder)
+
+
+def _slurm_checks(site: Site) -> Iterator[Check]:
+    try:
+        version = slurm.version()
+    except HpcbenchError as error:
+        yield Check("slurm", "failed", str(error), "run on a login node")
+        return
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    old = numbers < MIN_SLURM
+    yield Check(
+        "slurm", "warning" if old else "ok", version, "22.05 or newer is tested" if old else None
+    )
+    try:
+        jobs = slurm.queue()
+        yield Check("queue", "ok", f"{len(jobs)} jobs of yours")
+        names = [one["PartitionName"] for one in slurm.partitions()]
+    except HpcbenchError as error:
+        yield Check("queue", "failed", str(error), "ask your cluster's support")
+        return
+    wanted = site.slurm.partition
+    if wanted is not None and wanted not in names:
+        yield Check("partition", "failed", f"no partition '{wanted}'", f"one of {', '.join(names)}")
+    else:
+        yield Check("partition", "ok", wanted or "the cluster's default")
+
+
+def _container(site: Site) -> Check:
+    program = site.container.program
+    if shutil.which(program) is None:
+        return Check(
+            "container", "warning", f"no {program} on PATH",
+            "`module load apptainer`, or set container.program; models without an image still run",
+        )  # fmt: skip
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return Check("container", "failed", done.stderr.strip()[:200], "ask your cluster's support")
+    return Check("container", "ok", done.stdout.strip())
+
+
+def _engine() -> Check:
+    missing = [
+        name for name in ("fastapi", "uvicorn", "torch", "transformers") if not find_spec(name)
+    ]
+    if missing:
+        return Check(
+            "engine", "warning", f"this Python has no {', '.join(missing)}",
+            "needed only without an image: pip install 'hpcbench[hf]'",
+        )  # fmt: skip
+    return Check("engine", "ok", "this Python can serve Hugging Face models")
