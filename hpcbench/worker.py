@@ -313,7 +313,12 @@ class _Wrapper:
             ["python", "-m", "hpcbench.wrapper", "--socket", str(socket)]
             + ["--engine-dir", str(self._folder), "--log", str(self.log)],
             mounts=self._mounts(),
-            env={"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"},
+            env={
+                "HF_HUB_OFFLINE": "1",
+                "PYTHONUNBUFFERED": "1",
+                # More threads than CPUs of the job would wait for each other.
+                "OMP_NUM_THREADS": str(self.group.resources.cpus),
+            },
             gpus=self.group.gpus,
             container=self.site.container,
         )

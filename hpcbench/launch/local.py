@@ -59,11 +59,12 @@ class _Supervisor:
 
         self.jobs = []
         for element, gpus in zip(elements, visible, strict=True):
-            executor = submitit.AutoExecutor(self.experiment.jobs_dir, cluster="local")
+            # Not AutoExecutor: it does not let `visible_gpus` through.
+            executor = submitit.LocalExecutor(self.experiment.jobs_dir)
             executor.update_parameters(
                 timeout_min=YEAR_MINUTES,
                 gpus_per_node=len(gpus),
-                local_visible_gpus=gpus,
+                visible_gpus=gpus,
                 stderr_to_stdout=True,
             )
             self.jobs.append(executor.submit(element))

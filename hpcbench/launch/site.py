@@ -69,19 +69,19 @@ def _slurm_site(remarks: list[str]) -> SlurmSite:
     gpus: dict[str, set[str]] = {}
     for node in nodes:
         types = re.findall(r"gpu:([A-Za-z_][\w.-]*):\d+", node.get("Gres", ""))
-        for partition in node.get("Partitions", "").split(","):
-            gpus.setdefault(partition, set()).update(types)
-    with_gpus = sorted(partition for partition, types in gpus.items() if types and partition)
-    chosen = default if not with_gpus or default in with_gpus else with_gpus[0]
+        for name in node.get("Partitions", "").split(","):
+            gpus.setdefault(name, set()).update(types)
     for partition in partitions:
         name = partition["PartitionName"]
-        types = ", ".join(sorted(gpus.get(name, ()))) or "no typed GPUs"
-        remarks.append(f"partition {name}: {types}, time limit {partition.get('MaxTime', '?')}")
-    types = sorted(gpus.get(chosen or "", ()))
+        listed = ", ".join(sorted(gpus.get(name, ()))) or "no typed GPUs"
+        remarks.append(f"partition {name}: {listed}, time limit {partition.get('MaxTime', '?')}")
+    with_gpus = sorted(name for name, types in gpus.items() if types and name)
+    chosen = default if not with_gpus or default in with_gpus else with_gpus[0]
+    found = sorted(gpus.get(chosen or "", ()))
     return SlurmSite(
         partition=chosen,
         cpu_partition=default if default != chosen else None,
-        gpu_gres=f"gpu:{types[0]}" if len(types) == 1 else "gpu",
+        gpu_gres=f"gpu:{found[0]}" if len(found) == 1 else "gpu",
     )
 
 

@@ -106,11 +106,14 @@ def status(experiment: Experiment) -> ExperimentStatus:
         _run_task(experiment, run_task.name, bool(jobs), outcome is not None)
         for run_task in experiment.resolved.run_tasks
     ]
+    state = outcome or _state(experiment, passes, jobs, run_tasks)
+    if state == "lost":
+        troubles = [*troubles, _last_words(experiment)]
     report = experiment.report_dir / "report.md"
     waiting = next((job.reason for job in jobs if job.state == "PENDING" and job.reason), None)
     return ExperimentStatus(
         id=experiment.id,
-        state=outcome or _state(experiment, passes, jobs, run_tasks),
+        state=state,
         path=str(experiment.path),
         executor=experiment.resolved.executor,
         round=len(passes),
@@ -173,6 +176,17 @@ def answered(experiment: Experiment, state: ShardState) -> int:
         except FileNotFoundError:
             continue
     return min(count, state.shard.stop - state.shard.start)
+
+
+def _last_words(experiment: Experiment) -> Trouble:
+    """Where to look when all jobs are gone and none of them said why."""
+    logs = [path for path in experiment.jobs_dir.glob("*") if path.suffix in (".log", ".out")]
+    newest = max(logs, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
+        return Trouble(message="all jobs are gone and none left a log")
+    lines = newest.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    said = f"; the last one said: {lines[-1].strip():.200}" if lines else ""
+    return Trouble(message=f"all jobs are gone before the end{said}", log=str(newest))
 
 
 def _outcome(experiment: Experiment, passes: Sequence[Round]) -> State | None:

@@ -1,0 +1,129 @@
+"""Fixtures that bring up real parts: the cluster, Apptainer, the image, an installed hpcbench.
+
+What cannot be had makes its tests fail with the reason; with HPCBENCH_ALLOW_SKIP=1 they are skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.cluster.lab import Lab
+from tests.user import User
+
+ROOT = Path(__file__).parent.parent
+
+
+def unavailable(reason: str) -> NoReturn:
+    """A component that cannot be had: fail, or skip where the developer allowed it."""
+    if os.environ.get("HPCBENCH_ALLOW_SKIP") == "1":
+        pytest.skip(reason)
+    pytest.fail(reason, pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Lab:
+    """The one-machine Slurm cluster, up."""
+    current = Lab.current()
+    try:
+        current.up()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no Slurm cluster on this machine: {error}")
+    return current
+
+
+@pytest.fixture(scope="session")
+def image(lab: Lab) -> str:
+    """Reference of the engine image in the lab's own registry."""
+    try:
+        return lab.image()[0]
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no engine image: {error}")
+
+
+@pytest.fixture(scope="session")
+def vllm_python(lab: Lab) -> Path:
+    """Python of an environment with vLLM for CPUs."""
+    try:
+        return lab.vllm()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no vLLM for CPUs: {error}")
+
+
+@pytest.fixture(scope="session")
+def lab_python(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment with hpcbench's wheel, as a cluster user installs it."""
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    key = hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]
+    environment = lab.home / "hpcbench"
+    python, done = environment / "bin" / "python", environment / f"{key}.done"
+    if not done.exists():
+        if not python.exists():
+            # Debian's Python: the tests' own may lie where the ordinary user cannot go.
+            run(["/usr/bin/python3", "-m", "venv", str(environment)])
+        run([str(python), "-m", "pip", "install", "-q", str(wheel)])
+        run(
+            [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--force-reinstall",
+                "--no-deps",
+                str(wheel),
+            ]
+        )
+        for old in environment.glob("*.done"):
+            old.unlink()
+        done.touch()
+    return python
+
+
+@pytest.fixture
+def user(lab: Lab, lab_python: Path, request: pytest.FixtureRequest) -> Iterator[User]:
+    """An ordinary user of the cluster with a home of experiments of her own."""
+    folder = lab.new_directory("bench")
+    yield User(lab, lab_python, folder)
+    lab.cancel_all()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def shared_cache(lab: Lab) -> Path:
+    """SIFs and packages that all tests of a session use: built once."""
+    path = lab.user_home / "shared-cache"
+    path.mkdir(exist_ok=True)
+    shutil.chown(path, "hpcuser", "hpcuser")
+    return path
+
+
+@pytest.fixture
+def slurm_user(user: User, image: str, shared_cache: Path) -> User:
+    """The same, after `hpcbench init`, with models that live in the engine image."""
+    user.share_cache(shared_cache)
+    user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
+    user.use_image(image)
+    return user
+
+
+def build_wheel(folder: Path) -> Path:
+    """hpcbench's wheel, built from this checkout."""
+    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)])
+    return next(folder.glob("hpcbench-*.whl"))
+
+
+def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command that must succeed; its output is the reason if it does not."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(argv)}: {(done.stderr or done.stdout)[-2000:]}", pytrace=False)
+    return done

@@ -1,0 +1,189 @@
+"""The whole way on real parts: Slurm, Apptainer, an engine with a real model, scores, a report."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.user import User, until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
+
+VQA = {
+    "name": "vqa",
+    "ml_task": "vqa",
+    "model": "tiny-vlm",
+    "dataset": "demo_vqa",
+    "split": "easy",
+    "prompt": "demo_vqa",
+}
+KIE = {
+    "name": "kie",
+    "ml_task": "kie",
+    "model": "tiny-vlm",
+    "dataset": "demo_kie",
+    "split": "hard",
+    "prompt": "demo_kie",
+}
+
+SECRET = "hf_c0ffee1234567890secret"
+
+
+def test_a_plan_becomes_arrays_answers_scores_and_a_report(slurm_user: User) -> None:
+    user = slurm_user
+    user.environment["HF_TOKEN"] = SECRET
+    plan = user.plan(
+        "spine", [{**VQA, "limit": 48}, {**KIE, "limit": 24}], parallelism=3, shard_size=8
+    )
+
+    printed = user.ok("submit", plan, "--registry", user.registry, "--wait")
+
+    experiment = user.experiment(re.findall(r"submitted (\S+)", printed)[0])
+    assert f"report: {experiment}/report/report.md" in printed
+    metrics = json.loads((experiment / "metrics.json").read_text())["run_tasks"]
+    assert metrics["vqa"]["coverage"] == metrics["kie"]["coverage"] == 1.0
+    assert metrics["vqa"]["metrics"]["exact_match"]["value"] >= 0.8
+    assert f"{metrics['vqa']['metrics']['anls']['value']:.3f}" in printed
+    owners = _owners(experiment)
+    assert len({owner["job"] for owner in owners}) > 1, "one worker did everything"
+    manifest = json.loads((experiment / "manifest.json").read_text())
+    (environment,) = manifest["environments"].values()
+    assert environment["kind"] == "apptainer"
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", environment["digest"])
+    assert Path(environment["path"]).suffix == ".sif"
+    assert _files_with(experiment, SECRET) == []
+    assert _api_key_is_nowhere(experiment)
+    states = _accounting(user, experiment.name)
+    assert set(states) == {"COMPLETED"}, states
+
+
+def test_dry_run_prints_the_batch_script_and_touches_nothing(slurm_user: User) -> None:
+    user = slurm_user
+    plan = user.plan("dry", [VQA], parallelism=2)
+    before = sorted(user.home.rglob("*"))
+
+    printed = user.ok("submit", plan, "--registry", user.registry, "--dry-run")
+
+    assert "#SBATCH --array=0-1%2" in printed
+    assert "#SBATCH --gres=gpu" in printed
+    assert "#SBATCH --signal=B:USR2@" in printed
+    assert sorted(user.home.rglob("*")) == before
+    assert user.lab.squeue() == []
+
+
+def test_two_experiments_at_once_do_not_disturb_each_other(slurm_user: User) -> None:
+    user = slurm_user
+    plans = [
+        user.plan(name, [{**task, "limit": 24}], parallelism=2, shard_size=8)
+        for name, task in (("one", VQA), ("two", KIE))
+    ]
+    running = [user.start("submit", plan, "--registry", user.registry, "--wait") for plan in plans]
+    outputs = [process.communicate(timeout=300)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], outputs
+    states = {row["id"].split("-")[2]: row["state"] for row in user.json("list")}
+    assert states == {"one": "done", "two": "done"}
+
+
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_submit_killed_after_any_sbatch_and_run_again_submits_nothing_twice(
+    slurm_user: User, victim: int
+) -> None:
+    user = slurm_user
+    plan = user.plan("once", [{**VQA, "limit": 8}], shard_size=8)
+    shim = _killing_sbatch(user, victim)
+
+    killed = user.start("submit", plan, "--registry", user.registry, path=str(shim))
+    killed.communicate(timeout=120)
+    assert killed.returncode == -9 or killed.returncode == 137
+    answer = user.json("submit", plan, "--registry", user.registry)
+
+    assert user.wait(answer["id"])["state"] == "done"
+    assert len(user.json("list")) == 1
+    names = _job_names(user, answer["id"])
+    assert sorted(names) == sorted(set(names)), "a step was submitted twice"
+    assert len(names) == 3
+
+
+def test_cancel_ends_the_jobs_and_resume_goes_on(slurm_user: User) -> None:
+    user = slurm_user
+    plan = user.plan("stop", [VQA], shard_size=8)
+    experiment = user.submit(plan)
+    until(lambda: user.answered(experiment) > 4, 120, "first answers")
+
+    user.ok("cancel", experiment)
+
+    until(lambda: user.lab.squeue() == [], 60, "the queue to be empty")
+    assert user.status(experiment)["state"] == "cancelled"
+    before = user.answered(experiment)
+    user.ok("resume", experiment)
+    assert user.wait(experiment)["state"] == "done"
+    assert _asked_twice(user.experiment(experiment)) == []
+    assert user.answered(experiment) > before
+
+
+def _owners(experiment: Path) -> list[dict[str, object]]:
+    first_lines = [
+        path.read_text().splitlines()[0]
+        for path in (experiment / "shards").glob("*/*.events.jsonl")
+    ]
+    return [json.loads(line)["owner"] for line in first_lines]
+
+
+def _files_with(folder: Path, text: str) -> list[str]:
+    found = subprocess.run(["grep", "-rl", text, str(folder)], capture_output=True, text=True)
+    return found.stdout.splitlines()
+
+
+def _api_key_is_nowhere(experiment: Path) -> bool:
+    """The key is 43 characters of URL-safe base64; no such word may stand in any file."""
+    pattern = r"(^|[^A-Za-z0-9_/-])[A-Za-z0-9_-]{43}($|[^A-Za-z0-9_/=-])"
+    found = subprocess.run(
+        ["grep", "-rIhoE", pattern, str(experiment)], capture_output=True, text=True
+    )
+    suspects = [word for word in found.stdout.split() if not re.search(r"[a-z]{6,}|-.*-.*-", word)]
+    return suspects == []
+
+
+def _accounting(user: User, experiment: str) -> list[str]:
+    done = user.lab.run_as_user(
+        ["sacct", "-X", "--parsable2", "--noheader", "--format=JobName%120,State"]
+    )
+    rows = [line.split("|") for line in done.stdout.splitlines()]
+    return [state for name, state in rows if experiment in name]
+
+
+def _job_names(user: User, experiment: str) -> list[str]:
+    done = user.lab.run_as_user(["sacct", "-X", "-n", "-P", "--format=JobName%120"])
+    return [name for name in done.stdout.split() if experiment in name]
+
+
+def _asked_twice(experiment: Path) -> list[str]:
+    """Samples with more than one acknowledged answer."""
+    seen: dict[str, int] = {}
+    for path in (experiment / "shards").glob("*/*.responses.jsonl"):
+        for line in path.read_text().splitlines():
+            key = f"{path.parent.name}/{json.loads(line)['sample_id']}"
+            seen[key] = seen.get(key, 0) + 1
+    return [key for key, count in seen.items() if count > 1]
+
+
+def _killing_sbatch(user: User, victim: int) -> Path:
+    """An sbatch that works, and kills whoever called it for the VICTIMth time before it answers."""
+    folder = user.folder / "shim"
+    folder.mkdir()
+    counter = folder / "count"
+    shim = folder / "sbatch"
+    shim.write_text(
+        "#!/bin/bash\n"
+        f"count=$(( $(cat {counter} 2>/dev/null || echo 0) + 1 )); echo $count > {counter}\n"
+        'answer=$(/usr/bin/sbatch "$@"); code=$?\n'
+        f'if [ "$count" = {victim} ]; then kill -9 $PPID; exit; fi\n'
+        'echo "$answer"; exit $code\n'
+    )
+    shim.chmod(0o755)
+    subprocess.run(["chown", "-R", "hpcuser", str(folder)], check=True)
+    return folder

@@ -1,0 +1,170 @@
+"""An ordinary user of the cluster, for tests: runs `hpcbench` as she would and looks at what came out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.lab import Lab
+
+
+class User:
+    """One user with a home of experiments and a registry of her own below `folder`."""
+
+    def __init__(self, lab: Lab, python: Path, folder: Path) -> None:
+        self.lab, self.python, self.folder = lab, python, folder
+        self.home = folder / "home"
+        self.registry = folder / "registry"
+        self.environment = {
+            "HPCBENCH_HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+        }
+
+    # -- commands ---------------------------------------------------------------------------
+
+    def hpcbench(self, *arguments: str | Path, timeout: float = 300) -> Any:
+        """Run a command; returns the completed process."""
+        return self.lab.run_as_user(
+            self.argv(*arguments), cwd=self.folder, env=self.environment, timeout=timeout
+        )
+
+    def start(self, *arguments: str | Path, path: str = "") -> subprocess.Popen[str]:
+        """Start a command and leave it running; `path` goes before PATH."""
+        env = self.lab.env() | self.environment
+        if path:
+            env["PATH"] = f"{path}:{env['PATH']}"
+        return subprocess.Popen(
+            self.lab.user_argv(self.argv(*arguments)),
+            cwd=self.folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def argv(self, *arguments: str | Path) -> list[str | Path]:
+        """The command line of `hpcbench ARGUMENTS`."""
+        return [self.python.with_name("hpcbench"), *arguments]
+
+    def ok(self, *arguments: str | Path, timeout: float = 300) -> str:
+        """Run a command that must succeed; returns what it prints."""
+        done = self.hpcbench(*arguments, timeout=timeout)
+        assert done.returncode == 0, (
+            f"{arguments}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        )
+        return str(done.stdout)
+
+    def json(self, *arguments: str | Path) -> Any:
+        """What a command prints with --json."""
+        return json.loads(self.ok(*arguments, "--json"))
+
+    # -- setting the scene -------------------------------------------------------------------
+
+    def share_cache(self, cache: Path) -> None:
+        """Use images and packages that an earlier test built."""
+        self.home.mkdir()
+        (self.home / "cache").symlink_to(cache)
+        shutil.chown(self.home, "hpcuser", "hpcuser")
+
+    def init(self, insecure_registry: str) -> None:
+        """`hpcbench init`, then the one line a site without TLS adds."""
+        self.ok("init")
+        profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+        data = yaml.safe_load(profile.read_text())
+        assert data["executor"] == "slurm"
+        data.setdefault("container", {})["insecure_registries"] = [insecure_registry]
+        profile.write_text(yaml.safe_dump(data))
+
+    def use_image(self, image: str) -> None:
+        """Lay a tiny-vlm over the shipped one that runs in an image, on one GPU."""
+        self.write_model("tiny-vlm", image=image, gpus=1)
+
+    def write_model(self, name: str, source: Path | None = None, **fields: object) -> None:
+        """A model document like the shipped tiny-vlm."""
+        self.write(
+            f"models/{name}.yaml",
+            {
+                "schema_version": 1,
+                "name": name,
+                "source": str(source or self.share / "examples/demo/model"),
+                "engine": "huggingface",
+                "dtype": "float32",
+                "context_length": 1024,
+                "gpus": 0,
+                "load_timeout": 240,
+                **fields,
+            },
+        )
+
+    @property
+    def share(self) -> Path:
+        """What the wheel ships beside the code."""
+        code = "import hpcbench, pathlib; print(pathlib.Path(hpcbench.__file__).parent / 'share')"
+        return Path(self.lab.run_as_user([self.python, "-c", code]).stdout.strip())
+
+    def write(self, name: str, data: Mapping[str, object]) -> Path:
+        """Write a YAML document into her registry."""
+        path = self.registry / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True))
+        for changed in (self.registry, *self.registry.rglob("*")):
+            shutil.chown(changed, "hpcuser", "hpcuser")
+        return path
+
+    def plan(self, name: str, run_tasks: Sequence[Mapping[str, object]], **fields: object) -> Path:
+        """Write a plan; run tasks get small resources."""
+        small = {"cpus": 1, "memory_gb": 2, "time_limit": "00:20:00"}
+        written = [
+            {"generation": {"max_tokens": 96}, "resources": small, **run_task}
+            for run_task in run_tasks
+        ]
+        return self.write(
+            f"{name}.yaml", {"schema_version": 1, "name": name, "run_tasks": written, **fields}
+        )
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def submit(self, plan: Path, *arguments: str) -> str:
+        """Submit a plan; returns the experiment's id."""
+        answer = self.json("submit", plan, "--registry", self.registry, *arguments)
+        return str(answer["id"])
+
+    def experiment(self, experiment: str) -> Path:
+        """Directory of an experiment."""
+        return self.home / "experiments" / experiment
+
+    def status(self, experiment: str) -> Any:
+        """`hpcbench status --json`."""
+        return self.json("status", experiment)
+
+    def wait(self, experiment: str, timeout: float = 300) -> Any:
+        """Wait until an experiment has ended; returns its last status."""
+        ended = ("done", "incomplete", "cancelled", "lost", "interrupted")
+        deadline = time.monotonic() + timeout
+        while (now := self.status(experiment))["state"] not in ended:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not ended in {timeout} s: {json.dumps(now, indent=1)}")
+            time.sleep(1)
+        return now
+
+    def answered(self, experiment: str) -> int:
+        """Answers that lie on the disk."""
+        folder = self.experiment(experiment) / "shards"
+        return sum(path.read_bytes().count(b"\n") for path in folder.glob("*/*.responses.jsonl"))
+
+
+def until(condition: Callable[[], bool], timeout: float, what: str, every: float = 0.1) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout} s in vain for {what}")
+        time.sleep(every)
