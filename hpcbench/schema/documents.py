@@ -7,9 +7,9 @@ document's name. Paths inside a document are relative to the file it stands in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=120)]
 """A document's name: letters, digits, `._-`, and `/` for folders."""
@@ -17,11 +17,16 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length
 FlatName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
 """A name that becomes a folder or part of an experiment's id: no `/`."""
 
+_STRICT = ConfigDict(
+    extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False
+)
+"""Documents are stored as JSON: no infinities, and options are what JSON can hold."""
+
 
 class Document(BaseModel):
     """What all documents share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = _STRICT
 
     schema_version: Literal[1] = 1
     """Version of this document's format."""
@@ -34,7 +39,7 @@ class Document(BaseModel):
 class Part(BaseModel):
     """A nested block of a document."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = _STRICT
 
 
 class MLTask(Document):
@@ -69,7 +74,7 @@ class Model(Document):
     """Most tokens of prompt and answer together."""
     gpus: int = Field(default=1, ge=0)
     """GPUs one engine needs."""
-    engine_options: Mapping[str, Any] = Field(default_factory=dict)
+    engine_options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options handed to the engine as they are."""
     env: Mapping[str, str] = Field(default_factory=dict)
     """Environment of the engine; no secrets here."""
@@ -96,7 +101,7 @@ class Dataset(Document):
     """Hash of annotations and images; checked before anything is submitted."""
     licence: str = ""
     """Licence its publisher states."""
-    options: Mapping[str, Any] = Field(default_factory=dict)
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the iterator."""
 
 
@@ -105,7 +110,7 @@ class Metric(Document):
 
     plugin: str
     """Name in the entry-point group `hpcbench.metrics`."""
-    options: Mapping[str, Any] = Field(default_factory=dict)
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the metric; they are part of its signature."""
 
 

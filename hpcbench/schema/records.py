@@ -68,10 +68,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When things happened: one monotonic clock, nanoseconds after `start`."""
+    """When things happened: `time.monotonic_ns()` of one node; of the last try where there were several."""
 
     start: int
-    """`time.monotonic_ns()` when the request was taken up (before its images are read)."""
+    """When the request was taken up (before its images are read)."""
     send: int
     """Body ready, about to be written."""
     headers: int | None

@@ -1,0 +1,59 @@
+"""Tokens to text, one at a time: whole characters only, nothing of a stop text.
+
+A token may end within a character, and what a token looks like may depend on the one before it (a space at
+its front). So each new token is decoded together with those of the last piece handed out, and held back
+while the text ends in U+FFFD. vLLM and Text Generation Inference do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+class Detokeniser:
+    """Turns the tokens of one answer into pieces of text."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str] = ()) -> None:
+        self._decode, self._stops = decode, tuple(stops)
+        self.ids: list[int] = []
+        """All tokens so far."""
+        self.stopped = False
+        """A stop text came."""
+        self._from = self._read = 0
+        self._held = ""  # may be the beginning of a stop text
+
+    def push(self, token: int) -> str:
+        """The text that this token makes certain; often, not always, its own."""
+        self.ids.append(token)
+        before = self._decode(self.ids[self._from : self._read])
+        text = self._decode(self.ids[self._from :])
+        if len(text) <= len(before) or text.endswith("\ufffd"):
+            return ""
+        self._from, self._read = self._read, len(self.ids)
+        return self._release(text[len(before) :])
+
+    def end(self) -> str:
+        """What was held back as the possible beginning of a stop text, and was none.
+
+        The bytes of a character that never became whole stay out, as in vLLM.
+        """
+        held, self._held = self._held, ""
+        return held
+
+    def _release(self, new: str) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + new
+        found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that begins `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

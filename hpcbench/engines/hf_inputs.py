@@ -1,0 +1,106 @@
+"""From messages and images to a model's inputs.
+
+The model's own processor does it. Where that cannot be had, since processors of models that also know
+videos insist on torchvision, the Qwen2-VL family is put together from its parts, which need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import transformers
+
+_auto: Any = transformers  # half of its functions have no types
+_QWEN = ("qwen2_vl", "qwen2_5_vl")
+
+
+class Encoder(Protocol):
+    """Makes a model's inputs, and text of its tokens."""
+
+    def encode(self, messages: Sequence[Mapping[str, Any]], images: Sequence[Any]) -> Any: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+def encoder_for(path: str, model: Any, options: Mapping[str, Any]) -> Encoder:
+    """The model's processor, or what can stand in for it.
+
+    Raises:
+        ImportError: the processor needs a package that is not there, and nothing stands in.
+    """
+    try:
+        return _ByProcessor(_auto.AutoProcessor.from_pretrained(path, **options))
+    except ImportError:
+        if model.config.model_type not in _QWEN:
+            raise
+    return _QwenParts(path, model, options)
+
+
+class _Decoding:
+    tokenizer: Any
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = self.tokenizer.decode(
+            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return str(text)
+
+
+class _ByProcessor(_Decoding):
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self.tokenizer = processor.tokenizer
+        # some models keep the template with the processor, some with the tokenizer
+        self._templates = processor if processor.chat_template else processor.tokenizer
+        if not self._templates.chat_template:
+            raise ValueError("the model has no chat template")
+
+    def encode(self, messages: Sequence[Mapping[str, Any]], images: Sequence[Any]) -> Any:
+        text = self._templates.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
+        begin = self.tokenizer.bos_token
+        return self._processor(
+            text=[text],
+            images=list(images) or None,
+            return_tensors="pt",
+            # a template that writes the first token itself must not get a second
+            add_special_tokens=not (begin and text.startswith(begin)),
+        )
+
+
+class _QwenParts(_Decoding):
+    """Qwen2-VL's processor without its video part."""
+
+    def __init__(self, path: str, model: Any, options: Mapping[str, Any]) -> None:
+        self.tokenizer = _auto.AutoTokenizer.from_pretrained(path, **options)
+        self._images = _auto.AutoImageProcessor.from_pretrained(
+            path, **{"backend": "pil", **options}
+        )
+        self._image_token_id = model.config.image_token_id
+        self._image_token = self.tokenizer.convert_ids_to_tokens(self._image_token_id)
+
+    def encode(self, messages: Sequence[Mapping[str, Any]], images: Sequence[Any]) -> Any:
+        text = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
+        found = text.split(self._image_token)
+        if len(found) != len(images) + 1:
+            raise ValueError(f"{len(found) - 1} places for {len(images)} images in the prompt")
+        pixels: dict[str, Any] = {}
+        if images:
+            pixels = dict(self._images(images=list(images), return_tensors="pt"))
+            merged = self._images.merge_size**2
+            counts = [int(grid.prod()) // merged for grid in pixels["image_grid_thw"]]
+            places = (self._image_token * count for count in counts)
+            text = found[0] + "".join(
+                place + rest for place, rest in zip(places, found[1:], strict=True)
+            )
+        tokens = self.tokenizer(text, return_tensors="pt", add_special_tokens=False)
+        ids = tokens["input_ids"]
+        return {
+            "input_ids": ids,
+            "attention_mask": tokens["attention_mask"],
+            "mm_token_type_ids": (ids == self._image_token_id).int(),
+            **pixels,
+        }

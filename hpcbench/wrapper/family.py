@@ -1,0 +1,122 @@
+"""No engine outlives its wrapper: finding and ending every process an engine started.
+
+Three nets, since each has a hole: the engine gets its own session, which a grandchild can leave; a mark in
+the environment, which a process that rewrites its title can lose; and a parent-death signal, which reaches
+only the engine itself. A small guard process closes the last gap: the wrapper killed with SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+MARK = "HPCBENCH_ENGINE_MARK"
+"""Environment variable that an engine and all it starts carry."""
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)  # loaded here: between fork and exec nothing may be imported
+
+
+def die_with_parent() -> Callable[[], None]:
+    """A `preexec_fn` by which the kernel kills the child when the thread that forked it ends."""
+    parent = os.getpid()
+
+    def set_signal() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the line above took effect
+            os._exit(1)
+
+    return set_signal
+
+
+def members(leader: int, mark: str) -> set[int]:
+    """Live processes of the session `leader` or with `mark` in their environment; zombies are gone."""
+    return {pid for pid in _living() if _session(pid) == leader or _marked(pid, mark)}
+
+
+def send(leader: int, mark: str, number: signal.Signals) -> set[int]:
+    """Signal every member; returns who they were."""
+    found = members(leader, mark)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return found
+
+
+class Guard:
+    """A forked process that kills the engine's family once this process is gone, however it went.
+
+    Must be made while the process has a single thread.
+    """
+
+    def __init__(self) -> None:
+        reader, self._writer = os.pipe()
+        if os.fork() == 0:
+            _stand_guard(reader)
+        os.close(reader)
+
+    def watch(self, leader: int, mark: str) -> None:
+        """From now on this family dies with us."""
+        self._say(f"{leader} {mark}\n")
+
+    def release(self) -> None:
+        """The family has ended: its number may be someone else's soon."""
+        self._say("0 -\n")
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._writer, line.encode())
+
+
+def _stand_guard(reader: int) -> None:
+    try:
+        os.setsid()  # a signal to the wrapper's group is not for us
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        os.dup2(reader, 3)
+        os.closerange(4, 4096)  # hold no pipe or file of the wrapper open
+        for standard in (0, 1, 2):
+            os.close(standard)
+        last = "0 -"
+        with open(3, encoding="ascii") as lines:
+            for line in lines:
+                last = line
+        leader, mark = last.split()
+        deadline = time.monotonic() + 30
+        while leader != "0" and send(int(leader), mark, signal.SIGKILL):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    finally:
+        os._exit(0)
+
+
+def _living() -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _stat(int(entry.name))[:1] not in ([], ["Z"], ["X"]):
+            yield int(entry.name)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of `/proc/PID/stat` after the name: state, parent, group, session …; empty: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _session(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[3]) if len(fields) > 3 else -1
+
+
+def _marked(pid: int, mark: str) -> bool:
+    try:
+        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or another user's
+        return False

@@ -1,0 +1,254 @@
+"""A scripted server that speaks OpenAI's API on a Unix socket, and misbehaves on demand.
+
+Three uses: in a test's own event loop (`Server`), as an engine the wrapper starts (`ScriptedEngine`, options
+are the fields of `Script`), and as a process for benchmarks (`python -m tests.mock_openai --uds SOCKET`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from aiohttp import web
+
+from hpcbench.plugins import API, Command, EngineSpec
+
+
+@dataclass
+class Script:
+    """What the server does."""
+
+    pieces: tuple[str, ...] = ("The total ", "is ", "12,50 €", ".")
+    """Text chunks of each answer."""
+    plan: list[str] = field(default_factory=list)
+    """What becomes of the first, second … request; then `ok`. See `Server._chat`."""
+    first: float = 0.0
+    """Seconds before the first text."""
+    gap: float = 0.0
+    """Seconds between texts."""
+    block: int = 0
+    """Send the stream in blocks of so many bytes, wherever they cut; 0: an event a block."""
+    newline: str = "\n"
+    """Line end of the stream."""
+    decorate: bool = False
+    """Comments, other fields, and data over several lines."""
+    fast: bool = False
+    """For benchmarks: look at nothing, keep nothing, answer in one piece."""
+    start: str = "ok"
+    """As an engine: ok, exit, silent (ends without a word) or hang."""
+    ignore_term: bool = False
+    """As an engine: SIGTERM does nothing."""
+    children: bool = False
+    """As an engine: start a child, and one in a session of its own."""
+    pids: str = ""
+    """As an engine: file for the pids of itself and its children."""
+    say: str = ""
+    """As an engine: print the value of this environment variable."""
+
+
+class Server:
+    """The server as an async context manager; `seen` is what reached it."""
+
+    def __init__(self, socket: str | Path, script: Script | None = None) -> None:
+        self.script = script or Script()
+        self.seen: list[dict[str, Any]] = []
+        self.active = self.most_active = 0
+        self.events: list[tuple[str, int]] = []
+        self._socket = str(socket)
+        self._instant = b"".join(self._events({"stream_options": {"include_usage": True}}, "ok"))
+        app = web.Application(client_max_size=2**28)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_post("/v1/chat/completions", self._count)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+        )
+
+    async def __aenter__(self) -> Server:
+        await self._runner.setup()
+        await web.UnixSite(self._runner, self._socket, backlog=2048).start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._runner.cleanup()
+        Path(self._socket).unlink(missing_ok=True)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "scripted"}]})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text="scripted_requests_total 1\n")
+
+    async def _count(self, request: web.Request) -> web.StreamResponse:
+        self.active += 1
+        self.most_active = max(self.active, self.most_active)
+        try:
+            return await self._chat(request)
+        finally:
+            self.active -= 1
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        if self.script.fast:
+            return web.Response(body=self._instant, content_type="text/event-stream")
+        self.seen.append({"headers": dict(request.headers), "raw": raw})
+        act = self.script.plan.pop(0) if self.script.plan else "ok"
+        if act.startswith("status:"):
+            error = {"message": f"scripted {act[7:]}", "type": "x", "code": act[7:]}
+            return web.json_response({"error": error}, status=int(act[7:]))
+        if act == "no_model":
+            error = {"message": "no model is ready (failed): it died", "code": "no_model"}
+            return web.json_response({"error": error}, status=503)
+        if act == "hang":
+            await asyncio.sleep(3600)
+        if act == "drop":
+            assert request.transport is not None
+            request.transport.abort()
+        if act == "die_early":
+            os._exit(3)
+        body = json.loads(raw)
+        if not body.get("stream"):
+            return web.json_response(whole(body, "".join(self.script.pieces)))
+        return await self._stream(request, body, act)
+
+    async def _stream(
+        self, request: web.Request, body: Mapping[str, Any], act: str
+    ) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        answer.enable_chunked_encoding()
+        await answer.prepare(request)
+        events = self._events(body, act)
+        if act in ("cut", "die"):
+            events = events[: len(events) // 2]
+        for number, event in enumerate(events):
+            await asyncio.sleep(self.script.first if number == 1 else self.script.gap)
+            self.events.append((str(body.get("model")), time.monotonic_ns()))
+            size = self.script.block or len(event)
+            for begin in range(0, len(event), size):
+                await answer.write(event[begin : begin + size])
+                await asyncio.sleep(0)
+        if act == "die":
+            await asyncio.sleep(0.05)
+            os._exit(3)
+        if act == "cut":
+            assert request.transport is not None
+            request.transport.close()
+            return answer
+        await answer.write_eof()
+        return answer
+
+    def _events(self, body: Mapping[str, Any], act: str) -> list[bytes]:
+        pieces = self.script.pieces
+        chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}]
+        chunks += [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+        if act == "error_event":
+            chunks = [*chunks[:2], {"error": {"message": "scripted error", "code": 500}}]
+        elif act != "unfinished":
+            reason = act if act in ("length", "content_filter", "abort") else "stop"
+            chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}]
+            options = body.get("stream_options") or {}
+            if options.get("include_usage") and act != "no_usage":
+                chunks += [{"choices": [], "usage": usage(len(pieces))}]
+        texts = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
+        return [self._event(text) for text in [*texts, "[DONE]"]]
+
+    def _event(self, text: str) -> bytes:
+        end = self.script.newline
+        if self.script.decorate and text != "[DONE]":
+            lines = json.dumps(json.loads(text), indent=1, ensure_ascii=False).split("\n")
+            text = f": a comment{end}event: message{end}id: 1{end}" + "".join(
+                f"data: {line}{end}" for line in lines
+            )
+            return f"{text}{end}".encode()
+        return f"data: {text}{end}{end}".encode()
+
+
+def whole(body: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """An answer that is not streamed."""
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return {"model": body.get("model"), "choices": [choice], "usage": usage(4)}
+
+
+def usage(tokens: int) -> dict[str, int]:
+    """The engine's count."""
+    return {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
+
+
+def image_hashes(raw: bytes) -> list[str]:
+    """SHA-256 of each image in a request as it reached the server."""
+    found = []
+    for message in json.loads(raw)["messages"]:
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            if part["type"] == "image_url":
+                data = base64.b64decode(part["image_url"]["url"].partition(",")[2])
+                found.append(hashlib.sha256(data).hexdigest())
+    return found
+
+
+class ScriptedEngine:
+    """The server as an engine plugin; options are the fields of `Script`."""
+
+    api: ClassVar[int] = API
+    packages: ClassVar[tuple[str, ...]] = ("aiohttp",)
+
+    def launch_command(self, spec: EngineSpec) -> Command:
+        argv = [sys.executable, "-m", "tests.mock_openai", "--uds", spec.socket]
+        return Command([*argv, "--script", json.dumps(dict(spec.options))])
+
+
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--uds", required=True)
+    parser.add_argument("--script", type=json.loads, default={})
+    args = parser.parse_args()
+    known = {f.name for f in fields(Script)}
+    script = Script(**{name: value for name, value in args.script.items() if name in known})
+    _prepare(script)
+    asyncio.run(_serve(args.uds, script))
+
+
+def _prepare(script: Script) -> None:
+    pids = [os.getpid()]
+    if script.ignore_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if script.children:
+        for alone in (False, True):
+            child = subprocess.Popen(["sleep", "600"], start_new_session=alone)
+            pids.append(child.pid)
+    if script.pids:
+        Path(script.pids).write_text(" ".join(map(str, pids)))
+    if script.say:
+        print(f"{script.say} is {os.environ.get(script.say)}", flush=True)
+    if script.start == "silent":
+        sys.exit(4)
+    if script.start == "exit":
+        raise OSError("Error no file named model.safetensors found in directory /weights")
+    if script.start == "hang":
+        time.sleep(600)
+
+
+async def _serve(socket: str, script: Script) -> None:
+    async with Server(socket, script):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
