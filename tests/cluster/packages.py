@@ -1,0 +1,168 @@
+"""Debian packages, uv, and an Apptainer unpacked from Debian sid beside its own C library."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from .system import SYSTEM_PATH, LabError, run, timed
+
+PACKAGES = (
+    *("slurm-wlm", "slurmdbd", "munge", "mariadb-server"),
+    *("mmdebstrap", "umoci", "skopeo", "docker-registry"),
+    *("patchelf", "squashfs-tools", "squashfuse", "fuse3", "fuse-overlayfs", "uidmap", "fakeroot"),
+    *("python3-venv", "debian-archive-keyring"),
+)
+POLICY = Path("/usr/sbin/policy-rc.d")
+APT_ENV = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LANG": "C.UTF-8"}
+APT_GET = (
+    *("apt-get", "-y", "-q", "-o", "Acquire::Retries=4", "-o", "Acquire::http::Timeout=30"),
+    *("-o", "DPkg::Lock::Timeout=300"),  # somebody else may be installing
+)
+
+
+def missing_packages() -> list[str]:
+    """Which of PACKAGES dpkg does not know as fully installed."""
+    status = Path("/var/lib/dpkg/status").read_text(errors="replace")
+    pattern = re.compile(r"^Package: (.+)\nStatus: install ok installed$", re.M)
+    installed = {match[1] for match in pattern.finditer(status)}
+    return [name for name in PACKAGES if name not in installed]
+
+
+@contextlib.contextmanager
+def no_services() -> Iterator[None]:
+    """Keep package scripts from starting services, unless the machine forbids it already."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text(
+        "#!/bin/sh\n# written by hpcbench tests/cluster for one installation\nexit 101\n"
+    )
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink(missing_ok=True)
+
+
+def install_packages() -> None:
+    """Install what is missing; apt's lists are fetched only if that does not work without."""
+    wanted = missing_packages()
+    if not wanted:
+        return
+    install = [*APT_GET, "install", "--no-install-recommends", *wanted]
+    with no_services(), timed(f"apt: {len(wanted)} packages"):
+        # An installation that was cut off must be finished first; usually there is nothing to do.
+        run(["dpkg", "--configure", "-a"], what="finish a cut-off installation", env=APT_ENV)
+        for attempt in range(4):
+            try:
+                run(install, what="install the Debian packages", env=APT_ENV, timeout=900)
+                return
+            except LabError:
+                if attempt == 3:
+                    raise
+                time.sleep(2 * attempt)
+                with contextlib.suppress(LabError):  # one unreachable third-party list is no matter
+                    run([*APT_GET, "update"], what="update apt's lists", env=APT_ENV, timeout=300)
+
+
+def mirror() -> str:
+    """The Debian mirror this machine uses already; Debian's own where it uses none."""
+    sources = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    text = "\n".join(path.read_text(errors="replace") for path in sources if path.is_file())
+    found = re.search(r"^(?:URIs:|deb(?: \[.*?\])?) *(https?://\S+/debian)/?\s", text, re.M)
+    return found[1] if found else "http://deb.debian.org/debian"
+
+
+def unpack_apptainer(home: Path) -> None:
+    """Put Apptainer under `home/apptainer` and link it into `home/bin`; nothing if it starts."""
+    prefix, program = home / "apptainer", home / "bin" / "apptainer"
+    with contextlib.suppress(LabError):
+        run([program, "--version"], what="start Apptainer", timeout=20)
+        return
+    with timed("Apptainer from sid"):
+        work = home / "apptainer.new"
+        shutil.rmtree(work, ignore_errors=True)
+        packages = _download(work / "apt")
+        run(["dpkg", "-x", packages["apptainer"], work / "root"], what="unpack Apptainer")
+        run(["dpkg", "-x", packages["libc6"], work / "root/glibc"], what="unpack libc6")
+        shutil.rmtree(prefix, ignore_errors=True)
+        (work / "root").rename(prefix)
+        shutil.rmtree(work)
+        _relocate(prefix)
+        program.parent.mkdir(exist_ok=True)
+        for name in ("apptainer", "singularity"):  # some programs know only the old name
+            (program.parent / name).unlink(missing_ok=True)
+            (program.parent / name).symlink_to(prefix / "usr/bin/apptainer")
+        # Debian sid is not pinned: better one clear line here than a riddle in a test.
+        run([program, "--version"], what="start the Apptainer of Debian sid", timeout=20)
+
+
+def ensure_uv(home: Path) -> Path:
+    """uv, linked into `home/bin`, where the ordinary user finds it as well."""
+    program = home / "bin/uv"
+    if not program.exists():
+        with timed("uv"):
+            words = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "uv"]
+            run([*words, "--target", home / "uv"], what="install uv")
+            program.unlink(missing_ok=True)
+            program.symlink_to(home / "uv/bin/uv")
+    return program
+
+
+def _download(apt: Path) -> dict[str, Path]:
+    """Fetch the two packages with an apt configuration of their own; /etc/apt stays as it is."""
+    for folder in ("lists/partial", "cache/archives/partial", "parts", "debs"):
+        (apt / folder).mkdir(parents=True)
+    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    (apt / "sources.list").write_text(
+        "".join(
+            f"deb [signed-by={keyring}] {mirror()} {suite} main\n" for suite in ("sid", "trixie")
+        )
+    )
+    options = {
+        "Dir::Etc::sourcelist": apt / "sources.list",
+        "Dir::Etc::sourceparts": apt / "parts",
+        "Dir::State::lists": apt / "lists",
+        "Dir::Cache": apt / "cache",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+        "APT::Update::Post-Invoke": "",
+    }
+    base = [
+        *APT_GET,
+        *(word for key, value in options.items() for word in ("-o", f"{key}={value}")),
+    ]
+    env = APT_ENV | {key: os.environ[key] for key in ("http_proxy",) if key in os.environ}
+    run([*base, "update"], what="read the package lists of sid and trixie", env=env, timeout=300)
+    run(
+        [*base, "download", "apptainer/sid", "libc6/trixie"],
+        what="download Apptainer from Debian sid",
+        env=env,
+        cwd=apt / "debs",
+        timeout=300,
+    )
+    return {path.name.partition("_")[0]: path for path in (apt / "debs").glob("*.deb")}
+
+
+def _relocate(prefix: Path) -> None:
+    """Bind Apptainer to the C library beside it, and let it find its files where they now are."""
+    library = Path("usr/lib/x86_64-linux-gnu")
+    glibc = prefix / "glibc" / library
+    if not glibc.is_dir():  # merged-/usr packages and older ones differ
+        glibc = prefix / "glibc/lib/x86_64-linux-gnu"
+    for binary in ("usr/bin/apptainer", "usr/lib/x86_64-linux-gnu/apptainer/bin/starter"):
+        run(
+            ["patchelf", "--set-interpreter", glibc / "ld-linux-x86-64.so.2"]
+            + ["--set-rpath", f"{glibc}:/{library}", prefix / binary],
+            what=f"fit {binary} to its C library",
+        )
+    for folder in ("etc", "var"):
+        (prefix / folder).rename(prefix / "usr" / folder)
+        (prefix / "usr/lib" / folder).symlink_to(Path("..") / folder)
