@@ -223,8 +223,31 @@ class _Slurm:
             if job.name in lost:
                 found[lost[job.name]] = job.array_job
         for step, job_id in found.items():
+            self._hand_over(step, job_id, current)
             self._write("submitted", step, job=job_id)
         return found
+
+    def _hand_over(self, step: str, job_id: str, current: Round) -> None:
+        """Give a job found again its pickles: submitit names them only after sbatch has answered."""
+        from submitit.core.utils import DelayedSubmission, JobPaths
+
+        elements = self._elements(step, current)
+        for index, element in enumerate(elements):
+            own = f"{job_id}_{index}" if len(elements) > 1 else job_id
+            pickle = JobPaths(self.experiment.jobs_dir, own).submitted_pickle
+            if not pickle.exists():
+                submission = DelayedSubmission(element)
+                submission.set_timeout(1, 0)
+                temporary = pickle.with_suffix(".new")
+                submission.dump(temporary)
+                temporary.replace(pickle)
+
+    def _elements(self, step: str, current: Round) -> list[Element]:
+        """What the array tasks of a step call."""
+        path = str(self.experiment.path)
+        if step in current.workers:
+            return [Element("hpcbench.worker", path, step)] * current.workers[step]
+        return [Element("hpcbench.evaluation" if step == EVALUATE else "hpcbench.finalise", path)]
 
     def _sbatch(self, step: str, group: Group | None, current: Round, after: list[str]) -> str:
         import submitit
@@ -233,21 +256,17 @@ class _Slurm:
         name = job_name(self.experiment, step, current.number)
         resources = group.resources if group else SMALL
         parameters = _parameters(resolved, resources, group.gpus if group else 0, name, after)
-        path = str(self.experiment.path)
         with _clean_environment():
             executor = submitit.AutoExecutor(
                 self.experiment.jobs_dir, cluster="slurm", slurm_python=_python()
             )
             executor.update_parameters(**_prefixed(parameters))
             try:
-                if group is None:
-                    module = "hpcbench.evaluation" if step == EVALUATE else "hpcbench.finalise"
-                    return str(executor.submit(Element(module, path)).job_id)
-                executor.update_parameters(slurm_array_parallelism=group.throttle)
-                elements = [Element("hpcbench.worker", path, group.id)] * current.workers[group.id]
+                if group is not None:
+                    executor.update_parameters(slurm_array_parallelism=group.throttle)
                 with executor.batch():
-                    submitted = [executor.submit(element) for element in elements]
-                return str(submitted[0].job_id).partition("_")[0]
+                    jobs = [executor.submit(one) for one in self._elements(step, current)]
+                return str(jobs[0].job_id).partition("_")[0]
             except submitit.core.utils.FailedJobError as error:
                 raise EnvironmentFault(
                     f"sbatch refused {step}: {_last_line(error)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -146,13 +147,9 @@ def test_a_full_disk_is_named_in_status_and_room_and_resume_cure_it(small_disk: 
     experiment = user.submit(user.plan("full", [VQA], shard_size=50, max_resubmits=0))
     until(lambda: user.answered(experiment) > 4, 120, "first answers")
     filler = user.home / "experiments" / "filler"
-    with filler.open("wb") as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-                file.flush()
-        except OSError:
-            pass
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
 
     status = _until_troubled(user, experiment)
 

@@ -1,0 +1,57 @@
+"""Where an engine runs: a container image, or a virtual environment on the host.
+
+`prepare` once on the login node, `wrap` on the compute node for each command:
+
+    environment = prepare("docker://registry.example/vllm:1", cache, site.container)
+    command = wrap(environment, ["python", "-m", "hpcbench.wrapper", …], mounts, env, gpus, site.container)
+
+The first word of the command is the literal `python`: it becomes the Python of the image or of the virtual
+environment. A mount is `SRC[:DST[:ro]]`. The first mount that may be written must be private to this run:
+a container's /tmp and home lie in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hpcbench import plugins
+from hpcbench.plugins import Command, Environment, EnvManager
+from hpcbench.schema.documents import ContainerSite
+
+__all__ = ["kind_of", "prepare", "wrap"]
+
+
+def kind_of(reference: str | None) -> str:
+    """Name of the plugin that an image reference is for."""
+    return "venv" if not reference or reference.startswith("venv:") else "apptainer"
+
+
+def prepare(reference: str | None, cache: Path, container: ContainerSite) -> Environment:
+    """Make the environment ready, or find that it is.
+
+    Raises:
+        UserError: the reference is not one, or names nothing.
+        EnvironmentFault: the machine cannot make it: no Apptainer, no registry, no space.
+    """
+    manager: EnvManager = plugins.load("environments", kind_of(reference))()
+    return manager.prepare(reference or "", cache, container)
+
+
+def wrap(
+    environment: Environment,
+    argv: Sequence[str],
+    mounts: Sequence[str],
+    env: Mapping[str, str],
+    gpus: int,
+    container: ContainerSite,
+) -> Command:
+    """The command that runs `argv` in the environment.
+
+    It is for this machine, now: it looks at the environment variables it is to keep out, and at the mounts.
+
+    Raises:
+        EnvironmentFault: the image, or a folder to be mounted, is not here.
+    """
+    manager: EnvManager = plugins.load("environments", environment.kind)()
+    return manager.wrap(environment, argv, mounts, env, gpus, container)

@@ -1,0 +1,93 @@
+"""A virtual environment on the host, for clusters without containers and for the developer's machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from hpcbench.environments.packages import Probe, packages_for, probe, wrapper_requirements
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.plugins import Command, Environment
+from hpcbench.schema.documents import ContainerSite
+
+
+class Venv:
+    """`venv:DIR`, or nothing for the Python hpcbench runs in."""
+
+    api: ClassVar[int] = 1
+
+    def prepare(self, reference: str, cache: Path, container: ContainerSite) -> Environment:
+        """Check the interpreter; add what the wrapper needs if it is not there.
+
+        Raises:
+            UserError: there is no interpreter in that folder.
+            EnvironmentFault: it does not run.
+        """
+        python = _interpreter(reference)
+        probed = probe([str(python)], reference or "hpcbench")
+        listed = sorted(f"{name}=={version}" for name, version in probed.distributions.items())
+        digest = (
+            "sha256:" + hashlib.sha256(json.dumps([probed.python, listed]).encode()).hexdigest()
+        )
+        return Environment(
+            kind="venv",
+            path=str(python),
+            digest=digest,
+            packages=None if _complete(python, probed) else str(packages_for(probed, cache)),
+            details={"reference": reference, **probed.details()},
+        )
+
+    def wrap(
+        self,
+        environment: Environment,
+        argv: Sequence[str],
+        mounts: Sequence[str],
+        env: Mapping[str, str],
+        gpus: int,
+        container: ContainerSite,
+    ) -> Command:
+        """The command with that interpreter; on the host everything is mounted already.
+
+        What was mounted just in time goes before the environment's own packages, because our hpcbench
+        must win over an older one there; of all else the folder only has what the environment lacks.
+        """
+        python = Path(environment.path)
+        if not python.exists():
+            raise EnvironmentFault(
+                f"{python} is not on this machine",
+                remedy="put the virtual environment on a file system that all nodes see",
+            )
+        paths = [str(python.parent), os.environ.get("PATH", os.defpath)]
+        added = {"PYTHONDONTWRITEBYTECODE": "1", "PATH": os.pathsep.join(paths), **env}
+        if environment.packages is not None:
+            inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+            added["PYTHONPATH"] = os.pathsep.join([environment.packages, *inherited])
+        if gpus == 0:
+            added.setdefault("CUDA_VISIBLE_DEVICES", "")
+        first, *rest = argv
+        return Command([str(python) if first == "python" else first, *rest], added)
+
+
+def _interpreter(reference: str) -> Path:
+    if not reference:
+        return Path(sys.executable)
+    # Not resolved: the link's own place is what makes it the virtual environment's Python.
+    folder = Path(reference.removeprefix("venv:")).expanduser().absolute()
+    python = folder / "bin" / "python"
+    if not python.exists():
+        raise UserError(
+            Problem(f"{folder} is no virtual environment: {python} is missing")
+        )  # fmt: skip
+    return python
+
+
+def _complete(python: Path, probed: Probe) -> bool:
+    """Whether it is our own Python with all the wrapper needs: then nothing is added."""
+    return python == Path(sys.executable) and all(
+        probed.satisfies(one) for one in wrapper_requirements()
+    )
