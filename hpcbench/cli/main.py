@@ -133,6 +133,10 @@ def parser() -> argparse.ArgumentParser:
         "--run", dest="real_run", action="store_true",
         help="also send the tiny model through one real job",
     )  # fmt: skip
+    doctor.add_argument(
+        "--image", metavar="REF",
+        help="image for that job (docker://…, a .sif); it needs transformers; none: this Python",
+    )  # fmt: skip
     _json(doctor)
     return top
 

@@ -59,11 +59,21 @@ def doctor(arguments: argparse.Namespace) -> int:
                 out.print(f"    → {check.remedy}", markup=False, style="dim", soft_wrap=True)
     if failed:
         raise EnvironmentFault(f"{len(failed)} checks failed")
-    return _real_run() if arguments.real_run else 0
+    return _real_run(arguments.image) if arguments.real_run else 0
 
 
-def _real_run() -> int:
+def _real_run(image: str | None) -> int:
+    """The tiny model through one real job: in an image on the site's GPUs, or in this Python."""
     plan = share_dir() / "examples" / "demo" / "doctor.yaml"
-    experiment = prepare(load_plan(plan), plan, say)
+    resolved = load_plan(plan)
+    if image is not None:
+        gpus = 1 if resolved.executor == "slurm" else 0
+        update = {"image": image, "gpus": gpus}
+        tasks = [
+            task.model_copy(update={"model": task.model.model_copy(update=update)})
+            for task in resolved.run_tasks
+        ]
+        resolved = resolved.model_copy(update={"run_tasks": tuple(tasks)})
+    experiment = prepare(resolved, plan, say)
     submit_round(experiment)
     return finish(experiment)

@@ -149,7 +149,7 @@ def _slurm_checks(site: Site) -> Iterator[Check]:
         "slurm", "warning" if old else "ok", version, "22.05 or newer is tested" if old else None
     )
     try:
-        jobs = slurm.queue()
+        jobs = [job for job in slurm.queue() if job.alive]
         yield Check("queue", "ok", f"{len(jobs)} jobs of yours")
         names = [one["PartitionName"] for one in slurm.partitions()]
     except HpcbenchError as error:

@@ -227,8 +227,8 @@ class SlurmSite(Part):
     """How GPUs are asked for: `gpu`, or with a type, `gpu:a100`."""
     drain_seconds: int = Field(default=90, ge=10, le=3600)
     """How long before the time limit a worker is told to drain."""
-    options: Mapping[str, str | int] = Field(default_factory=dict)
-    """Further sbatch options, long names without dashes."""
+    options: Mapping[str, bool | int | str] = Field(default_factory=dict)
+    """Further sbatch options, long names without dashes; `true` for those without a value."""
 
 
 class ContainerSite(Part):

@@ -75,6 +75,15 @@ def test_dry_run_prints_the_batch_script_and_touches_nothing(slurm_user: User) -
     assert user.lab.squeue() == []
 
 
+def test_doctor_checks_the_site_and_sends_one_real_job(slurm_user: User, image: str) -> None:
+    printed = slurm_user.ok("doctor", "--run", "--image", image)
+
+    for check in ("python", "home", "scratch", "slurm", "partition", "container"):
+        assert f"✓ {check}: " in printed
+    assert "exact_match" in printed
+    assert "report: " in printed
+
+
 def test_two_experiments_at_once_do_not_disturb_each_other(slurm_user: User) -> None:
     user = slurm_user
     plans = [

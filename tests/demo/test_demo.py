@@ -1,0 +1,142 @@
+"""What a newcomer sees: the demo on this machine, without Slurm, root or a container."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+
+def hpcbench(home: Path, *arguments: str, code: int = 0) -> str:
+    """Run a command with a home of its own; it must end with `code`."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("hpcbench")), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HPCBENCH_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The demo, run once: its home and what it printed."""
+    home = tmp_path_factory.mktemp("home")
+    return home, hpcbench(home, "submit", "examples/demo/plan.yaml", "--wait")
+
+
+@pytest.fixture(scope="module")
+def metrics(demo: tuple[Path, str]) -> dict[str, Any]:
+    """Run task → metric → value."""
+    tables = json.loads(hpcbench(demo[0], "report", "--json"))["run_tasks"]
+    return {
+        name: {metric: entry["value"] for metric, entry in table["metrics"].items()}
+        for name, table in tables.items()
+    }
+
+
+def test_the_demo_prints_the_scores_and_where_the_report_lies(demo: tuple[Path, str]) -> None:
+    _, printed = demo
+    assert re.search(r"vqa-easy +anls ↑ +0\.\d{3}", printed)
+    (report,) = re.findall(r"report: (\S+)", printed)
+    text = Path(report).read_text()
+    assert "vqa-easy" in text
+    assert Path(report).with_suffix(".html").stat().st_size > 10_000
+
+
+def test_the_tiny_model_reads_the_easy_pages(metrics: dict[str, Any]) -> None:
+    assert metrics["vqa-easy"]["exact_match"] >= 0.9
+    assert metrics["ocr-easy"]["cer"] <= 0.2
+    assert metrics["kie-easy"]["kv_f1"] >= 0.6
+    assert metrics["classification-easy"]["accuracy"] >= 0.9
+
+
+def test_the_hard_pages_are_visibly_harder(metrics: dict[str, Any]) -> None:
+    assert metrics["vqa-hard"]["exact_match"] < metrics["vqa-easy"]["exact_match"] - 0.1
+    assert metrics["ocr-hard"]["cer"] > metrics["ocr-easy"]["cer"] + 0.05
+    assert metrics["kie-hard"]["kv_f1"] < metrics["kie-easy"]["kv_f1"] - 0.1
+
+
+def test_reading_commands_agree(demo: tuple[Path, str]) -> None:
+    home, _ = demo
+    (row,) = json.loads(hpcbench(home, "list", "--json"))
+    status = json.loads(hpcbench(home, "status", row["id"], "--json"))
+    assert status == row
+    assert status["state"] == "done"
+    assert all(task["answered"] == task["samples"] for task in status["run_tasks"])
+    assert row["id"] in hpcbench(home, "list")
+    assert "workers/" in hpcbench(home, "logs", row["id"])
+
+
+def test_login_node_commands_import_nothing_heavy(demo: tuple[Path, str]) -> None:
+    home, _ = demo
+    heavy = ("torch", "transformers", "vllm", "polars", "matplotlib")
+    for arguments in (
+        ["--help"],
+        ["submit", "--help"],
+        ["list"],
+        ["status"],
+        ["init", "--dry-run"],
+    ):
+        code = (
+            "import sys; from hpcbench.cli.main import main\n"
+            "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+            f"print('HEAVY', [name for name in {heavy!r} if name in sys.modules])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env={**os.environ, "HPCBENCH_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "HEAVY []" in done.stdout, (arguments, done.stdout[-200:])
+
+
+def test_the_same_plan_runs_through_real_vllm_on_cpu(tmp_path: Path, vllm_python: Path) -> None:
+    registry = tmp_path / "registry" / "models"
+    registry.mkdir(parents=True)
+    options = "{enforce_eager: true, max_num_seqs: 8, limit_mm_per_prompt: {image: 1, video: 0}}"
+    (registry / "tiny-vlm.yaml").write_text(
+        f"""\
+schema_version: 1
+name: tiny-vlm
+source: {ROOT}/examples/demo/model
+engine: vllm
+image: venv:{vllm_python.parent.parent}
+dtype: float32
+context_length: 1024
+gpus: 0
+engine_options: {options}
+load_timeout: 300
+"""
+    )
+
+    printed = hpcbench(
+        tmp_path,
+        "submit",
+        "examples/demo/doctor.yaml",
+        "--registry",
+        str(registry.parent),
+        "--wait",
+    )
+
+    assert "report: " in printed
+    table = json.loads(hpcbench(tmp_path, "report", "--json"))["run_tasks"]["vqa"]
+    assert table["coverage"] == 1.0
+    assert table["metrics"]["exact_match"]["value"] >= 0.75
+    manifest = next(tmp_path.glob("experiments/*/manifest.json")).read_text()
+    assert "vllm" in manifest
