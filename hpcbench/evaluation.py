@@ -7,6 +7,7 @@ the same answers give the same bytes. Times and tokens go to `performance.json`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -110,7 +111,7 @@ def measure_performance(responses: Sequence[Response]) -> dict[str, Any]:
     """Latencies in ms over answered requests, tokens over all of them.
 
     TTFT is the first chunk with text minus `send`; E2E the last such chunk minus `send`; TPOT spreads the
-    time between them over the tokens after the first.
+    time between them over the tokens after the first, where the answer came in more than one chunk.
     """
     answered = [response for response in responses if response.outcome in ANSWERED]
     ttft, e2e, tpot = [], [], []
@@ -119,7 +120,7 @@ def measure_performance(responses: Sequence[Response]) -> dict[str, Any]:
         if times.chunks:
             ttft.append((times.chunks[0] - times.send) / 1e6)
             e2e.append((times.chunks[-1] - times.send) / 1e6)
-            if tokens > 1:
+            if tokens > 1 and len(times.chunks) > 1:
                 tpot.append((times.chunks[-1] - times.chunks[0]) / 1e6 / (tokens - 1))
     return {
         "requests": len(responses),
@@ -203,6 +204,8 @@ def _aggregate(
     numerators = [part.numerator for part in parts]
     if metric.aggregation == "mean":
         interval = statistics.mean_interval(numerators, clusters, bounds=metric.bounds)
+        if interval.method == statistics.NO_SPREAD and set(numerators) in ({0.0}, {1.0}):
+            interval = _all_alike(interval)
     else:
         denominators = [part.denominator for part in parts]
         if not math.fsum(denominators):
@@ -211,6 +214,19 @@ def _aggregate(
             numerators, denominators, clusters, seed=seed, bounds=metric.bounds
         )
     return _entry(metric, metric.aggregate(parts), interval)
+
+
+def _all_alike(interval: statistics.Interval) -> statistics.Interval:
+    """All right or all wrong leaves no spread to measure, yet it is evidence: Wilson over documents.
+
+    Documents stand for samples, which is cautious: questions about one document go together.
+    """
+    share = statistics.proportion_interval(
+        interval.clusters if interval.estimate else 0, interval.clusters
+    )
+    return dataclasses.replace(
+        interval, low=share.low, high=share.high, method=f"{share.method} over documents"
+    )
 
 
 def _entry(metric: Any, value: float, interval: statistics.Interval | None) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def measure(
                 continue
             key = json.dumps([dataset.source, dataset.annotations, dataset.split])
             if key not in hashed:
-                say(f"hashing dataset {dataset.name}")
+                say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
                 hashed[key] = content_hash(Path(dataset.source), source.files(), cache)
                 _check_whole_hash(run_task, iterator, cache)
             dataset_hashes[run_task.name] = hashed[key]

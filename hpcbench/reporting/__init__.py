@@ -1,0 +1,152 @@
+"""The report of an experiment: Markdown for terminals and repositories, one HTML file for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.files import read_json, write_atomic
+from hpcbench.experiment.layout import Experiment
+from hpcbench.reporting.plot import plot_svg
+from hpcbench.reporting.tables import format_interval, format_value, metric_rows, performance_rows
+
+WORST = 3
+"""Samples shown of each run task."""
+
+CUT = 300
+"""Characters of an answer or reference shown."""
+
+POLICY = {
+    "zero": "count as the worst value the metric knows",
+    "exclude": "are left out",
+}
+
+
+def report(experiment: Experiment) -> Path:
+    """Write `report/report.md`, `report/report.html` and `report/plot.svg`.
+
+    Returns:
+        Path of the Markdown file.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    context = _context(experiment)
+    loader = PackageLoader("hpcbench.reporting")
+    for name, escape in (("report.md", False), ("report.html", True)):
+        environment = Environment(
+            loader=loader,
+            autoescape=escape,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        environment.filters |= {"value": format_value, "interval": format_interval, "cell": _cell}
+        text = environment.get_template(f"{name}.j2").render(context)
+        write_atomic(experiment.report_dir / name, text)
+    if context["plot"]:
+        write_atomic(experiment.report_dir / "plot.svg", context["plot"])
+    return experiment.report_dir / "report.md"
+
+
+def _context(experiment: Experiment) -> dict[str, Any]:
+    """All that the templates show."""
+    metrics: Mapping[str, Any] = read_json(experiment.metrics_file)
+    manifest: Mapping[str, Any] = experiment.manifest
+    rows = list(metric_rows(metrics))
+    run_tasks: Mapping[str, Any] = metrics["run_tasks"]
+    names = [run_task.name for run_task in experiment.resolved.run_tasks]
+    left = [state for state in shard_states(experiment, names) if state.state != "done"]
+    return {
+        "id": experiment.id,
+        "plan": experiment.resolved.plan,
+        "rows": rows,
+        "run_tasks": run_tasks,
+        "asked": sum(table["asked"] for table in run_tasks.values()),
+        "answered": sum(table["answered"] for table in run_tasks.values()),
+        "documents_left": sum(state.shard.stop - state.shard.start for state in left),
+        "imperfect": {
+            name: table
+            for name, table in run_tasks.items()
+            if set(table["outcomes"]) != {"ok"} or table["unread"]
+        },
+        "policy": POLICY,
+        "performance": list(performance_rows(read_json(experiment.performance_file))),
+        "concurrency": {
+            run_task.name: run_task.task.concurrency for run_task in experiment.resolved.run_tasks
+        },
+        "plot": plot_svg(rows),
+        "worst": {name: _worst(experiment, name, run_tasks[name]) for name in run_tasks},
+        "signatures": sorted({(row.metric, row.signature, row.method) for row in rows}),
+        "facts": _facts(manifest),
+        "manifest": json.dumps(manifest, ensure_ascii=False, indent=2, sort_keys=True),
+    }
+
+
+def _worst(experiment: Experiment, run_task: str, table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The samples that the first metric likes least: what to look at first; none that are perfect."""
+    import polars
+
+    names = [name for name, entry in table["metrics"].items() if entry is not None]
+    if not names or not experiment.scores_file(run_task).exists():
+        return []
+    name, better_up = names[0], table["metrics"][names[0]]["higher_is_better"]
+    flawed = polars.col(name) < 1 if better_up else polars.col(name) > 0
+    frame = (
+        polars.read_parquet(experiment.scores_file(run_task))
+        .filter(polars.col(name).is_not_null() & flawed)
+        .sort([name, "sample"], descending=[not better_up, False])
+        .head(WORST)
+    )
+    return [
+        {
+            "sample": row["sample"],
+            "metric": name,
+            "score": f"{row[name]:.3f}",
+            "answer": _shortened(row["answer"] if row["answer"] is not None else row["outcome"]),
+            "reference": _shortened(row["references"][0]),
+        }
+        for row in frame.iter_rows(named=True)
+    ]
+
+
+def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the numbers depend on, for people; the whole manifest follows in HTML."""
+    measured = manifest["measured"]
+    facts = [
+        ("hpcbench", _with_commit(manifest["hpcbench"], manifest["git"]["hpcbench"])),
+        ("Python", manifest["python"]),
+        ("created", f"{manifest['created']} on {manifest['host']}"),
+        ("plan", _with_commit(manifest["plan_key"][:16], manifest["git"]["plan"])),
+        ("seed", str(manifest["seed"])),
+    ]
+    facts += [(f"model {name}", value) for name, value in measured["model_hashes"].items()]
+    hashes = dict.fromkeys(measured["dataset_hashes"].values())
+    for value in hashes:
+        used = [name for name, other in measured["dataset_hashes"].items() if other == value]
+        facts.append((f"dataset of {', '.join(used)}", value))
+    for image, environment in manifest["environments"].items():
+        facts.append((f"image {image or 'this Python'}", environment["digest"] or "–"))
+    packages = [f"{name} {version}" for name, version in manifest["packages"].items() if version]
+    return [*facts, ("packages", ", ".join(packages))]
+
+
+def _with_commit(text: str, git: Mapping[str, Any] | None) -> str:
+    if git is None:
+        return text
+    return (
+        f"{text}, commit {git['commit'][:12]}{' and uncommitted changes' if git['dirty'] else ''}"
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= CUT else f"{text[:CUT]} …"
+
+
+def _cell(text: object) -> str:
+    """Text for a Markdown table's cell."""
+    escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(escaped.split()) or "–"
