@@ -170,6 +170,8 @@ def _number(value: Any) -> int | None:
 
 def _state(value: Any) -> str:
     states = value if isinstance(value, list) else [value]
+    if "COMPLETING" in states:  # its processes may still live, however it ended
+        return "COMPLETING"
     return str(states[0]) if states else ""
 
 

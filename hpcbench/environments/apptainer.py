@@ -110,7 +110,8 @@ class Apptainer:
         words = [*_scrubbed(inside), _found(container.program), "--quiet", "exec", "--containall"]
         words += _private([_Bind.parse(mount) for mount in mounts])
         words += ["--nv"] if gpus else []
-        for bind in dict.fromkeys([*binds, *(link for bind in binds for link in bind.links())]):
+        links = [link for bind in binds for link in bind.links()]
+        for bind in dict.fromkeys([*binds, *links]):
             words += ["--bind", str(bind)]
         first, *rest = argv
         return Command([*words, str(sif), "python3" if first == "python" else first, *rest], inside)

@@ -200,11 +200,11 @@ class _Installer:
             )
         last = int(probed.glibc.split(".")[1])
         if uv is not None:
-            platforms = (f"{probed.machine}-manylinux_2_{28 if last >= 28 else 17}",)
+            platforms = [f"{probed.machine}-manylinux_2_{28 if last >= 28 else 17}"]
         else:
-            platforms = tuple(f"manylinux_2_{n}_{probed.machine}" for n in range(last, 16, -1))
-            platforms += (f"manylinux2014_{probed.machine}",)
-        return cls(uv, platforms, probed.minor, env)
+            platforms = [f"manylinux_2_{n}_{probed.machine}" for n in range(last, 16, -1)]
+            platforms.append(f"manylinux2014_{probed.machine}")
+        return cls(uv, tuple(platforms), probed.minor, env)
 
     def resolve(self, wanted: Path, held: Path) -> list[str]:
         """`name==version` of everything that is needed, with what is held at its version."""

@@ -55,7 +55,7 @@ def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(_line(first_line))
             file.flush()
             os.fsync(file.fileno())
@@ -63,7 +63,9 @@ def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            return False
+            # NFS may send a LINK twice and report the second: two names mean that it was ours.
+            if Path(temporary).stat().st_nlink < 2:
+                return False
     finally:
         Path(temporary).unlink(missing_ok=True)
     _sync_folder(path.parent)
@@ -90,7 +92,7 @@ class Appender:
         Raises:
             OSError: the disk is full or gone; what a half-written line left is cut off.
         """
-        data = _line(record).encode()
+        data = _line(record)
         view = memoryview(data)
         try:
             while view:
@@ -151,8 +153,10 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         return
 
 
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+def _line(record: Mapping[str, Any]) -> bytes:
+    """One line of JSON. Half a surrogate pair, which engines do send, stays the escape JSON knows for it."""
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _sync_folder(folder: Path) -> None:

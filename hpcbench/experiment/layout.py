@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from hpcbench.schema.documents import Site
 from hpcbench.schema.plan import ResolvedPlan, WorkPlan
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+_CLAIM = re.compile(r"([0-9]{5,})\.([0-9]+)\.events\.jsonl")
 
 
 def home(site: Site | None = None) -> Path:
@@ -113,9 +115,8 @@ class Experiment:
         except FileNotFoundError:
             return {}
         for name in names:
-            index, attempt, *rest = name.split(".")
-            if rest == ["events", "jsonl"] and index.isdigit():
-                found.setdefault(int(index), []).append(int(attempt))
+            if match := _CLAIM.fullmatch(name):
+                found.setdefault(int(match[1]), []).append(int(match[2]))
         return {index: sorted(attempts) for index, attempts in found.items()}
 
     def worker_events(self, group: str, owner: str) -> Path:
@@ -167,7 +168,7 @@ def find(root: Path, wanted: str) -> Experiment:
         UserError: there is none, or more than one.
     """
     if "/" in wanted and (Path(wanted) / "manifest.json").is_file():
-        return Experiment(Path(wanted).absolute())
+        return Experiment(Path(wanted).resolve())
     known = list(all_experiments(root))
     if wanted == "@last" and known:
         return max(known, key=lambda experiment: experiment.manifest_file.stat().st_mtime)

@@ -18,7 +18,8 @@ from hpcbench.schema.documents import KINDS, Document, Site
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
-_FOLDERS = {model: kind for kind, model in KINDS.items()}
+FOLDERS = {model: kind for kind, model in KINDS.items()}
+"""Kind of document → its folder in a registry."""
 
 
 def share_dir() -> Path:
@@ -82,7 +83,7 @@ class Catalog:
         self, model: type[DocumentT], name: str, asked: tuple[Source, Loc] | None = None
     ) -> tuple[DocumentT, Source]:
         """The document and where it was read from; see `get`."""
-        kind = _FOLDERS[model]
+        kind = FOLDERS[model]
         if (kind, name) not in self._loaded:
             path = self._find(kind, name)
             if path is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
-from hpcbench.registry.catalog import Catalog, load_document
+from hpcbench.registry.catalog import FOLDERS, Catalog, load_document
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.documents import (
     Dataset,
@@ -86,6 +87,7 @@ class _Resolver:
             if found is None:
                 return None
             (task, source), loc = found, ()
+            self.origins[f"run_tasks/{entry}"] = str(source.path)
         else:
             task = entry
         ml_task = self._find(MLTask, task.ml_task, source, (*loc, "ml_task"))
@@ -104,11 +106,15 @@ class _Resolver:
                     f"that ML task '{ml_task.name}' needs",
                 )
             )
-        for kind, name, key in (
+        wanted = [
             ("engines", model.engine, "model"),
             ("datasets", dataset.iterator, "dataset"),
             ("tasks", ml_task.plugin, "ml_task"),
-        ):
+            *(("metrics", metric.plugin, "metrics") for metric in metrics),
+        ]
+        if prompt is not None:
+            wanted.append(("prompts", prompt.strategy, "prompt"))
+        for kind, name, key in wanted:
             if name not in plugins.available(kind):
                 message = plugins.unknown(f"{kind} plugin", name, plugins.available(kind))
                 self.problems.append(source.problem((*loc, key), message))
@@ -157,7 +163,7 @@ class _Resolver:
         if found is None:
             return None
         document, source = found
-        self.origins[f"{source.path.parent.name}/{name}"] = str(source.path)
+        self.origins[f"{FOLDERS[model]}/{name}"] = str(source.path)
         return _with_absolute_paths(document, source)
 
     def _try(self, look_up: Callable[[], ResultT]) -> ResultT | None:
@@ -172,7 +178,8 @@ def _with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
     """Paths in a document are relative to its file; from here on they are absolute."""
 
     def absolute(path: str) -> str:
-        return str((source.path.resolve().parent / Path(path).expanduser()).resolve())
+        expanded = os.path.expanduser(path)  # noqa: PTH111 - Path's raises for a user nobody knows
+        return str((source.path.resolve().parent / expanded).resolve())
 
     update: dict[str, str] = {}
     if isinstance(document, Dataset | Model):

@@ -6,6 +6,7 @@ complaints into `file.yaml:12:5: unknown key 'modle' (did you mean 'model'?)`.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,11 +15,16 @@ from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from yaml.constructor import ConstructorError
+from yaml.reader import ReaderError
 
 from hpcbench.errors import Problem, UserError
 
 MAX_BYTES = 1 << 20
 """No document is larger; guards against a path that points at data."""
+
+MAX_NODES = 100_000
+"""No document says more, aliases written out; guards against aliases that multiply or contain themselves."""
 
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -56,15 +62,12 @@ def read(path: Path) -> Source:
     Raises:
         UserError: no such file, too large, not UTF-8, not YAML, a key twice, or not a mapping.
     """
+    text = _read_text(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UserError(Problem(f"larger than {MAX_BYTES} bytes: not a document", str(path)))
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
-    except UnicodeDecodeError as error:
-        raise UserError(Problem(f"not UTF-8 at byte {error.start}", str(path))) from error
-    loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
+    except ReaderError as error:
+        what = f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        raise UserError(_at(path, text[: error.position], what)) from error
     try:
         node = loader.get_single_node()
         source = Source(path, None)
@@ -83,7 +86,9 @@ def read(path: Path) -> Source:
     except yaml.YAMLError as error:
         raise UserError(Problem(f"not YAML: {str(error).splitlines()[0]}", str(path))) from error
     except RecursionError:
-        raise UserError(Problem("an alias that contains itself", str(path))) from None
+        mark = loader.get_mark()
+        deep = Problem("nested too deeply", str(path), mark.line + 1, mark.column + 1)
+        raise UserError(deep) from None
     finally:
         loader.dispose()
     raise UserError(Problem("not a mapping of keys to values", str(path), 1, 1))
@@ -98,13 +103,50 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
     try:
         return model.model_validate(source.data)
     except ValidationError as error:
-        problems = [_problem(model, source, dict(detail)) for detail in error.errors()]
+        details = [dict(detail) for detail in error.errors()]
+        problems = [_problem(model, source, detail) for detail in details if not _echo(detail)]
         raise UserError(*problems) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader that tells a value it cannot read, `2024-13-45` or `!!int x`, at its place."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, OverflowError, TypeError) as error:
+            kind = node.tag.rpartition(":")[2]
+            what = f"{str(node.value)[:60]!r} cannot be read as a {kind}"
+            raise ConstructorError(None, None, what, node.start_mark) from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+    if len(raw) > MAX_BYTES:
+        raise UserError(Problem(f"larger than {MAX_BYTES} bytes: not a document", str(path)))
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8")
+        raise UserError(_at(path, before, "not UTF-8")) from error
+
+
+def _at(path: Path, before: str, message: str) -> Problem:
+    """A problem right behind a piece of the file."""
+    lines = before.split("\n")
+    return Problem(message, str(path), len(lines), len(lines[-1]) + 1)
 
 
 def _walk(node: yaml.Node, loc: Loc, source: Source, depth: int) -> Iterator[Problem]:
     """Record where every value stands; yield duplicate keys."""
     source.marks[loc] = (node.start_mark.line + 1, node.start_mark.column + 1)
+    if len(source.marks) > MAX_NODES:
+        raise UserError(source.problem(loc, "aliases make this document endless"))
     if depth > 64:
         yield source.problem(loc, "nested more than 64 levels deep")
     elif isinstance(node, yaml.MappingNode):
@@ -136,22 +178,31 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     loc = _known_loc(source, detail["loc"])
     kind, last = detail["type"], str(detail["loc"][-1])
     if kind == "extra_forbidden":
-        close = difflib.get_close_matches(last, _fields(model, loc[:-1]), n=1, cutoff=0.6)
+        fields = _fields(model, _known_loc(source, detail["loc"][:-1]))
+        close = difflib.get_close_matches(last, fields, n=1, cutoff=0.6)
         remedy = f"did you mean '{close[0]}'?" if close else None
-        return source.problem(loc, f"unknown key '{last}'", remedy, at_key=True)
+        at_key = loc[-1:] == detail["loc"][-1:]  # it is not if a merge brought the key
+        return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":
         return source.problem(loc, f"key '{last}' is missing")
     message = detail["msg"][0].lower() + detail["msg"][1:]
-    return source.problem(loc, f"{_dotted(loc)}: {message}, not {detail['input']!r:.60}")
+    return source.problem(loc, f"{_dotted(loc)}: {message}, not {_shown(detail['input'])}")
+
+
+def _echo(detail: dict[str, Any]) -> bool:
+    """Whether pydantic calls a list too short only because its entries, told of already, are wrong."""
+    if detail["type"] != "too_short":
+        return False
+    return bool(len(detail["input"]) >= detail["ctx"]["min_length"])
 
 
 def _known_loc(source: Source, loc: Loc) -> Loc:
     """Drop what pydantic adds to a location (tags of unions) and the file does not have."""
     known: Loc = ()
-    for part in loc[:-1]:
+    for part in loc:
         if (*known, part) in source.marks:
             known = (*known, part)
-    return (*known, loc[-1]) if loc else known
+    return known
 
 
 def _fields(model: type[BaseModel], loc: Loc) -> list[str]:
@@ -170,6 +221,13 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         return annotation
     found = (_model_in(argument) for argument in get_args(annotation))
     return next((model for model in found if model is not None), None)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # an integer of more digits than Python writes
+        return "a number too long to show"
 
 
 def _dotted(loc: Loc) -> str:

@@ -17,9 +17,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length
 FlatName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
 """A name that becomes a folder or part of an experiment's id: no `/`."""
 
-_STRICT = ConfigDict(
-    extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False
-)
+_STRICT = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 """Documents are stored as JSON: no infinities, and options are what JSON can hold."""
 
 

@@ -16,7 +16,9 @@ def test_the_architecture_page_lists_exactly_the_rooms_there_are() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     table = text[text.index("## Rooms") :]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
-    listed = {name.rstrip("/") for row in rows for name in re.findall(r"`([\w./]+)`", row.split("|")[1])}
+    listed = {
+        name.rstrip("/") for row in rows for name in re.findall(r"`([\w./]+)`", row.split("|")[1])
+    }
     rooms = {
         path.name
         for path in PACKAGE.iterdir()
@@ -32,9 +34,7 @@ def test_the_status_page_names_every_field_of_status_json() -> None:
 
 
 def test_every_verb_has_help_with_an_example() -> None:
-    (verbs,) = (
-        action.choices for action in parser()._actions if isinstance(action.choices, dict)
-    )
+    (verbs,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
     assert {"submit", "status", "resume", "doctor"} <= set(verbs)
     for name, verb in verbs.items():
         assert f"hpcbench {name}" in verb.format_help(), name

@@ -281,8 +281,9 @@ def test_a_lost_engine_ends_drive_after_what_was_answered() -> None:
             seen = [(await anext(driving)).sample_id for _ in range(3)]
             with pytest.raises(EngineGone) as gone:
                 await anext(driving)
-            assert sorted(seen) == ["s0", "s1", "s2"]
-            assert set(gone.value.in_flight) == {"s3", "s4"}
+            # which of the first five the server got first is chance; the sums are not
+            assert len(gone.value.in_flight) == 2
+            assert {*seen, *gone.value.in_flight} == {"s0", "s1", "s2", "s3", "s4"}
             assert len(server.seen) == 5
 
     run(journey())

@@ -1,0 +1,115 @@
+"""The report says what was measured, in any alphabet, and trusts no answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.evaluation import evaluate
+from hpcbench.experiment.files import read_json, write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.reporting import report
+from tests.unit.small import experiment, record, response, write_attempt
+
+VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "rect", "circle", "line"}
+
+
+class Checker(HTMLParser):
+    """Counts what is opened and closed, and what would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.fetched: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.fetched += [value or "" for name, value in attrs if name == "src"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def written(folder: Path, answers: dict[str, str | None], **task: Any) -> Experiment:
+    """An evaluated experiment with a whole manifest."""
+    here = experiment(folder, [record(number) for number in range(len(answers))], 50, **task)
+    write_attempt(here, 0, 1, [response(name, text) for name, text in answers.items()])
+    manifest = read_json(here.manifest_file) | {
+        "hpcbench": "0.1.0", "python": "3.11.2", "created": "2026-11-20T14:32:00+0000",
+        "host": "login1", "plan_key": "f" * 64, "seed": 0,
+        "git": {"plan": None, "hpcbench": {"commit": "a" * 40, "dirty": True}},
+        "packages": {"polars": "2.1.0", "numpy": None},
+        "environments": {"": {"digest": None}},
+        "measured": {"model_hashes": {"m": "sha256:m"}, "dataset_hashes": {"rt": "sha256:d"}},
+    }  # fmt: skip
+    write_json(here.manifest_file, manifest)
+    evaluate(here)
+    return here
+
+
+def test_the_scores_of_the_metrics_file_stand_in_both_reports(tmp_path: Path) -> None:
+    here = written(tmp_path, {"s0": "0", "s1": "1", "s2": "9", "s3": None})
+    markdown = report(here)
+    entry = read_json(here.metrics_file)["run_tasks"]["rt"]["metrics"]["exact_match"]
+    row = f"{entry['value']:.3f} | [{entry['low']:.3f}, {entry['high']:.3f}] | 4 | 4 | 75.0 %"
+    assert f"| rt | exact_match ↑ | {row} |" in markdown.read_text()
+    html = markdown.with_suffix(".html").read_text()
+    assert f'<td class="n v">{entry["value"]:.3f}</td>' in html
+    assert "1 failed" in html
+    assert "the engine hung up" in html
+    assert "commit aaaaaaaaaaaa and uncommitted changes" in html
+
+
+def test_the_html_is_one_whole_file_that_fetches_nothing(tmp_path: Path) -> None:
+    text = report(written(tmp_path, {"s0": "0", "s1": "2"})).with_suffix(".html").read_text()
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert checker.fetched == []
+    assert "<svg" in text
+    assert not re.search(r"(href|src|url)\s*[=(]\s*[\"']?https?:", text.replace("xlink:href", ""))
+
+
+def test_an_answer_is_text_and_never_markup(tmp_path: Path) -> None:
+    path = report(written(tmp_path, {"s0": "<script>alert(1)</script> | ИТОГО\n12", "s1": "1"}))
+    checker = Checker()
+    checker.feed(path.with_suffix(".html").read_text())
+    assert checker.scripts == 0
+    assert "&lt;script>alert(1)&lt;/script> \\| ИТОГО 12" in path.read_text()
+
+
+def test_run_tasks_in_any_alphabet_are_plotted_as_text(tmp_path: Path) -> None:
+    here = written(tmp_path, {"s0": "0", "s1": "2"})
+    metrics = read_json(here.metrics_file)
+    metrics["run_tasks"]["rt"]["metrics"]["точность"] = metrics["run_tasks"]["rt"]["metrics"].pop(
+        "exact_match"
+    )
+    write_json(here.metrics_file, metrics)
+    here.scores_file("rt").unlink()
+    assert "точность" in (report(here).parent / "plot.svg").read_text()
+
+
+@pytest.mark.parametrize("policy", ["zero", "exclude"])
+def test_an_experiment_without_any_answer_still_has_a_report(tmp_path: Path, policy: str) -> None:
+    here = written(tmp_path, {"s0": None, "s1": None}, on_failed=policy)
+    text = report(here).read_text()
+    assert "0 of 2 samples answered" in text
+    assert ("count as the worst" if policy == "zero" else "are left out") in text
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
+    here = written(tmp_path, {"s0": "0", "s1": "2"})
+    first = {path.name: path.read_bytes() for path in report(here).parent.iterdir()}
+    second = {path.name: path.read_bytes() for path in report(here).parent.iterdir()}
+    assert first == second
+    assert set(first) == {"report.md", "report.html", "plot.svg"}
+    json.loads(here.metrics_file.read_text())

@@ -1,0 +1,149 @@
+"""A small experiment on disk, without a model and without a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench.experiment.files import Appender, create_exclusive, write_atomic, write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.planning import plan_work
+from hpcbench.schema.documents import (
+    Dataset,
+    ExperimentPlan,
+    Metric,
+    MLTask,
+    Model,
+    Prompt,
+    RunTask,
+    Site,
+)
+from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.records import Response, Sample, Times
+
+
+def run_task(
+    name: str = "rt",
+    *,
+    model: Mapping[str, Any] | None = None,
+    dataset: Mapping[str, Any] | None = None,
+    prompt: Mapping[str, Any] | None = None,
+    plugin: str = "vqa",
+    metrics: Sequence[str] = ("exact_match",),
+    **task: Any,
+) -> ResolvedRunTask:
+    """A resolved run task; what is not given has a plain default."""
+    return ResolvedRunTask(
+        task=RunTask.model_validate(
+            {"name": name, "ml_task": plugin, "model": "m", "dataset": "d", **task}
+        ),
+        ml_task=MLTask(name=plugin, plugin=plugin, metrics=tuple(metrics)),
+        model=Model.model_validate(
+            {"name": "m", "source": "/nowhere/m", "engine": "vllm", **(model or {})}
+        ),
+        dataset=Dataset.model_validate(
+            {"name": "d", "source": "/nowhere/d", "annotations": "a.jsonl", **(dataset or {})}
+        ),
+        prompt=Prompt.model_validate({"name": "p", "user": "{{ question }}", **(prompt or {})}),
+        metrics=tuple(Metric(name=metric, plugin=metric) for metric in metrics),
+    )
+
+
+def resolved(*run_tasks: ResolvedRunTask, **plan: Any) -> ResolvedPlan:
+    """A resolved plan of these run tasks."""
+    names = [run_task.name for run_task in run_tasks]
+    return ResolvedPlan(
+        plan=ExperimentPlan.model_validate({"name": "plan", "run_tasks": names, **plan}),
+        site=Site(name="default"),
+        run_tasks=run_tasks,
+    )
+
+
+def measured(plan: ResolvedPlan, samples: int | Mapping[str, int] = 10) -> Measured:
+    """What preparation would have found."""
+    names = [run_task.name for run_task in plan.run_tasks]
+    counts = samples if isinstance(samples, Mapping) else dict.fromkeys(names, samples)
+    return Measured(
+        samples=counts,
+        dataset_hashes=dict.fromkeys(names, "sha256:d"),
+        model_hashes={run_task.model.name: "sha256:m" for run_task in plan.run_tasks},
+    )
+
+
+def write_dataset(folder: Path, records: Sequence[Mapping[str, Any]]) -> Path:
+    """A JSONL dataset with one byte as its image."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "p.png").write_bytes(b"x")
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    (folder / "a.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def record(number: int, **more: Any) -> dict[str, Any]:
+    """A record of the dataset: sample `s<number>`, right answer `<number>`."""
+    return {
+        "id": f"s{number}",
+        "images": ["p.png"],
+        "document": f"doc{number}",
+        "fields": {"question": f"number {number}?"},
+        "references": [str(number)],
+        **more,
+    }
+
+
+def experiment(
+    folder: Path, records: Sequence[Mapping[str, Any]], shard_size: int = 4, **task: Any
+) -> Experiment:
+    """An experiment of one run task `rt`, submitted and not begun."""
+    data = write_dataset(folder / "data", records)
+    plan = resolved(run_task(dataset={"source": str(data)}, **task), shard_size=shard_size)
+    work = plan_work(plan, measured(plan, len(records)))
+    here = Experiment(folder / "experiments" / "20261120-1432-plan-aaaa")
+    write_atomic(here.resolved_file, plan.model_dump_json())
+    write_json(here.manifest_file, {"work": work.model_dump(mode="json")})
+    return here
+
+
+def sample(**more: Any) -> Sample:
+    """A sample with a question."""
+    values: dict[str, Any] = {
+        "id": "s1",
+        "images": (Path("p.png"),),
+        "fields": {"question": "Total?"},
+        "references": ("1",),
+        "document": "d1",
+        **more,
+    }
+    return Sample(**values)
+
+
+def response(sample_id: str, text: str | None = "1", **more: Any) -> Response:
+    """An answer that came in one chunk after 1 ms."""
+    values: dict[str, Any] = {
+        "sample_id": sample_id,
+        "outcome": "ok" if text is not None else "failed",
+        "text": text,
+        "finish_reason": "stop" if text is not None else None,
+        "usage": {"prompt_tokens": 5, "completion_tokens": 1} if text is not None else None,
+        "times": Times(0, 0, 500_000, (1_000_000,), 1_100_000),
+        "tries": 1,
+        "image_sha256": ("0" * 64,),
+        "error": None if text is not None else "the engine hung up",
+        **more,
+    }
+    return Response(**values)
+
+
+def write_attempt(
+    here: Experiment, index: int, attempt: int, responses: Sequence[Response], end: str = "done"
+) -> None:
+    """An attempt as a worker leaves it."""
+    events = here.shard_events("rt", index, attempt)
+    create_exclusive(events, {"event": "claimed", "time": 0, "owner": {"job": "1_0"}})
+    with Appender(here.shard_responses("rt", index, attempt)) as file:
+        for one in responses:
+            file.write(one.to_json())
+    with Appender(events) as file:
+        file.write({"event": end, "time": 1})

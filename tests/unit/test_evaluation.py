@@ -1,0 +1,125 @@
+"""From answers to metrics: coverage, policies, bytes that depend on the answers alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.evaluation import evaluate, measure_performance
+from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.records import Times
+from tests.unit.small import experiment, record, response, write_attempt
+
+
+def mixed(folder: Path, **task: Any) -> Experiment:
+    """Eight samples: right, right, wrong, invalid, failed, and three nobody asked."""
+    here = experiment(folder, [record(number) for number in range(8)], **task)
+    write_attempt(
+        here, 0, 1,
+        [
+            response("s0", "0"), response("s1", "1"), response("s2", "nine"),
+            response("s3", None, outcome="invalid", error="cannot identify image"),
+        ],
+    )  # fmt: skip
+    write_attempt(here, 1, 1, [response("s4", None)], end="drained")
+    return here
+
+
+def test_every_sample_is_counted_whatever_became_of_it(tmp_path: Path) -> None:
+    table = evaluate(mixed(tmp_path))["run_tasks"]["rt"]
+    assert (table["asked"], table["answered"], table["coverage"]) == (8, 3, 3 / 8)
+    assert table["outcomes"] == {"failed": 1, "invalid": 1, "missing": 3, "ok": 3}
+    assert {
+        "outcome": "invalid",
+        "message": "cannot identify image",
+        "count": 1,
+        "sample": "s3",
+    } in (table["errors"])
+
+
+@pytest.mark.parametrize(("policy", "value", "n"), [("zero", 2 / 8, 8), ("exclude", 2 / 3, 3)])
+def test_what_has_no_answer_counts_as_the_run_task_says(
+    tmp_path: Path, policy: str, value: float, n: int
+) -> None:
+    table = evaluate(mixed(tmp_path, on_failed=policy))["run_tasks"]["rt"]
+    assert table["metrics"]["exact_match"]["value"] == pytest.approx(value)
+    assert table["metrics"]["exact_match"]["n"] == n
+    assert table["on_failed"] == policy
+
+
+def test_no_answers_at_all_and_left_out_is_no_score_not_zero(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(1)], on_failed="exclude")
+    assert evaluate(here)["run_tasks"]["rt"]["metrics"] == {"exact_match": None}
+
+
+def test_json_that_cannot_be_read_is_counted_as_unread(tmp_path: Path) -> None:
+    references: list[Any] = [{"total": "1"}]
+    here = experiment(
+        tmp_path,
+        [record(number, references=references) for number in range(2)],
+        plugin="kie",
+        metrics=("kv_f1",),
+    )
+    write_attempt(
+        here, 0, 1, [response("s0", '{"total": "1"}'), response("s1", "I see a total of 1")]
+    )
+    table = evaluate(here)["run_tasks"]["rt"]
+    assert table["unread"] == 1
+    assert table["metrics"]["kv_f1"]["value"] == pytest.approx(2 / 3)
+
+
+def test_the_same_answers_give_the_same_bytes_in_any_order_and_over_any_attempts(
+    tmp_path: Path,
+) -> None:
+    records = [record(number) for number in range(6)]
+    answers = [response(f"s{number}", str(number % 4)) for number in range(6)]
+    calm, wild = experiment(tmp_path / "a", records, 6), experiment(tmp_path / "b", records, 6)
+    write_attempt(calm, 0, 1, answers)
+    write_attempt(wild, 0, 1, [answers[4], answers[1]], end="released")
+    other = response("s1", "another answer")
+    write_attempt(wild, 0, 2, [other, answers[5], answers[0], answers[3], answers[2]])
+    evaluate(calm)
+    evaluate(wild)
+    assert calm.metrics_file.read_bytes() == wild.metrics_file.read_bytes()
+
+
+def test_all_right_still_has_an_interval_and_it_is_not_certainty(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(20)], 20)
+    write_attempt(here, 0, 1, [response(f"s{number}", str(number)) for number in range(20)])
+    entry = evaluate(here)["run_tasks"]["rt"]["metrics"]["exact_match"]
+    assert entry["value"] == 1.0
+    assert (entry["low"], entry["high"]) == (pytest.approx(0.8389, abs=1e-4), 1.0)
+    assert entry["method"] == "Wilson over documents"
+
+
+def test_scores_hold_one_row_a_sample(tmp_path: Path) -> None:
+    import polars
+
+    here = mixed(tmp_path)
+    evaluate(here)
+    frame = polars.read_parquet(here.scores_file("rt"))
+    assert frame["sample"].to_list() == [f"s{number}" for number in range(8)]
+    assert frame["exact_match"].to_list() == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert frame["outcome"].to_list()[3] == "invalid"
+    json.loads(here.performance_file.read_text())
+
+
+def test_times_are_taken_from_raw_chunks_as_defined() -> None:
+    ms = 1_000_000
+    streamed = Times(0, 10 * ms, 50 * ms, (90 * ms, 100 * ms, 130 * ms), 131 * ms)
+    whole = Times(0, 0, 10 * ms, (20 * ms,), 21 * ms)
+    found = measure_performance(
+        [
+            response("a", times=streamed, usage={"prompt_tokens": 7, "completion_tokens": 5}),
+            response("b", times=whole, usage={"prompt_tokens": 7, "completion_tokens": 3}),
+            response("c", None),
+        ]
+    )
+    assert found["ttft_ms"] == {"p50": 50.0, "p95": 77.0}
+    assert found["e2e_ms"] == {"p50": 70.0, "p95": 115.0}
+    assert found["tpot_ms"] == {"p50": 10.0, "p95": 10.0}, "one chunk has no time between"
+    assert (found["prompt_tokens"], found["completion_tokens"]) == (14, 8)
+    assert (found["requests"], found["answered"]) == (3, 2)

@@ -1,0 +1,83 @@
+"""Plugins are found by name, imported only when asked for, and checked when loaded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcbench import plugins
+from hpcbench.errors import EnvironmentFault, UserError
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed distributions."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.available.cache_clear()
+    yield tmp_path
+    plugins.available.cache_clear()
+
+
+def install(site: Path, name: str, points: str, code: str = "") -> None:
+    """A distribution as pip would leave it."""
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[hpcbench.tasks]\n{points}\n")
+    (site / f"{name}.py").write_text(code)
+
+
+def test_built_ins_come_through_the_same_door() -> None:
+    assert {"vqa", "ocr", "kie", "classification"} <= set(plugins.available("tasks"))
+    for kind in plugins.REQUIRED:
+        for name in plugins.available(kind):
+            assert plugins.load(kind, name).api == plugins.API
+
+
+def test_an_installed_package_brings_a_plugin(site: Path) -> None:
+    install(
+        site,
+        "shout",
+        "shout = shout:Shout",
+        "class Shout:\n    api = 1\n    def parse(self): ...\n",
+    )
+    assert plugins.load("tasks", "shout").__name__ == "Shout"
+
+
+def test_an_unknown_name_is_told_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown tasks plugin 'vqaa' \(did you mean 'vqa'\?\)"):
+        plugins.load("tasks", "vqaa")
+
+
+def test_finding_names_imports_nothing(site: Path) -> None:
+    install(site, "loud", "loud = loud:Loud", "raise RuntimeError('imported')")
+    assert "loud" in plugins.available("tasks")
+    assert "loud" not in sys.modules
+
+
+def test_a_plugin_that_lacks_a_method_is_named(site: Path) -> None:
+    install(site, "mute", "mute = mute:Mute", "class Mute:\n    api = 1\n")
+    with pytest.raises(EnvironmentFault, match=r"'mute'.*mute:Mute of mute.*lacks parse"):
+        plugins.load("tasks", "mute")
+
+
+def test_a_plugin_of_another_api_is_refused(site: Path) -> None:
+    install(site, "old", "old = old:Old", "class Old:\n    api = 0\n    def parse(self): ...\n")
+    with pytest.raises(EnvironmentFault, match="not written for api 1"):
+        plugins.load("tasks", "old")
+
+
+def test_a_plugin_whose_import_fails_says_why(site: Path) -> None:
+    install(site, "needy", "needy = needy:Needy", "import not_there_at_all\n")
+    with pytest.raises(EnvironmentFault, match="not_there_at_all"):
+        plugins.load("tasks", "needy")
+
+
+def test_two_plugins_of_one_name_are_an_error_that_names_both(site: Path) -> None:
+    install(site, "first", "same = first:A")
+    install(site, "second", "same = second:B")
+    with pytest.raises(EnvironmentFault, match=r"'same'.*(first|second).*(first|second)"):
+        plugins.available("tasks")

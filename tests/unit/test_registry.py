@@ -1,0 +1,485 @@
+"""YAML documents: every mistake at its line and column, every name resolved or questioned."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.errors import UserError
+from hpcbench.registry.catalog import Catalog, load_document
+from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.source import read, validate
+from hpcbench.schema.documents import Dataset, ExperimentPlan, Model, Prompt, RunTask, Site
+from hpcbench.schema.plan import ResolvedPlan
+
+PLAN = """\
+schema_version: 1
+name: small
+description: Überprüfung
+parallelism: 2
+run_tasks:
+  - name: vqa-easy
+    ml_task: vqa
+    model: org/tiny
+    dataset: pages
+    prompt: ask
+    generation: {max_tokens: 96, temperature: 0.0}
+    resources: &small
+      cpus: 1
+      memory_gb: 3
+      time_limit: "00:30:00"
+  - name: vqa-hard
+    ml_task: vqa
+    model: org/tiny
+    dataset: pages
+    prompt: ask
+    metrics: [anls]
+    split: hard
+    resources: *small
+  - shared
+seed: 7
+"""
+
+DOCUMENTS = {
+    "models/org/tiny.yaml": "name: org/tiny\nsource: ../../weights\nengine: vllm\n",
+    "datasets/pages.yaml": (
+        "name: pages\nsource: ../pages\nannotations: a.jsonl\nfields: [question]\nsplit: easy\n"
+    ),
+    "prompts/ask.yaml": 'name: ask\nuser: "{{ question }}"\n',
+    "run_tasks/shared.yaml": (
+        "name: shared\nml_task: vqa\nmodel: org/tiny\ndataset: pages\nprompt: ask\n"
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_user_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    return write_registry(tmp_path / "registry")
+
+
+def write_registry(folder: Path, **changed: str) -> Path:
+    for name, text in {**DOCUMENTS, **changed}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def replace(registry: Path, name: str, text: str) -> None:
+    path = registry / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def problems(path: Path, model: Any = ExperimentPlan) -> list[str]:
+    """What is wrong with a document, with the folder cut from the file's name."""
+    with pytest.raises(UserError) as caught:
+        validate(model, read(path))
+    return [str(problem).replace(f"{path.parent}/", "") for problem in caught.value.problems]
+
+
+def written(folder: Path, text: str | bytes, name: str = "p.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def resolve(folder: Path, registry: Path, text: str = PLAN) -> ResolvedPlan:
+    return load_plan(written(folder, text), [registry])
+
+
+def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        resolve(folder, registry, text)
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+# --- source: one file ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("parallelism: 2", "paralelism: 2",
+         "p.yaml:4:1: unknown key 'paralelism' (did you mean 'parallelism'?)"),
+        ("parallelism: 2", "xyzzy: 2", "p.yaml:4:1: unknown key 'xyzzy'"),
+        ("      cpus: 1", "      cpu: 1", "p.yaml:13:7: unknown key 'cpu' (did you mean 'cpus'?)"),
+        ("    ml_task: vqa\n    model: org/tiny\n    dataset: pages\n    prompt: ask\n    gen",
+         "    ml_tsk: vqa\n    model: org/tiny\n    dataset: pages\n    prompt: ask\n    gen",
+         "p.yaml:7:5: unknown key 'ml_tsk' (did you mean 'ml_task'?)"),
+        ("{max_tokens: 96, temp", "{max_token: 96, temp",
+         "p.yaml:11:18: unknown key 'max_token' (did you mean 'max_tokens'?)"),
+        ("  - name: vqa-hard\n    ml_task: vqa\n", "  - name: vqa-hard\n",
+         "p.yaml:16:5: key 'ml_task' is missing"),
+        ("name: small\n", "", "p.yaml:1:1: key 'name' is missing"),
+        ("parallelism: 2", "parallelism: two", "p.yaml:4:14: parallelism: input should be a valid "
+         "integer, unable to parse string as an integer, not 'two'"),
+        ("max_tokens: 96", "max_tokens: -1",
+         "p.yaml:11:30: run_tasks.0.generation.max_tokens: input should be greater than 0, not -1"),
+        ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: input should be a valid dictionary or "
+         "instance of RunTask, not 7"),
+        ("  - shared", "  - sha red", "p.yaml:24:5: run_tasks.2: string should match pattern "
+         "'^[A-Za-z0-9][A-Za-z0-9._/-]*$', not 'sha red'"),
+        ("seed: 7", "name: again", "p.yaml:25:1: key 'name' stands twice"),
+        ("    split: hard", "    split: hard\n    split: easy",
+         "p.yaml:23:5: key 'split' stands twice"),
+        ("seed: 7", "\tseed: 7", "p.yaml:25:1: a tab; YAML is indented with spaces"),
+        ("schema_version: 1", "schema_version: 2",
+         "p.yaml:1:17: schema_version: input should be 1, not 2"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_at_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in PLAN
+    found = problems(written(tmp_path, PLAN.replace(old, new, 1)))
+    assert told in found
+
+
+def test_all_mistakes_of_a_document_are_told_at_once(tmp_path: Path) -> None:
+    text = PLAN.replace("seed: 7", "sed: 7").replace("parallelism: 2", "parallelism: 0")
+    assert len(problems(written(tmp_path, text))) == 2
+
+
+def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path: Path) -> None:
+    text = "name: x\nextra: &e {cpuz: 1}\nrun_tasks:\n  - name: a\n    resources:\n      <<: *e\n"
+    assert "p.yaml:6:7: unknown key 'cpuz' (did you mean 'cpus'?)" in problems(
+        written(tmp_path, text)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "p.yaml:1:1: not a mapping of keys to values"),
+        ("# only a comment\n", "p.yaml:1:1: not a mapping of keys to values"),
+        ("- a\n- b\n", "p.yaml:1:1: not a mapping of keys to values"),
+        ("just text", "p.yaml:1:1: not a mapping of keys to values"),
+        (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8"),
+        ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML"),
+        ("name: 2024-13-45\n", "p.yaml:1:7: '2024-13-45' cannot be read as a timestamp"),
+        ("name: !!int x\n", "p.yaml:1:7: 'x' cannot be read as a int"),
+        ("name: !!bool x\n", "p.yaml:1:7: 'x' cannot be read as a bool"),
+        ("name: [\n", "p.yaml:2:1: expected the node content, but found '<stream end>'"),
+        ("name: a\n---\nname: b\n", "p.yaml:2:1: but found another document"),
+    ],
+)
+def test_what_is_no_document_is_told_at_its_place(
+    tmp_path: Path, content: str | bytes, told: str
+) -> None:
+    assert problems(written(tmp_path, content)) == [told]
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    source = read(written(tmp_path, b"\xef\xbb\xbfname: x\n"))
+    assert source.data == {"name": "x"}
+    assert source.key_marks[("name",)] == (1, 1)
+
+
+def test_a_folder_a_missing_file_and_an_endless_file_are_refused(tmp_path: Path) -> None:
+    for path, words in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "no.yaml", "No such file"),
+        (Path("/dev/zero"), "larger than"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read(path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [*a]\n",
+        "a: &a [*a, *a, *a, *a]\n",
+        "a: &a {b: *a, c: *a}\n",
+        "name: x\nl0: &l0 [x,x,x,x,x,x,x,x,x]\n"
+        + "".join(f"l{i}: &l{i} [{','.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+        "a: " + "[" * 5000 + "]" * 5000,
+        "a: " + "{a: " * 90 + "1" + "}" * 90,
+        "seed: 0x" + "f" * 100_000 + "\nname: x\nrun_tasks: 0x" + "f" * 100_000,
+    ],
+    ids=["loop", "loop-fan", "loop-map", "bomb", "deep-list", "deep-map", "huge-number"],
+)
+def test_bombs_and_loops_end_at_once_as_a_mistake_with_a_place(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        validate(ExperimentPlan, read(written(tmp_path, text)))
+    assert all(problem.line is not None for problem in caught.value.problems)
+    assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (ExperimentPlan, PLAN.replace("temperature: 0.0", "temperature: .inf")),
+        (ExperimentPlan, PLAN.replace("memory_gb: 3", "memory_gb: .nan")),
+        (Model, DOCUMENTS["models/org/tiny.yaml"] + "engine_options: {since: 2024-01-01}\n"),
+        (Model, DOCUMENTS["models/org/tiny.yaml"] + "engine_options: {x: .nan}\n"),
+        (Model, DOCUMENTS["models/org/tiny.yaml"] + "engine_options: {x: {1: 2}}\n"),
+        (Dataset, DOCUMENTS["datasets/pages.yaml"] + "options: {x: !!set {a}}\n"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused_because_the_experiment_is_written_as_json(
+    tmp_path: Path, model: Any, text: str
+) -> None:
+    assert problems(written(tmp_path, text), model)
+
+
+def fragments() -> st.SearchStrategy[str]:
+    return st.sampled_from(
+        ["\t", "\x00", "{", "}", "[", "]", "*small", "&small ", "<<: ", "? ", ": ", "- ", "!!int ",
+         "!!binary ", "'", '"', "\n", "  ", "~", ".inf", ".nan", "2024-13-45", "0b_", "1:99:99",
+         "%", "@", "|", ">", "\u2028", "é", "=", "a\\0b", "../..", "~nobody/x", "null", "yes: no",
+         "1: 2", "[1]: 2", "---\n", "...\n", "#", "9" * 5000, "\ud7ff", "😀"]
+    )  # fmt: skip
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    start=st.integers(0, len(PLAN)),
+    length=st.integers(0, 12),
+    put=st.lists(fragments(), max_size=3).map("".join),
+    shuffle=st.one_of(st.none(), st.integers(0, 1000)),
+)
+def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place_never_a_crash(
+    tmp_path_factory: pytest.TempPathFactory,
+    start: int,
+    length: int,
+    put: str,
+    shuffle: int | None,
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "fuzz"
+    if not folder.is_dir():
+        write_registry(folder / "registry")
+    text = PLAN[:start] + put + PLAN[start + length :]
+    if shuffle is not None:
+        lines = text.splitlines(keepends=True)
+        random.Random(shuffle).shuffle(lines)
+        text = "".join(lines)
+    try:
+        found = resolve(folder, folder / "registry", text)
+    except UserError as error:
+        assert error.problems  # noqa: PT017 - a damaged plan may also be a right one
+        for problem in error.problems:
+            assert problem.file is not None
+            assert problem.line is not None
+            assert 1 <= problem.line <= len(text.splitlines()) + 1
+            assert problem.column is not None
+    else:
+        assert ResolvedPlan.model_validate_json(found.model_dump_json()) == found
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(sorted(DOCUMENTS)),
+    place=st.floats(0, 1),
+    length=st.integers(0, 6),
+    put=fragments(),
+)
+def test_a_damaged_registry_is_a_mistake_with_a_place_never_a_crash(
+    tmp_path_factory: pytest.TempPathFactory, name: str, place: float, length: int, put: str
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "fuzz-registry"
+    text = DOCUMENTS[name]
+    start = int(place * len(text))
+    write_registry(folder, **{name: text[:start] + put + text[start + length :]})
+    try:
+        resolve(folder, folder)
+    except UserError as error:
+        assert all(problem.line for problem in error.problems)  # noqa: PT017 - as above
+    finally:
+        write_registry(folder)
+
+
+# --- catalog: many files ------------------------------------------------------------------------------
+
+
+def test_a_later_registry_wins(tmp_path: Path, registry: Path) -> None:
+    later = tmp_path / "later"
+    replace(later, "prompts/ask.yaml", "name: ask\nuser: later\n")
+    assert Catalog([registry, later]).get(Prompt, "ask").user == "later"
+    assert Catalog([later, registry]).get(Prompt, "ask").user == "{{ question }}"
+
+
+def test_the_users_registry_lies_between_ours_and_the_given_one(
+    tmp_path: Path, registry: Path
+) -> None:
+    replace(tmp_path / "config/hpcbench", "prompts/ask.yaml", "name: ask\nuser: mine\n")
+    replace(tmp_path / "config/hpcbench", "metrics/anls.yaml", "name: anls\nplugin: accuracy\n")
+    assert Catalog().get(Prompt, "ask").user == "mine"
+    assert Catalog([registry]).get(Prompt, "ask").user == "{{ question }}"
+    assert resolve(tmp_path, registry).run_tasks[1].metrics[0].plugin == "accuracy"
+
+
+def test_a_document_is_called_as_its_file(tmp_path: Path, registry: Path) -> None:
+    replace(registry, "prompts/ask.yaml", "user: x\nname: asked\n")
+    assert refusal(tmp_path, registry) == [
+        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask'"
+    ]
+
+
+def test_names_leave_out_overlays_and_know_folders(registry: Path) -> None:
+    replace(registry, "models/org/tiny.dev.yaml", "name: org/tiny\n")
+    assert "org/tiny" in Catalog([registry]).names("models")
+    assert "org/tiny.dev" not in Catalog([registry]).names("models")
+
+
+def test_a_registry_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        Catalog([tmp_path / "nowhere"])
+
+
+def test_a_plan_is_not_held_to_its_files_name(tmp_path: Path) -> None:
+    plan, _ = load_document(ExperimentPlan, written(tmp_path, PLAN, "other.yaml"))
+    assert plan.name == "small"
+
+
+# --- resolve: the whole plan --------------------------------------------------------------------------
+
+
+def test_a_good_plan_is_resolved_with_defaults_and_survives_json(
+    tmp_path: Path, registry: Path
+) -> None:
+    found = resolve(tmp_path, registry)
+    easy, hard, shared = found.run_tasks
+    assert [metric.name for metric in easy.metrics] == ["anls", "exact_match"]
+    assert [metric.name for metric in hard.metrics] == ["anls"]
+    assert (easy.dataset.split, hard.dataset.split) == ("easy", "hard")
+    assert shared.task.generation.max_tokens == 1024
+    assert found.executor == "local"
+    assert ResolvedPlan.model_validate_json(found.model_dump_json()) == found
+
+
+def test_unknown_names_suggest_the_nearest_and_all_are_told_at_once(
+    tmp_path: Path, registry: Path
+) -> None:
+    text = PLAN.replace("model: org/tiny", "model: org/tinny", 1)
+    text = text.replace("- shared", "- sharde").replace(
+        "ml_task: vqa\n    model: org/tiny\n", "ml_task: vqq\n    model: org/tiny\n"
+    )
+    assert refusal(tmp_path, registry, text) == [
+        "p.yaml:8:12: unknown model 'org/tinny' (did you mean 'org/tiny'?)",
+        "p.yaml:17:14: unknown ml task 'vqq' (did you mean 'vqa'?)",
+        "p.yaml:24:5: unknown run task 'sharde' (did you mean 'shared'?)",
+    ]  # fmt: skip
+
+
+def test_a_name_far_from_all_lists_what_there_is(tmp_path: Path, registry: Path) -> None:
+    told = refusal(tmp_path, registry, PLAN.replace("prompt: ask", "prompt: xxxxxx", 1))
+    assert len(told) == 1
+    assert told[0].startswith("p.yaml:10:13: unknown prompt 'xxxxxx' (there are: ask, ")
+
+
+def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
+    tmp_path: Path, registry: Path
+) -> None:
+    replace(registry, "run_tasks/shared.yaml",
+            "name: shared\nml_task: vqa\nmodel: nope\ndataset: pages\nprompt: ask\n")  # fmt: skip
+    told = refusal(tmp_path, registry)
+    assert len(told) == 1
+    assert told[0].startswith("registry/run_tasks/shared.yaml:3:8: unknown model 'nope'")
+
+
+def test_a_metric_must_belong_to_the_ml_task(tmp_path: Path, registry: Path) -> None:
+    assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[anls, cer]")) == [
+        "p.yaml:21:21: unknown metric of ML task 'vqa' 'cer' (there are: anls, exact_match)"
+    ]
+
+
+def test_a_dataset_must_have_the_fields_its_ml_task_needs(tmp_path: Path, registry: Path) -> None:
+    replace(registry, "datasets/pages.yaml", "name: pages\nsource: x\nannotations: a.jsonl\n")
+    assert (
+        "p.yaml:9:14: dataset 'pages' has no field 'question' that ML task 'vqa' needs"
+        in refusal(tmp_path, registry)
+    )
+
+
+def test_a_prompt_is_needed_somewhere(tmp_path: Path, registry: Path) -> None:
+    told = refusal(tmp_path, registry, PLAN.replace("    prompt: ask\n", "", 1))
+    assert told == ["p.yaml:6:5: key 'prompt' is missing and the ML task has no default"]
+
+
+def test_two_run_tasks_of_one_name_are_refused(tmp_path: Path, registry: Path) -> None:
+    told = refusal(tmp_path, registry, PLAN.replace("vqa-hard", "shared"))
+    assert told == ["p.yaml:24:5: run task 'shared' stands twice"]
+
+
+@pytest.mark.parametrize(
+    ("document", "text", "told"),
+    [
+        ("models/org/tiny.yaml", "name: org/tiny\nsource: x\nengine: vlm\n",
+         "unknown engines plugin 'vlm' (did you mean 'vllm'?)"),
+        ("prompts/ask.yaml", "name: ask\nuser: x\nstrategy: templat\n",
+         "unknown prompts plugin 'templat' (did you mean 'template'?)"),
+        ("metrics/anls.yaml", "name: anls\nplugin: anlss\n",
+         "unknown metrics plugin 'anlss' (did you mean 'anls'?)"),
+    ],
+)  # fmt: skip
+def test_a_plugin_nobody_has_is_found_before_anything_runs(
+    tmp_path: Path, registry: Path, document: str, text: str, told: str
+) -> None:
+    replace(registry, document, text)
+    assert any(told in problem for problem in refusal(tmp_path, registry))
+
+
+@pytest.mark.parametrize(
+    ("image", "absolute"),
+    [
+        ("img/vllm.sif", "{}/models/org/img/vllm.sif"),
+        ("oci-archive:../x.tar", "oci-archive:{}/models/x.tar"),
+        ("docker-archive:/a/x.tar", "docker-archive:/a/x.tar"),
+        ("venv:../../venv", "venv:{}/venv"),
+        ("docker://vllm/vllm-openai:v1", "docker://vllm/vllm-openai:v1"),
+    ],
+)
+def test_paths_are_relative_to_their_document_and_become_absolute(
+    tmp_path: Path, registry: Path, image: str, absolute: str
+) -> None:
+    replace(registry, "models/org/tiny.yaml",
+            DOCUMENTS["models/org/tiny.yaml"] + f"image: {image!r}\n")  # fmt: skip
+    found = resolve(tmp_path, registry).run_tasks[0]
+    assert found.model.source == str(registry / "weights")
+    assert found.dataset.source == str(registry / "pages")
+    assert found.model.image == absolute.format(registry)
+
+
+def test_a_home_that_does_not_exist_is_no_crash(tmp_path: Path, registry: Path) -> None:
+    text = DOCUMENTS["datasets/pages.yaml"].replace("../pages", "~nobody-of-that-name/x")
+    replace(registry, "datasets/pages.yaml", text)
+    assert (
+        resolve(tmp_path, registry).run_tasks[0].dataset.source.endswith("~nobody-of-that-name/x")
+    )
+
+
+def test_origins_say_which_file_each_document_came_from(tmp_path: Path, registry: Path) -> None:
+    origins = resolve(tmp_path, registry).origins
+    assert origins["models/org/tiny"] == str(registry / "models/org/tiny.yaml")
+    assert origins["prompts/ask"] == str(registry / "prompts/ask.yaml")
+    assert origins["run_tasks/shared"] == str(registry / "run_tasks/shared.yaml")
+
+
+def test_without_a_site_the_users_default_counts_and_else_a_local_one(
+    tmp_path: Path, registry: Path
+) -> None:
+    assert resolve(tmp_path, registry).site.executor == "local"
+    replace(tmp_path / "config/hpcbench", "sites/default.yaml", "name: default\nexecutor: slurm\n")
+    assert resolve(tmp_path, registry).executor == "slurm"
+    assert resolve(tmp_path, registry, PLAN + "executor: local\n").executor == "local"
+    told = refusal(tmp_path, registry, PLAN + "site: defalt\n")
+    assert told == ["p.yaml:26:7: unknown site 'defalt' (did you mean 'default'?)"]
+
+
+def test_every_document_we_ship_is_right() -> None:
+    catalog = Catalog()
+    for model, kind in ((Model, "models"), (Dataset, "datasets"), (Prompt, "prompts"),
+                        (RunTask, "run_tasks"), (Site, "sites")):  # fmt: skip
+        for name in catalog.names(kind):
+            assert catalog.get(model, name).name == name
