@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,35 @@ def test_login_node_commands_import_nothing_heavy(demo: tuple[Path, str]) -> Non
             check=True,
         )
         assert "HEAVY []" in done.stdout, (arguments, done.stdout[-200:])
+
+
+def test_a_worker_killed_on_this_machine_is_replaced_without_being_asked(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        """\
+schema_version: 1
+name: killed
+executor: local
+run_tasks:
+  - {name: vqa, ml_task: vqa, model: tiny-vlm, dataset: demo_vqa, prompt: demo_vqa,
+     generation: {max_tokens: 96}, resources: {cpus: 1}}
+"""
+    )
+    experiment = Path(json.loads(hpcbench(tmp_path, "submit", str(plan), "--json"))["path"])
+    deadline = time.monotonic() + 120
+    while not list(experiment.glob("shards/vqa/*.responses.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (claim,) = experiment.glob("shards/vqa/00000.1.events.jsonl")
+    os.kill(json.loads(claim.read_text().splitlines()[0])["owner"]["pid"], signal.SIGKILL)
+
+    printed = hpcbench(tmp_path, "watch", experiment.name)
+
+    assert "report: " in printed
+    status = json.loads(hpcbench(tmp_path, "status", "--json"))
+    assert (status["state"], status["round"]) == ("done", 2)
+    leftovers = subprocess.run(["pgrep", "-fa", str(experiment)], capture_output=True, text=True)
+    assert leftovers.stdout == "", "wrapper, engine or supervisor outlived the experiment"
 
 
 def test_the_same_plan_runs_through_real_vllm_on_cpu(tmp_path: Path, vllm_python: Path) -> None:

@@ -56,6 +56,29 @@ def test_workers_killed_at_random_moments_lose_nothing_and_change_no_score(
     assert same[0] == same[1]
 
 
+def test_a_worker_told_that_its_time_is_up_drains_and_the_rest_is_submitted_again(
+    slurm_user: User,
+) -> None:
+    user = slurm_user
+    experiment = user.submit(user.plan("drain", [VQA], shard_size=100))
+    until(lambda: user.answered(experiment) > 8, 120, "first answers")
+    job = next(job.id for job in user.lab.squeue() if job.state == "R")
+
+    done = user.lab.run_as_user(["scancel", "--signal=USR2", "--batch", job])
+    assert done.returncode == 0, done.stderr
+
+    status = user.wait(experiment)
+    assert status["state"] == "done"
+    assert status["round"] == 2
+    assert _asked_twice(user.experiment(experiment)) == []
+    events = [
+        json.loads(line)["event"]
+        for path in (user.experiment(experiment) / "workers").glob("*.events.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert {"draining", "stopped", "finished"} <= set(events)
+
+
 def test_a_node_that_dies_mid_run_ends_in_a_completed_experiment(slurm_user: User) -> None:
     user = slurm_user
     experiment = user.submit(user.plan("node", [VQA], parallelism=2, shard_size=16))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
+
+import pytest
 
 from hpcbench.cli.main import parser
 from hpcbench.launch.status import ExperimentStatus
+from hpcbench.registry.source import read, validate
+from hpcbench.schema.documents import ExperimentPlan, Site
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "hpcbench"
@@ -45,3 +50,23 @@ def test_links_between_the_pages_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize(
+    ("page", "model"), [("README.md", ExperimentPlan), ("docs/cluster-guide.md", Site)]
+)
+def test_the_documents_shown_are_valid_as_they_stand(
+    tmp_path: Path, page: str, model: type[ExperimentPlan] | type[Site]
+) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    path = tmp_path / "shown.yaml"
+    path.write_text(textwrap.dedent(block))
+    validate(model, read(path))
+
+
+def test_the_verbs_of_the_readme_are_those_there_are() -> None:
+    (verbs,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    used = set(re.findall(r"^hpcbench (\w+)", "\n".join(blocks), re.MULTILINE))
+    assert used
+    assert used <= set(verbs)
