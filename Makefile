@@ -2,7 +2,6 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-export HPCBENCH_HOME ?= $(CURDIR)/experiments
 
 .PHONY: demo test test-quick lint format bench cluster-up cluster-down clean
 
@@ -31,7 +30,7 @@ cluster-down: .venv/dev.done
 	.venv/bin/python -m tests.cluster down
 
 clean:
-	rm -rf .venv build dist experiments .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
