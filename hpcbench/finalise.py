@@ -28,7 +28,8 @@ def finalise(experiment: Experiment) -> None:
     """Release dead claims; submit what is left, within the plan's bound, or evaluate and report."""
     release_dead(experiment)
     number = rounds(experiment)[-1].number
-    if not cancelled(experiment) and number < _allowed(experiment) and _worth_another(experiment):
+    allowed = experiment.resolved.plan.max_resubmits
+    if not cancelled(experiment) and number < allowed and _worth_another(experiment):
         try:
             submit_round(experiment)
         except HpcbenchError as error:
@@ -53,11 +54,6 @@ def conclude(experiment: Experiment) -> None:
             "shards_left": [state.shard.id for state in left],
         },
     )
-
-
-def _allowed(experiment: Experiment) -> int:
-    """Rounds after the first that may be submitted automatically, counted from the last resume."""
-    return experiment.resolved.plan.max_resubmits
 
 
 def _worth_another(experiment: Experiment) -> bool:

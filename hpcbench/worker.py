@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -82,6 +83,8 @@ class Worker:
         self.given_up: set[str] = set()
         self.deaths: dict[str, int] = {}
         self.longest_shard = 0.0
+        self.done: set[str] = set()
+        self.chance = random.Random(owner.id)
 
     async def run(self) -> int:
         """Work until nothing is left; returns the exit code."""
@@ -121,9 +124,11 @@ class Worker:
             self.news.write("time_limit_near", seconds_left=round(left))
             return None
         resolved = self.experiment.resolved
+        known = shard_states(self.experiment, self.group.run_tasks, skip=self.done)
+        self.done.update(state.shard.id for state in known if state.state == "done")
         states = [
             state
-            for state in shard_states(self.experiment, self.group.run_tasks)
+            for state in known
             if (state.claimable or self._mine(state))
             and resolved.run_task(state.shard.run_task).model.name not in self.given_up
         ]
@@ -134,7 +139,10 @@ class Worker:
             model = resolved.run_task(state.shard.run_task).model.name
             return (not self._mine(state), loaded is not None and model != loaded)
 
-        return min(states, key=preference)
+        best = min(map(preference, states))
+        likely = [state for state in states if preference(state) == best]
+        # Nearly in order, but workers that start together do not all reach for the same shard.
+        return self.chance.choice(likely[: 2 * self.group.workers])
 
     def _mine(self, state: ShardState) -> bool:
         """Whether an earlier run of this very array task left it behind."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -148,12 +148,21 @@ def release(experiment: Experiment, state: ShardState, reason: str) -> bool:
     return create_exclusive(path, _event("released", version=RECORD_VERSION, reason=reason))
 
 
-def shard_states(experiment: Experiment, run_tasks: Sequence[str]) -> list[ShardState]:
-    """The state of every shard of these run tasks, in planned order."""
+def shard_states(
+    experiment: Experiment, run_tasks: Sequence[str], skip: Collection[str] = ()
+) -> list[ShardState]:
+    """The state of every shard of these run tasks, in planned order.
+
+    Args:
+        experiment: the experiment.
+        run_tasks: names.
+        skip: ids of shards to leave out: what is done stays done, and reading it again costs.
+    """
     attempts = {name: experiment.attempts(name) for name in run_tasks}
     return [
         _state(experiment, shard, attempts[shard.run_task].get(shard.index, []))
         for shard in experiment.work.shards_of(tuple(run_tasks))
+        if shard.id not in skip
     ]
 
 

@@ -32,6 +32,9 @@ State = Literal[
 left that trying again did not cure · `cancelled` · `lost` no job is left and nobody said it ended.
 """
 
+NEWS_SECONDS = 120
+"""Twice the longest time an NFS client may keep a directory by default."""
+
 ENDED: tuple[State, ...] = ("done", "incomplete", "cancelled", "lost", "interrupted")
 """States that no job will change."""
 
@@ -226,12 +229,17 @@ def _state(
     if not passes or not passes[-1].complete:
         return "submitting" if submitting(experiment) else "interrupted"
     if not jobs:
-        # Slurm's word and the file of the last job cross on a shared file system: give it a moment.
-        fresh = time.time() - passes[-1].started < 30
-        return "running" if fresh and experiment.resolved.executor == "slurm" else "lost"
+        slurm_ran = experiment.resolved.executor == "slurm"
+        return "running" if slurm_ran and _fresh(experiment, passes) else "lost"
     if all(run_task.state == "done" for run_task in run_tasks):
         return "evaluating"
     return "pending" if all(job.state == "PENDING" for job in jobs) else "running"
+
+
+def _fresh(experiment: Experiment, passes: Sequence[Round]) -> bool:
+    """Whether something happened lately: Slurm forgets a job sooner than NFS shows its last file."""
+    changes = [path.stat().st_mtime for path in experiment.jobs_dir.glob("*_log.out")]
+    return time.time() - max([passes[-1].started, *changes]) < NEWS_SECONDS
 
 
 def _run_task(experiment: Experiment, name: str, living: bool, ended: bool) -> RunTaskStatus:
