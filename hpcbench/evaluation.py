@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins, statistics
+from hpcbench.data.datasets import open_dataset
 from hpcbench.experiment.claims import responses_of
 from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
@@ -144,10 +145,7 @@ def _metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
 def _score(
     experiment: Experiment, run_task: ResolvedRunTask, metrics: Mapping[str, Any]
 ) -> Iterable[ScoredSample]:
-    dataset = run_task.dataset
-    iterator = plugins.load("datasets", dataset.iterator)(
-        Path(dataset.source), dataset.annotations, dataset.split, dataset.options
-    )
+    iterator = open_dataset(run_task.dataset)
     task = plugins.load("tasks", run_task.ml_task.plugin)()
     for shard in experiment.work.shards_of((run_task.name,)):
         answers = {response.sample_id: response for response in responses_of(experiment, shard)}

@@ -27,6 +27,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench import environments, plugins
+from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import (
     Claim,
@@ -40,6 +41,7 @@ from hpcbench.experiment.files import Appender
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference import Client, EngineGone, LoadFailed, drive
 from hpcbench.planning import seconds
+from hpcbench.plugins import DatasetIterator
 from hpcbench.schema.documents import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import RECORD_VERSION, Request
@@ -84,6 +86,7 @@ class Worker:
         self.deaths: dict[str, int] = {}
         self.longest_shard = 0.0
         self.done: set[str] = set()
+        self.datasets: dict[str, DatasetIterator] = {}
         self.chance = random.Random(owner.id)
 
     async def run(self) -> int:
@@ -204,7 +207,9 @@ class Worker:
 
     async def _ask(self, wrapper: _Wrapper, run_task: ResolvedRunTask, taken: Claim) -> None:
         last_sync = last_news = time.monotonic()
-        requests = _requests(run_task, taken)
+        if run_task.name not in self.datasets:
+            self.datasets[run_task.name] = open_dataset(run_task.dataset)
+        requests = _requests(run_task, self.datasets[run_task.name], taken)
         responses = drive(wrapper.client, requests, run_task.task.concurrency, self.stop)
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
@@ -238,12 +243,11 @@ class Worker:
             self.news.write("draining", signal=name)
 
 
-def _requests(run_task: ResolvedRunTask, taken: Claim) -> Iterator[Request]:
+def _requests(
+    run_task: ResolvedRunTask, dataset: DatasetIterator, taken: Claim
+) -> Iterator[Request]:
     """What is still to be asked, in the dataset's order."""
-    dataset, task = run_task.dataset, run_task.task
-    iterator = plugins.load("datasets", dataset.iterator)(
-        Path(dataset.source), dataset.annotations, dataset.split, dataset.options
-    )
+    task = run_task.task
     prompt = plugins.load("prompts", run_task.prompt.strategy)(
         run_task.prompt.system, run_task.prompt.user
     )
@@ -252,7 +256,7 @@ def _requests(run_task: ResolvedRunTask, taken: Claim) -> Iterator[Request]:
         for key, value in task.generation.model_dump(mode="json").items()
         if value not in (None, [])
     }
-    for sample in iterator.iter(taken.shard.start, taken.shard.stop):
+    for sample in dataset.iter(taken.shard.start, taken.shard.stop):
         if sample.id not in taken.answered:
             yield Request(sample.id, prompt.build(sample), generation, task.request_timeout)
 

@@ -1,4 +1,4 @@
-"""The JSONL dataset: one sample a line, images beside it.
+"""Opening a dataset, and the JSONL dataset: one sample a line, images beside it.
 
     {"id": "0001-total", "images": ["images/0001.png"], "document": "0001", "split": "easy",
      "fields": {"question": "What is the total?"}, "references": ["12.50"],
@@ -16,8 +16,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import DatasetIterator
+from hpcbench.schema.documents import Dataset
 from hpcbench.schema.records import Sample
+
+
+def open_dataset(dataset: Dataset) -> DatasetIterator:
+    """The iterator that a dataset's document names, over its split.
+
+    Raises:
+        UserError: there is no such iterator, or it does not know an option.
+    """
+    plugin = plugins.load("datasets", dataset.iterator)
+    iterator: DatasetIterator = plugin(
+        Path(dataset.source), dataset.annotations, dataset.split, dataset.options
+    )
+    return iterator
+
 
 KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "metadata"})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -19,12 +18,14 @@ from typing import Any
 
 import hpcbench
 from hpcbench import environments, plugins
+from hpcbench.data.datasets import open_dataset
 from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic, write_json
 from hpcbench.experiment.layout import Experiment, experiments_dir, home, new_id
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
+from hpcbench.schema.documents import Dataset
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 
 RECORDED_PACKAGES = (
@@ -55,23 +56,23 @@ def measure(
     samples: dict[str, int] = {}
     dataset_hashes: dict[str, str] = {}
     model_hashes: dict[str, str] = {}
-    iterator = functools.cache(_iterator)
+    opened: dict[str, plugins.DatasetIterator] = {}
     hashed: dict[str, str] = {}
     for run_task in resolved.run_tasks:
         try:
             dataset = run_task.dataset
-            source = iterator(dataset.source, dataset.iterator, dataset.annotations, dataset.split)
+            key = dataset.model_dump_json(exclude={"name", "description"})
+            source = opened.setdefault(key, open_dataset(dataset))
             count = source.count()
             samples[run_task.name] = min(count, run_task.task.limit or count)
             _check_prompt(run_task, source)
             if not hashes:
                 dataset_hashes[run_task.name] = model_hashes[run_task.model.name] = "not hashed"
                 continue
-            key = json.dumps([dataset.source, dataset.annotations, dataset.split])
             if key not in hashed:
                 say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
                 hashed[key] = content_hash(Path(dataset.source), source.files(), cache)
-                _check_whole_hash(run_task, iterator, cache)
+                _check_whole_hash(dataset, cache)
             dataset_hashes[run_task.name] = hashed[key]
             model = run_task.model
             if model.name not in model_hashes:
@@ -127,10 +128,6 @@ def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _iterator(folder: str, plugin: str, annotations: str, split: str | None) -> Any:
-    return plugins.load("datasets", plugin)(Path(folder), annotations, split, {})
-
-
 def _check_prompt(run_task: ResolvedRunTask, source: plugins.DatasetIterator) -> None:
     """Build the prompt of the first sample: a field it lacks is found here, not on a GPU."""
     prompt = plugins.load("prompts", run_task.prompt.strategy)(
@@ -139,14 +136,11 @@ def _check_prompt(run_task: ResolvedRunTask, source: plugins.DatasetIterator) ->
     prompt.build(next(iter(source.iter(0, 1))))
 
 
-def _check_whole_hash(
-    run_task: ResolvedRunTask, iterator: Callable[..., Any], cache: Path | None
-) -> None:
+def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
     """Compare with the hash that the dataset's document states, which is over all splits."""
-    dataset = run_task.dataset
     if dataset.content_hash is None:
         return
-    whole = iterator(dataset.source, dataset.iterator, dataset.annotations, None)
+    whole = open_dataset(dataset.model_copy(update={"split": None}))
     found = content_hash(Path(dataset.source), whole.files(), cache)
     if found != dataset.content_hash:
         raise UserError(
