@@ -97,13 +97,16 @@ def cancel(jobs: Sequence[str]) -> None:
 
 
 def partitions() -> list[dict[str, str]]:
-    """Partitions as `scontrol` describes them: PartitionName, Default, MaxTime, Nodes, TRES …"""
+    """Partitions as `scontrol` describes them: PartitionName, Default, MaxTime, Nodes, TRES …
+
+    Text, for Slurm 22.05 tells of partitions in no other way.
+    """
     return parse_key_values(_ask("scontrol", "--oneliner", "show", "partition"))
 
 
-def nodes() -> list[dict[str, str]]:
-    """Nodes as `scontrol` describes them: NodeName, Partitions, Gres, CPUTot, RealMemory …"""
-    return parse_key_values(_ask("scontrol", "--oneliner", "show", "node"))
+def gres_by_partition() -> dict[str, set[str]]:
+    """Partition → GRES of its nodes as Slurm writes them, e.g. `gpu:a100:8`."""
+    return parse_sinfo(_ask("sinfo", "--json"))
 
 
 def version() -> str:
@@ -137,6 +140,18 @@ def parse_sacct(text: str) -> list[Job]:
         number = int(code or 0) or (128 + int(signal) if int(signal or 0) else 0)
         jobs.append(Job(job_id, name, state.split(" ")[0], node=node, exit_code=number))
     return jobs
+
+
+def parse_sinfo(text: str) -> dict[str, set[str]]:
+    """Partition → GRES, from `sinfo --json`: nodes in 22.05, rows of partition and GRES since 23.02."""
+    data = json.loads(text)
+    found: dict[str, set[str]] = {}
+    for node in data.get("nodes", ()):
+        for partition in node["partitions"]:
+            found.setdefault(partition, set()).add(node["gres"])
+    for row in data.get("sinfo", ()):
+        found.setdefault(row["partition"]["name"], set()).add(row["gres"]["total"])
+    return found
 
 
 def parse_key_values(text: str) -> list[dict[str, str]]:

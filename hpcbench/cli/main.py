@@ -1,6 +1,7 @@
 """`hpcbench VERB …`: the parser, and the one place where errors become lines and exit codes.
 
-Nothing heavy is imported here: `hpcbench --help` answers at once; each verb imports what it needs.
+Nothing heavy is imported here, not even of the standard library: `hpcbench --help` answers at once, and
+each verb imports what it needs.
 """
 
 from __future__ import annotations
@@ -9,9 +10,6 @@ import argparse
 import importlib
 import os
 import sys
-import tempfile
-import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -147,6 +145,10 @@ def _json(verb: argparse.ArgumentParser) -> None:
 
 def _report_bug(bug: BaseException) -> int:
     """The traceback goes to a file, one line to the user."""
+    import tempfile
+    import time
+    import traceback
+
     text = "".join(traceback.format_exception(type(bug), bug, bug.__traceback__))
     stamp = time.strftime("%Y%m%d-%H%M%S")
     descriptor, path = tempfile.mkstemp(prefix=f"hpcbench-bug-{stamp}-", suffix=".txt")

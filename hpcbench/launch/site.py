@@ -62,15 +62,14 @@ def detect() -> tuple[Site, list[str]]:
 
 
 def _slurm_site(remarks: list[str]) -> SlurmSite:
-    partitions, nodes = slurm.partitions(), slurm.nodes()
+    partitions = slurm.partitions()
     default = next(
         (one["PartitionName"] for one in partitions if one.get("Default") == "YES"), None
     )
-    gpus: dict[str, set[str]] = {}
-    for node in nodes:
-        types = re.findall(r"gpu:([A-Za-z_][\w.-]*):\d+", node.get("Gres", ""))
-        for name in node.get("Partitions", "").split(","):
-            gpus.setdefault(name, set()).update(types)
+    gpus = {
+        name: set(re.findall(r"gpu:([A-Za-z_][\w.-]*):\d+", ",".join(gres)))
+        for name, gres in slurm.gres_by_partition().items()
+    }
     for partition in partitions:
         name = partition["PartitionName"]
         listed = ", ".join(sorted(gpus.get(name, ()))) or "no typed GPUs"

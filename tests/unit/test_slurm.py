@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm import Job, parse_key_values, parse_sacct, parse_squeue
+from hpcbench.slurm import Job, parse_key_values, parse_sacct, parse_sinfo, parse_squeue
 
 DATA = Path(__file__).parent / "data"
 OLD = (DATA / "slurm-22.05" / "squeue.json").read_text()
@@ -56,12 +56,21 @@ def test_accounting_tells_every_run_with_state_and_exit_code() -> None:
     assert by_id(jobs)["17_7"].array_job == "17"
 
 
-def test_partitions_and_nodes_are_read_from_one_line_each() -> None:
-    folder = DATA / "slurm-22.05"
-    partitions = parse_key_values((folder / "scontrol-partition.txt").read_text())
+def test_partitions_are_read_from_one_line_each() -> None:
+    text = (DATA / "slurm-22.05" / "scontrol-partition.txt").read_text()
+    partitions = parse_key_values(text)
     assert [one["PartitionName"] for one in partitions] == ["main", "low", "high"]
     assert partitions[0]["Default"] == "YES"
     assert partitions[0]["MaxTime"] == "1-00:00:00"
-    nodes = parse_key_values((folder / "scontrol-node.txt").read_text())
-    assert {node["NodeName"] for node in nodes} == {"n1", "n2", "n3", "n4"}
-    assert all(node["Gres"].startswith("gpu:fake:2") for node in nodes)
+
+
+def test_gpu_types_of_partitions_are_read_from_old_and_new_sinfo() -> None:
+    old = parse_sinfo((DATA / "slurm-22.05" / "sinfo.json").read_text())
+    assert old == {name: {"gpu:fake:2"} for name in ("main", "low", "high")}
+    rows = [
+        {"partition": {"name": "gpu"}, "gres": {"total": "gpu:a100:8"}},
+        {"partition": {"name": "gpu"}, "gres": {"total": "gpu:h100:4"}},
+        {"partition": {"name": "cpu"}, "gres": {"total": ""}},
+    ]
+    new = parse_sinfo(json.dumps({"sinfo": rows, "errors": []}))
+    assert new == {"gpu": {"gpu:a100:8", "gpu:h100:4"}, "cpu": {""}}
