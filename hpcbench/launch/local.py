@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
     for group_id, count in current.workers.items():
         supervisor.run_group(group_id, count, groups[group_id].gpus)
     for module in ("hpcbench.evaluation", "hpcbench.finalise"):
-        supervisor.run([Element(module, str(experiment.path))], [()])
+        supervisor.run([Element(module, str(experiment.path))])
 
 
 class _Supervisor:
@@ -49,25 +49,22 @@ class _Supervisor:
 
     def run_group(self, group_id: str, count: int, gpus: int) -> None:
         """Run a group's workers; each gets GPUs of its own, in turn, as Slurm would give them."""
-        element = Element("hpcbench.worker", str(self.experiment.path), group_id)
-        visible = [tuple(range(index * gpus, (index + 1) * gpus)) for index in range(count)]
-        self.run([element] * count, visible)
+        path = str(self.experiment.path)
+        shares = [range(index * gpus, (index + 1) * gpus) for index in range(count)]
+        self.run(
+            [
+                Element("hpcbench.worker", path, group_id, gpus=",".join(map(str, share)))
+                for share in shares
+            ]
+        )
 
-    def run(self, elements: Sequence[Element], visible: Sequence[tuple[int, ...]]) -> None:
+    def run(self, elements: Sequence[Element]) -> None:
         """Run elements at once and wait for all of them."""
         import submitit
 
-        self.jobs = []
-        for element, gpus in zip(elements, visible, strict=True):
-            # Not AutoExecutor: it does not let `visible_gpus` through.
-            executor = submitit.LocalExecutor(self.experiment.jobs_dir)
-            executor.update_parameters(
-                timeout_min=YEAR_MINUTES,
-                gpus_per_node=len(gpus),
-                visible_gpus=gpus,
-                stderr_to_stdout=True,
-            )
-            self.jobs.append(executor.submit(element))
+        executor = submitit.AutoExecutor(self.experiment.jobs_dir, cluster="local")
+        executor.update_parameters(timeout_min=YEAR_MINUTES, stderr_to_stdout=True)
+        self.jobs = [executor.submit(element) for element in elements]
         while not all(job.done() for job in self.jobs):
             time.sleep(POLL_SECONDS)
 

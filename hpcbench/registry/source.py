@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -103,8 +103,15 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
     try:
         return model.model_validate(source.data)
     except ValidationError as error:
-        details = [dict(detail) for detail in error.errors()]
-        problems = [_problem(model, source, detail) for detail in details if not _echo(detail)]
+        details: list[dict[str, Any]] = [dict(detail) for detail in error.errors()]
+        typos = {
+            (*detail["loc"][:-1], _meant(model, source, detail))
+            for detail in details
+            if detail["type"] == "extra_forbidden"
+        }
+        problems = [
+            _problem(model, source, detail) for detail in details if not _echo(detail, typos)
+        ]
         raise UserError(*problems) from error
 
 
@@ -178,9 +185,8 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     loc = _known_loc(source, detail["loc"])
     kind, last = detail["type"], str(detail["loc"][-1])
     if kind == "extra_forbidden":
-        fields = _fields(model, _known_loc(source, detail["loc"][:-1]))
-        close = difflib.get_close_matches(last, fields, n=1, cutoff=0.6)
-        remedy = f"did you mean '{close[0]}'?" if close else None
+        meant = _meant(model, source, detail)
+        remedy = f"did you mean '{meant}'?" if meant else None
         at_key = loc[-1:] == detail["loc"][-1:]  # it is not if a merge brought the key
         return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":
@@ -189,8 +195,20 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     return source.problem(loc, f"{_dotted(loc)}: {message}, not {_shown(detail['input'])}")
 
 
-def _echo(detail: dict[str, Any]) -> bool:
-    """Whether pydantic calls a list too short only because its entries, told of already, are wrong."""
+def _meant(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> str | None:
+    """The field whose name is nearest to an unknown key."""
+    fields = _fields(model, _known_loc(source, detail["loc"][:-1]))
+    close = difflib.get_close_matches(str(detail["loc"][-1]), fields, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def _echo(detail: dict[str, Any], typos: Collection[Loc]) -> bool:
+    """Whether a complaint only follows from another that is told.
+
+    A key that is missing because it is misspelt; a list called too short because its entries are wrong.
+    """
+    if detail["type"] == "missing":
+        return detail["loc"] in typos
     if detail["type"] != "too_short":
         return False
     return bool(len(detail["input"]) >= detail["ctx"]["min_length"])

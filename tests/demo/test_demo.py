@@ -125,7 +125,7 @@ run_tasks:
     while not list(experiment.glob("shards/vqa/*.responses.jsonl")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    (claim,) = experiment.glob("shards/vqa/00000.1.events.jsonl")
+    claim = next(experiment.glob("shards/vqa/*.1.events.jsonl"))
     os.kill(json.loads(claim.read_text().splitlines()[0])["owner"]["pid"], signal.SIGKILL)
 
     printed = hpcbench(tmp_path, "watch", experiment.name)

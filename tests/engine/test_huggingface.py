@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import importlib.util
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,7 @@ from tests.unit.wrapper.running import KEY, ROOT, Wrapper, gone, install_scripte
 
 MODEL = ROOT / "examples/demo/model"
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None
-        or importlib.util.find_spec("transformers") is None
-        or not (MODEL / "model.safetensors").is_file(),
-        reason="needs torch, transformers and the demo's model",
-    ),
-]
+pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")

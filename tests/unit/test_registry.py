@@ -483,3 +483,13 @@ def test_every_document_we_ship_is_right() -> None:
                         (RunTask, "run_tasks"), (Site, "sites")):  # fmt: skip
         for name in catalog.names(kind):
             assert catalog.get(model, name).name == name
+
+
+def test_a_misspelt_key_is_told_once_and_not_as_missing_too(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("name: p\nrun_tasks:\n  - {name: a, ml_task: x, modle: m, dataset: d}\n")
+    with pytest.raises(UserError) as caught:
+        validate(ExperimentPlan, read(path))
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{path}:3:27: unknown key 'modle' (did you mean 'model'?)"
+    ]

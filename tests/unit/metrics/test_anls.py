@@ -77,7 +77,8 @@ def test_tau_out_of_range() -> None:
 @settings(deadline=None)
 @given(WORDS, st.lists(WORDS, min_size=1, max_size=4))
 def test_equals_shunk031(prediction: str, references: list[str]) -> None:
-    oracle = pytest.importorskip("anls")
+    import anls as oracle
+
     expected = oracle.anls_score(prediction, references, 0.5)
     assert anls(prediction, references, inclusive=False, unicode="none") == pytest.approx(expected)
 
@@ -85,7 +86,8 @@ def test_equals_shunk031(prediction: str, references: list[str]) -> None:
 @settings(deadline=None)
 @given(WORDS, st.lists(WORDS, min_size=1, max_size=4))
 def test_equals_anls_star_on_leaves(prediction: str, references: list[str]) -> None:
-    oracle = pytest.importorskip("anls_star")
+    import anls_star as oracle
+
     expected = oracle.anls_score(tuple(references), prediction)
     assert anls(prediction, references, unicode="none") == pytest.approx(expected)
 
