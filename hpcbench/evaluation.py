@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.experiment.claims import responses_of
 from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.documents import MLTask
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Response, Sample
 
@@ -56,7 +57,10 @@ class ScoredSample:
 
 def main(argv: Sequence[str]) -> None:
     """Evaluate one experiment: `hpcbench.evaluation EXPERIMENT`."""
-    evaluate(Experiment(Path(argv[0])))
+    experiment = Experiment(Path(argv[0]))
+    experiment.use_packages()
+    if "evaluation" in experiment.resolved.plan.stages:
+        evaluate(experiment)
 
 
 def evaluate(experiment: Experiment) -> dict[str, Any]:
@@ -68,10 +72,10 @@ def evaluate(experiment: Experiment) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     performance: dict[str, Any] = {}
     for run_task in experiment.resolved.run_tasks:
-        metrics = _metrics(run_task)
-        scored = list(_score(experiment, run_task, metrics))
+        metrics = load_metrics(run_task)
+        scored = list(score(run_task, _answered(experiment, run_task), metrics))
         write_scores(experiment.scores_file(run_task.name), scored, metrics)
-        tables[run_task.name] = _table(run_task, scored, metrics, experiment.resolved.plan.seed)
+        tables[run_task.name] = tabulate(run_task, scored, metrics, experiment.resolved.plan.seed)
         responses = [one.response for one in scored if one.response is not None]
         performance[run_task.name] = measure_performance(responses)
     table = {"version": 1, "run_tasks": tables}
@@ -135,40 +139,73 @@ def measure_performance(responses: Sequence[Response]) -> dict[str, Any]:
     }
 
 
-def _metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
+def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
+    """A run task's metrics by the names of their documents, options filled in."""
     return {
         document.name: plugins.load("metrics", document.plugin)(**document.options)
         for document in run_task.metrics
     }
 
 
-def _score(
-    experiment: Experiment, run_task: ResolvedRunTask, metrics: Mapping[str, Any]
-) -> Iterable[ScoredSample]:
+def score(
+    run_task: ResolvedRunTask,
+    answered: Iterable[tuple[Sample, Response | None]],
+    metrics: Mapping[str, Any],
+) -> Iterator[ScoredSample]:
+    """Read and score answers; a sample without one counts as the run task's `on_failed` says."""
+    read = _reader(run_task.ml_task)
+    for sample, response in answered:
+        usable = response is not None and response.outcome in ANSWERED
+        text = response.text if response is not None and usable else None
+        prediction = read(text, sample) if text is not None else None
+        parts = {
+            name: metric.score(prediction, sample.references)
+            for name, metric in metrics.items()
+            if usable or run_task.task.on_failed == "zero"
+        }
+        yield ScoredSample(sample, response, prediction, parts)
+
+
+def _answered(
+    experiment: Experiment, run_task: ResolvedRunTask
+) -> Iterator[tuple[Sample, Response | None]]:
     iterator = open_dataset(run_task.dataset)
-    task = plugins.load("tasks", run_task.ml_task.plugin)()
     for shard in experiment.work.shards_of((run_task.name,)):
         answers = {response.sample_id: response for response in responses_of(experiment, shard)}
         for sample in iterator.iter(shard.start, shard.stop):
-            response = answers.get(sample.id)
-            usable = response is not None and response.outcome in ANSWERED
-            text = response.text if response is not None and usable else None
-            prediction = task.parse(text, sample) if text is not None else None
-            scored = usable or run_task.task.on_failed == "zero"
-            parts = {
-                name: metric.score(prediction, sample.references)
-                for name, metric in metrics.items()
-                if scored
-            }
-            yield ScoredSample(sample, response, prediction, parts)
+            yield sample, answers.get(sample.id)
 
 
-def _table(
+def _reader(ml_task: MLTask) -> Callable[[str, Sample], object | None]:
+    """How an answer is read: by the task's plugin or its parser, then held to its schema."""
+    if ml_task.parser is not None:
+        parser = plugins.load("parsers", ml_task.parser)()
+
+        def read(text: str, sample: Sample) -> object | None:
+            found: object | None = parser.parse(text)
+            return found
+    else:
+        read = plugins.load("tasks", ml_task.plugin)().parse
+    if ml_task.output_schema is None:
+        return read
+    from jsonschema import Draft202012Validator
+
+    validator = Draft202012Validator(dict(ml_task.output_schema))
+
+    def read_valid(text: str, sample: Sample) -> object | None:
+        found = read(text, sample)
+        return found if found is not None and validator.is_valid(found) else None
+
+    return read_valid
+
+
+def tabulate(
     run_task: ResolvedRunTask,
     scored: Sequence[ScoredSample],
     metrics: Mapping[str, Any],
     seed: int,
 ) -> dict[str, Any]:
+    """What `metrics.json` says of a run task."""
     answered = sum(one.outcome in ANSWERED for one in scored)
     unread = sum(one.outcome in ANSWERED and one.prediction is None for one in scored)
     return {

@@ -17,11 +17,14 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.status import model_never_loaded
 from hpcbench.launch.submit import cancelled, release_dead, remaining, rounds, submit_round
 from hpcbench.reporting import report
+from hpcbench.reporting.telling import tell
 
 
 def main(argv: Sequence[str]) -> None:
     """Finalise one experiment: `hpcbench.finalise EXPERIMENT`."""
-    finalise(Experiment(Path(argv[0])))
+    experiment = Experiment(Path(argv[0]))
+    experiment.use_packages()
+    finalise(experiment)
 
 
 def finalise(experiment: Experiment) -> None:
@@ -41,19 +44,24 @@ def finalise(experiment: Experiment) -> None:
 
 def conclude(experiment: Experiment) -> None:
     """Evaluate what is there, report, and say how the experiment ended."""
-    evaluation.evaluate(experiment)
+    stages = experiment.resolved.plan.stages
+    if "evaluation" in stages:
+        evaluation.evaluate(experiment)
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    left = [state for state in shard_states(experiment, names) if state.state != "done"]
-    report(experiment)
+    left = [one for one in shard_states(experiment, names) if one.state != "done"]
+    tables = report(experiment) if "reporting" in stages else None
+    state = "incomplete" if left else "done"
     write_json(
         experiment.path / "outcome.json",
         {
             "version": 1,
             "round": rounds(experiment)[-1].number,
-            "state": "incomplete" if left else "done",
-            "shards_left": [state.shard.id for state in left],
+            "state": state,
+            "shards_left": [one.shard.id for one in left],
         },
     )
+    for failure in tell(experiment, state, tables):
+        print(f"could not tell: {failure}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def _worth_another(experiment: Experiment) -> bool:

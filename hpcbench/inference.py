@@ -326,8 +326,8 @@ def prepare(model: str, request: Request) -> tuple[bytes, tuple[str, ...]]:
     hashes = []
     messages: list[dict[str, Any]] = []
     for message in request.messages:
-        for path in message.images:
-            data = _read(path)
+        for image in message.images:
+            data = _read(image)
             hashes.append(hashlib.sha256(data).hexdigest())
             uris.append((_mime(data), base64.b64encode(data)))
         parts: list[dict[str, Any]] = [
@@ -350,10 +350,10 @@ def prepare(model: str, request: Request) -> tuple[bytes, tuple[str, ...]]:
     return b"".join(out), tuple(hashes)
 
 
-def _read(path: Path) -> bytes:
-    data = path.read_bytes()
+def _read(image: Path | bytes) -> bytes:
+    data = image if isinstance(image, bytes) else image.read_bytes()
     if not data:
-        raise OSError(0, "the file is empty", str(path))
+        raise OSError(0, "the image is empty", None if isinstance(image, bytes) else str(image))
     return data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import hpcbench
@@ -47,25 +48,43 @@ def default_shard_size(samples: int, parallelism: int) -> int:
 
 
 def stage_key(
-    run_task: ResolvedRunTask, measured: Measured, image_digest: str | None, stage: str
+    run_task: ResolvedRunTask,
+    measured: Measured,
+    image_digest: str | None,
+    stage: str,
+    packages: Mapping[str, str] | None = None,
 ) -> str:
     """Hash of all that determines a stage's output: same key, same answers, no need to run again.
 
-    Left out on purpose: names, descriptions, resources, concurrency, time-outs.
+    `packages` says what each package of the plan was made of. Left out on purpose: names, descriptions,
+    resources, concurrency, time-outs.
     """
     task, model = run_task.task, run_task.model
     determined: dict[str, Any] = {
         "version": hpcbench.__version__,
         "model": measured.model_hashes[model.name],
-        "engine": [model.engine, model.dtype, model.context_length, dict(model.engine_options)],
+        "engine": [
+            model.engine,
+            model.dtype,
+            model.context_length,
+            model.chat_template,
+            dict(model.engine_options),
+        ],
         "image": image_digest or model.image,
         "dataset": measured.dataset_hashes[run_task.name],
         "samples": [run_task.dataset.split, task.limit, measured.samples[run_task.name]],
-        "prompt": [run_task.prompt.strategy, run_task.prompt.system, run_task.prompt.user],
+        "prompt": [
+            run_task.prompt.strategy,
+            run_task.prompt.system,
+            run_task.prompt.user,
+            dict(run_task.prompt.options),
+        ],
         "generation": task.generation.model_dump(),
+        "packages": dict(packages or {}),
     }
     if stage == "evaluation":
-        determined["task"] = run_task.ml_task.plugin
+        ml_task = run_task.ml_task
+        determined["task"] = [ml_task.plugin, ml_task.parser, ml_task.output_schema]
         determined["metrics"] = [
             [metric.plugin, dict(metric.options)] for metric in run_task.metrics
         ]
@@ -74,18 +93,11 @@ def stage_key(
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def seconds(time_limit: str) -> int:
-    """`[D-]HH:MM:SS` in seconds."""
-    days, _, clock = time_limit.rpartition("-")
-    hours, minutes, secs = (int(part) for part in clock.split(":"))
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
-
-
 def _shape(run_task: ResolvedRunTask) -> str:
     """What one array has in common: Slurm gives every array task the same."""
     model = run_task.model
     return json.dumps(
-        [model.image, model.gpus, run_task.task.resources.model_dump()], sort_keys=True
+        [run_task.environment, model.gpus, run_task.task.resources.model_dump()], sort_keys=True
     )
 
 
@@ -100,6 +112,7 @@ def _group(
     return Group(
         id=group_id,
         image=first.model.image,
+        environment=first.environment,
         gpus=first.model.gpus,
         resources=first.task.resources,
         run_tasks=names,

@@ -8,15 +8,18 @@ one asked for.
 from __future__ import annotations
 
 import difflib
+import inspect
+import site
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.schema.records import Message, Sample
+from hpcbench.schema.records import FieldMap, Message, Sample
 
 API = 1
 """Version of these Protocols; a plugin states the one it was written for as `api`."""
@@ -38,6 +41,8 @@ class EngineSpec:
     """Most tokens of prompt and answer together."""
     gpus: int = 0
     """GPUs it may use; 0 is CPU."""
+    chat_template: str | None = None
+    """Text of the Jinja2 chat template to use instead of the model's own."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The model document's `engine_options`."""
 
@@ -53,9 +58,11 @@ class Command:
 
 
 class Engine(Protocol):
-    """Serves OpenAI's API on a Unix socket as a child process of the wrapper.
+    """Serves OpenAI's API on a Unix socket as a child process of the wrapper. Constructed with nothing.
 
-    `/health` answers 200 once requests can be sent.
+    `/health` answers 200 once requests can be sent. `launch_command` refuses options it does not know
+    with a UserError. A class that has `generation: frozenset[str]` names the settings it knows beyond
+    OpenAI's; others are refused before anything runs.
     """
 
     api: ClassVar[int]
@@ -63,11 +70,24 @@ class Engine(Protocol):
     def launch_command(self, spec: EngineSpec) -> Command: ...
 
 
-class DatasetIterator(Protocol):
-    """Gives the samples of a dataset, in a fixed order.
+@dataclass(frozen=True, slots=True)
+class DatasetSpec:
+    """What an iterator is told of the dataset it is to read."""
 
-    Constructed with `(folder, annotations, split, options)`.
-    """
+    folder: Path
+    """Where it lies on this machine."""
+    annotations: str
+    """File inside the folder that lists the samples."""
+    split: str | None = None
+    """Only samples of this split; none: all."""
+    mapping: FieldMap = FieldMap()
+    """Where a record keeps what a sample needs."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The dataset document's `options`, checked against `Options`."""
+
+
+class DatasetIterator(Protocol):
+    """Gives the samples of a dataset, in a fixed order. Constructed with a `DatasetSpec`."""
 
     api: ClassVar[int]
 
@@ -77,7 +97,10 @@ class DatasetIterator(Protocol):
 
 
 class PromptStrategy(Protocol):
-    """Turns a sample into messages. Constructed with `(system, user)` templates."""
+    """Turns a sample into messages. Constructed with `(system, user, options)`: texts and a mapping.
+
+    A class that has `placeholders() -> names` lets a field that no dataset has be found before anything runs.
+    """
 
     api: ClassVar[int]
 
@@ -85,15 +108,26 @@ class PromptStrategy(Protocol):
 
 
 class Task(Protocol):
-    """Reads an answer of one kind of work: text, label, key-value pairs."""
+    """Reads an answer of one kind of work: text, label, key-value pairs. Constructed with nothing."""
 
     api: ClassVar[int]
 
     def parse(self, text: str, sample: Sample) -> object | None: ...
 
 
+class Parser(Protocol):
+    """Reads an answer without looking at the sample; None if it cannot. Constructed with nothing."""
+
+    api: ClassVar[int]
+
+    def parse(self, text: str) -> object | None: ...
+
+
 class Metric(Protocol):
-    """Scores predictions; a dataclass whose fields are its options (hpcbench.metrics)."""
+    """Scores predictions; a dataclass whose fields are its options (hpcbench.metrics).
+
+    A class with `accepts: tuple[str, ...]` (text, label, object) is only used for ML tasks of such output.
+    """
 
     api: ClassVar[int]
     name: ClassVar[str]
@@ -103,6 +137,46 @@ class Metric(Protocol):
     def aggregate(self, parts: Sequence[Any]) -> float: ...
     @property
     def signature(self) -> str: ...
+
+
+class Report(Protocol):
+    """Shows an experiment's tables. Constructed with its options.
+
+    `tables` is plain data, described in docs/plugins.md; the answer is file names and what to write there.
+    """
+
+    api: ClassVar[int]
+
+    def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]: ...
+
+
+class Storage(Protocol):
+    """Reads and writes files under a URL of its scheme. Constructed with nothing.
+
+    `list` gives paths below the URL with sizes in bytes; `fetch` and `put` move one of them whole.
+    """
+
+    api: ClassVar[int]
+
+    def list(self, url: str) -> Iterable[tuple[str, int]]: ...
+    def fetch(self, url: str, path: str, target: Path) -> None: ...
+    def put(self, source: Path, url: str, path: str) -> None: ...
+
+
+class Tracker(Protocol):
+    """Logs an experiment's scores elsewhere. Constructed with its options; gets the reports' tables."""
+
+    api: ClassVar[int]
+
+    def log(self, tables: Mapping[str, Any]) -> None: ...
+
+
+class Notifier(Protocol):
+    """Tells somebody how an experiment ended. Constructed with its options."""
+
+    api: ClassVar[int]
+
+    def send(self, event: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +196,17 @@ class Environment:
 
 
 class EnvManager(Protocol):
-    """Prepares an image once and wraps commands so that they run in it."""
+    """Prepares an image once and wraps commands so that they run in it. Constructed with nothing.
+
+    An image reference `KIND:…` is for the manager of that name. `requirements` are lines as pip reads them:
+    packages that must be importable beside the engine, without shadowing what is there.
+    """
 
     api: ClassVar[int]
 
-    def prepare(self, reference: str, cache: Path, container: Any) -> Environment: ...
+    def prepare(
+        self, reference: str, cache: Path, container: Any, requirements: Sequence[str]
+    ) -> Environment: ...
     def wrap(
         self,
         environment: Environment,
@@ -138,15 +218,20 @@ class EnvManager(Protocol):
     ) -> Command: ...
 
 
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "engines": ("launch_command",),
-    "datasets": ("count", "iter", "files"),
-    "prompts": ("build",),
-    "tasks": ("parse",),
-    "metrics": ("score", "aggregate", "signature"),
-    "environments": ("prepare", "wrap"),
+REQUIRED: Mapping[str, Mapping[str, int | None]] = {
+    "datasets": {"count": 0, "iter": 2, "files": 0},
+    "engines": {"launch_command": 1},
+    "environments": {"prepare": 4, "wrap": 6},
+    "metrics": {"score": 2, "aggregate": 1, "signature": None},
+    "notifiers": {"send": 1},
+    "parsers": {"parse": 1},
+    "prompts": {"build": 1},
+    "reports": {"render": 1},
+    "storage": {"list": 1, "fetch": 3, "put": 3},
+    "tasks": {"parse": 2},
+    "trackers": {"log": 1},
 }
-"""Kind → what a plugin of it must have beside `api`."""
+"""Kind → what a plugin of it must have beside `api`: methods with their number of arguments, attributes."""
 
 
 @cache
@@ -162,11 +247,25 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
         if other is not None and other.value != point.value:
             raise EnvironmentFault(
                 f"two plugins of kind {kind} are called '{point.name}': "
-                f"{_origin(other)} and {_origin(point)}",
+                f"{origin(other)} and {origin(point)}",
                 remedy="uninstall one of them",
             )
         found[point.name] = point
     return found
+
+
+def find(kind: str, name: str) -> EntryPoint | None:
+    """The plugin of that name or dotted path, not imported; None if there is none of that name.
+
+    A dotted path, `package.module.Class` or `package.module:Class`, is taken at its word.
+    """
+    point = available(kind).get(name)
+    if point is None and "." in name.strip(".:"):
+        module, colon, attribute = name.partition(":")
+        if not colon:
+            module, _, attribute = name.rpartition(".")
+        return EntryPoint(name, f"{module}:{attribute}", f"hpcbench.{kind}")
+    return point
 
 
 def load(kind: str, name: str) -> Any:
@@ -176,22 +275,80 @@ def load(kind: str, name: str) -> Any:
         UserError: no plugin of that name; says which there are.
         EnvironmentFault: it cannot be imported, or does not fit.
     """
-    points = available(kind)
-    if name not in points:
-        raise UserError(Problem(unknown(f"{kind} plugin", name, points)))
-    point = points[name]
+    point = find(kind, name)
+    if point is None:
+        raise UserError(Problem(unknown(f"{kind} plugin", name, available(kind))))
     try:
         plugin = point.load()
-    except ImportError as error:
+    except Exception as error:
+        # Foreign code runs on import: whatever it raises is the plugin's fault, and told as such.
         raise EnvironmentFault(
-            f"plugin '{name}' of kind {kind} cannot be imported: {error}",
-            remedy=f"install what {_origin(point)} needs",
+            f"plugin '{name}' of kind {kind} cannot be imported: {type(error).__name__}: {error}",
+            remedy=f"install what {origin(point)} needs, or mend it",
         ) from error
-    missing = [attribute for attribute in REQUIRED[kind] if not hasattr(plugin, attribute)]
-    if missing or getattr(plugin, "api", None) != API:
-        why = f"lacks {', '.join(missing)}" if missing else f"is not written for api {API}"
-        raise EnvironmentFault(f"plugin '{name}' of kind {kind} ({_origin(point)}) {why}")
+    if wrong := mismatch(kind, plugin):
+        raise EnvironmentFault(f"plugin '{name}' of kind {kind} ({origin(point)}) {wrong}")
     return plugin
+
+
+def mismatch(kind: str, plugin: Any) -> str | None:
+    """In what a class does not fit the Protocol of its kind; None if it fits."""
+    if not isinstance(plugin, type):
+        return "is not a class"
+    if getattr(plugin, "api", None) != API:
+        return f"is not written for api {API}: it says api = {getattr(plugin, 'api', None)!r}"
+    lacks = [name for name in REQUIRED[kind] if not hasattr(plugin, name)]
+    if lacks:
+        return f"lacks {', '.join(lacks)}"
+    for name, count in REQUIRED[kind].items():
+        if count is not None and not _takes(getattr(plugin, name), count):
+            return f"has a method {name} that does not take {count} arguments beside self"
+    return None
+
+
+def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    """What is wrong with a plugin's options: where in them, and what.
+
+    A plugin declares its options as a pydantic model `Options`, or is a dataclass whose fields they are
+    (metrics). One that does neither takes what it is given.
+    """
+    declared = getattr(plugin, "Options", None)
+    if declared is not None and hasattr(declared, "model_validate"):
+        from pydantic import ValidationError
+
+        try:
+            declared.model_validate(dict(options))
+        except ValidationError as error:
+            known = list(declared.model_fields)
+            return [_option_problem(dict(one), known) for one in error.errors()]
+        return []
+    if not is_dataclass(plugin):
+        return []
+    known = [one.name for one in fields(plugin) if one.init]
+    wrong: list[tuple[tuple[str, ...], str]] = [
+        ((name,), unknown("option", name, known)) for name in options if name not in known
+    ]
+    if wrong:
+        return wrong
+    try:
+        plugin(**options)  # type: ignore[operator]
+    except (TypeError, ValueError) as error:
+        return [((), str(error))]
+    return []
+
+
+def add_folder(folder: Path) -> None:
+    """Make the packages of a folder importable, behind all that is installed already."""
+    if str(folder) not in sys.path:
+        site.addsitedir(str(folder))  # knows .pth files, which editable packages are
+        available.cache_clear()
+
+
+def origin(point: EntryPoint) -> str:
+    """`module:Class of DISTRIBUTION VERSION`."""
+    if point.dist is None:
+        return point.value
+    return f"{point.value} of {point.dist.metadata['Name']} {point.dist.version}"
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
@@ -204,7 +361,21 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} '{name}' (there are: {listed or 'none'})"
 
 
-def _origin(point: EntryPoint) -> str:
-    distribution = point.dist
-    name = distribution.metadata["Name"] if distribution is not None else "an unknown distribution"
-    return f"{point.value} of {name}"
+def _takes(method: Any, count: int) -> bool:
+    """Whether a method can be called with so many arguments beside `self`."""
+    try:
+        inspect.signature(method).bind(None, *range(count))
+    except TypeError:
+        return False
+    except ValueError:  # written in C: no signature to look at
+        return True
+    return True
+
+
+def _option_problem(detail: dict[str, Any], known: list[str]) -> tuple[tuple[str, ...], str]:
+    where = tuple(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return where, unknown("option", where[-1], known)
+    if detail["type"] == "missing":
+        return where[:-1], f"option '{where[-1]}' is missing"
+    return where, f"option '{'.'.join(where)}': {detail['msg'][0].lower()}{detail['msg'][1:]}"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench import environments, plugins
+from hpcbench import environments, plugins, secret
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import (
@@ -40,9 +40,8 @@ from hpcbench.experiment.claims import (
 from hpcbench.experiment.files import Appender
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference import Client, EngineGone, LoadFailed, drive
-from hpcbench.planning import seconds
 from hpcbench.plugins import DatasetIterator
-from hpcbench.schema.documents import Model
+from hpcbench.schema.documents import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import RECORD_VERSION, Request
 
@@ -68,6 +67,7 @@ EXIT_DISK_FULL = 28
 def main(argv: Sequence[str]) -> None:
     """Run one worker: `hpcbench.worker EXPERIMENT GROUP`."""
     experiment = Experiment(Path(argv[0]))
+    experiment.use_packages()
     group = next(group for group in experiment.work.groups if group.id == argv[1])
     code = asyncio.run(Worker(experiment, group, Owner.here()).run())
     if code:
@@ -249,13 +249,11 @@ def _requests(
     """What is still to be asked, in the dataset's order."""
     task = run_task.task
     prompt = plugins.load("prompts", run_task.prompt.strategy)(
-        run_task.prompt.system, run_task.prompt.user
+        run_task.prompt.system, run_task.prompt.user, run_task.prompt.options
     )
-    generation = {
-        key: value
-        for key, value in task.generation.model_dump(mode="json").items()
-        if value not in (None, [])
-    }
+    settings = task.generation.model_dump(mode="json")
+    extra = settings.pop("extra")
+    generation = {key: value for key, value in settings.items() if value not in (None, [])} | extra
     for sample in dataset.iter(taken.shard.start, taken.shard.stop):
         if sample.id not in taken.answered:
             yield Request(sample.id, prompt.build(sample), generation, task.request_timeout)
@@ -276,7 +274,7 @@ class _Wrapper:
             if run_task.name in group.run_tasks
         }
         stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
-        self._environment = plugins.Environment(**stored[group.image or ""])
+        self._environment = plugins.Environment(**stored[group.environment])
         self._key = secrets.token_urlsafe(32)
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -307,8 +305,9 @@ class _Wrapper:
             "dtype": model.dtype,
             "context_length": model.context_length,
             "gpus": model.gpus,
+            "chat_template": model.chat_template,
             "options": dict(model.engine_options),
-            "env": dict(model.env),
+            "env": secret.reveal_all(dict(model.env)),
             "timeout": model.load_timeout,
         }
         await self.client.load(body, model.load_timeout + 30)
@@ -427,7 +426,11 @@ class _News:
 
     def write(self, event: str, *, sync: bool = False, **details: Any) -> None:
         if self._file is not None:
-            self._file.write({"event": event, "time": round(time.time(), 3), **details})
+            known = {
+                key: secret.mask(value) if isinstance(value, str) else value
+                for key, value in details.items()
+            }
+            self._file.write({"event": event, "time": round(time.time(), 3), **known})
             if sync:
                 self._file.sync()
 

@@ -42,9 +42,9 @@ def lab() -> Lab:
 
 @pytest.fixture(scope="session")
 def image(lab: Lab) -> str:
-    """Reference of the engine image in the lab's own registry."""
+    """Reference of the engine image in the lab's own registry, locked as RUN_MODE=prod wants it."""
     try:
-        return lab.image()[0]
+        return "@".join(lab.image())
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
         unavailable(f"no engine image: {error}")
 

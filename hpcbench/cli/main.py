@@ -10,22 +10,27 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import hpcbench
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, UserError
 
 EPILOG = """\
 examples:
   hpcbench init                      look at this cluster, write a site profile
   hpcbench doctor --run              check it, and send a tiny model through one real job
+  hpcbench validate plan.yaml        every mistake at its line, nothing sent
   hpcbench submit plan.yaml --dry-run
   hpcbench submit plan.yaml --wait
   hpcbench status @last
 
 exit codes: 0 done · 1 the run failed · 2 your input · 3 the environment
 """
+
+Verb = Callable[[str, str, str, str], argparse.ArgumentParser]
+"""Adds a verb: name, function, text, example."""
 
 EXPERIMENT = "experiment: id, unique beginning of one, path, or @last"
 
@@ -44,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code or 0)
     except HpcbenchError as error:
+        if isinstance(error, UserError) and getattr(arguments, "json", False):
+            _print_problems(error)
         print(f"hpcbench: {error}" if error.exit_code != 2 else str(error), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
@@ -82,10 +89,8 @@ def parser() -> argparse.ArgumentParser:
         "submit", "submit:submit", "run an experiment plan", "hpcbench submit plan.yaml --wait"
     )
     submit.add_argument("plan", type=Path, help="the plan's YAML file")
-    submit.add_argument(
-        "--registry", type=Path, action="append", default=[], metavar="DIR",
-        help="further registry of documents; may be repeated, the last one wins",
-    )  # fmt: skip
+    _registry(submit)
+    _settings(submit)
     submit.add_argument(
         "--dry-run", action="store_true", help="print jobs, shards and sbatch text; touch nothing"
     )
@@ -136,11 +141,146 @@ def parser() -> argparse.ArgumentParser:
         help="image for that job (docker://…, a .sif); it needs transformers; none: this Python",
     )  # fmt: skip
     _json(doctor)
+    _documents(verb)
+    _plugins(verb)
     return top
+
+
+def _documents(verb: Verb) -> None:
+    """Verbs about documents."""
+    validate = verb(
+        "validate", "registry:validate", "check a plan, or all documents there are",
+        "hpcbench validate plan.yaml --set run_tasks.0.limit=20",
+    )  # fmt: skip
+    validate.add_argument(
+        "plan", type=Path, nargs="?", help="the plan's YAML file; none: all documents"
+    )
+    validate.add_argument(
+        "--packages",
+        action="store_true",
+        help="also build the packages it uses, and check their plugins",
+    )
+    _registry(validate)
+    _settings(validate)
+    _json(validate)
+
+    schema = verb(
+        "schema", "registry:schema", "write JSON Schemas of the documents", "hpcbench schema models"
+    )
+    schema.add_argument("kind", nargs="?", help="models, datasets, …; none: all")
+    schema.add_argument("--out", type=Path, metavar="DIR", help="write KIND.json files there")
+    schema.add_argument("--markdown", action="store_true", help="print the reference page instead")
+
+    registry = verb(
+        "registry", "", "look at documents", "hpcbench registry show models/tiny-vlm --resolved"
+    ).add_subparsers(metavar="VERB", required=True)
+    listing = _sub(registry, "list", "registry:list_documents", "list documents")
+    listing.add_argument("kind", nargs="?", help="only of this kind")
+    show = _sub(registry, "show", "registry:show", "show a document")
+    show.add_argument("name", help="KIND/NAME, or a name that only one kind has")
+    show.add_argument(
+        "--resolved",
+        action="store_true",
+        help="with overlays and defaults, and where each value is from",
+    )
+    _settings(show)
+    where = _sub(registry, "where", "registry:where", "tell the files of a document")
+    where.add_argument("name", help="KIND/NAME, or a name that only one kind has")
+    differ = _sub(registry, "diff", "registry:diff", "compare two documents, defaults filled in")
+    differ.add_argument("a", help="KIND/NAME")
+    differ.add_argument("b", help="KIND/NAME")
+    for one in (listing, show, where, differ):
+        _registry(one)
+    for one in (listing, show, where):
+        _json(one)
+
+    importing = verb(
+        "import", "registry:import_plans", "turn plans of other programs into ours",
+        "hpcbench import --from v01 user_config.csv --vlm-base vlm_base.csv --out imported",
+    )  # fmt: skip
+    importing.add_argument("file", type=Path, help="user_config.csv")
+    importing.add_argument("--from", dest="form", choices=["v01"], required=True, help="its form")
+    importing.add_argument("--vlm-base", type=Path, help="vlm_base.csv, the base of models")
+    importing.add_argument(
+        "--data-dirs", type=Path, help="folder with Datasets/ and PromptCollections/"
+    )
+    importing.add_argument(
+        "--out", type=Path, default=Path("imported"), help="new folder (%(default)s)"
+    )
+
+    images = verb(
+        "images", "", "look after images", "hpcbench images lock vllm-openai"
+    ).add_subparsers(metavar="VERB", required=True)
+    lock = _sub(
+        images, "lock", "registry:lock_image", "ask the registry for the digest behind a tag"
+    )
+    lock.add_argument("image", help="name of an images/ document, or docker://…")
+    _registry(lock)
+    models = verb(
+        "models", "", "look after models", "hpcbench models verify Qwen/Qwen2.5-VL-7B-Instruct"
+    ).add_subparsers(metavar="VERB", required=True)
+    verify = _sub(
+        models, "verify", "registry:verify_model", "hash a model's files, compare or lock"
+    )
+    verify.add_argument("model", help="name of a models/ document")
+    _registry(verify)
+
+
+def _plugins(verb: Verb) -> None:
+    """Verbs about plugins."""
+    plugins = verb(
+        "plugins", "", "list, begin and check plugins", "hpcbench plugins new metrics word_count"
+    ).add_subparsers(metavar="VERB", required=True)
+    listing = _sub(plugins, "list", "plugins:list_plugins", "list plugins that are installed")
+    listing.add_argument("kind", nargs="?", help="only of this kind")
+    _json(listing)
+    new = _sub(plugins, "new", "plugins:new", "write a working package with a test")
+    new.add_argument("kind", help="datasets, engines, metrics, …")
+    new.add_argument("name", help="name of the plugin, lower case")
+    new.add_argument("--out", type=Path, help="folder to make (hpcbench-NAME)")
+    check = _sub(
+        plugins, "check", "plugins:check", "run the contract tests of its kinds on a package"
+    )
+    check.add_argument("path", type=Path, help="folder of the package, with its pyproject.toml")
+    _json(check)
+
+
+def _sub(verbs: Any, name: str, run: str, text: str) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = verbs.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
+    added.set_defaults(run=f"hpcbench.cli.{run}")
+    return added
+
+
+def _registry(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--registry", type=Path, action="append", default=[], metavar="DIR",
+        help="further registry of documents; may be repeated, the last one wins",
+    )  # fmt: skip
+
+
+def _settings(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="PATH=VALUE",
+        help="set a value of the plan, run_tasks.NAME.limit=20, or of a document, models/X:dtype=float16",
+    )  # fmt: skip
 
 
 def _json(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _print_problems(error: UserError) -> None:
+    """What is wrong, for programs: an editor marks the places."""
+    import json
+    from dataclasses import asdict
+
+    print(
+        json.dumps(
+            {"problems": [asdict(one) for one in error.problems]}, ensure_ascii=False, indent=2
+        )
+    )
 
 
 def _report_bug(bug: BaseException) -> int:

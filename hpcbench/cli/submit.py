@@ -8,7 +8,7 @@ from pathlib import Path
 from hpcbench.cli.screen import console, follow, metric_table, print_json, say, status_screen
 from hpcbench.errors import RunFailed
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.launch.prepare import measure, plan_key, prepare
+from hpcbench.launch.prepare import load, localise, measure, plan_key, prepare
 from hpcbench.launch.status import status
 from hpcbench.launch.submit import cancel as cancel_jobs
 from hpcbench.launch.submit import (
@@ -21,20 +21,19 @@ from hpcbench.launch.submit import (
 )
 from hpcbench.planning import plan_work
 from hpcbench.registry.catalog import user_site
-from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.plan import Measured, ResolvedPlan
 
 
 def submit(arguments: argparse.Namespace) -> int:
     """`hpcbench submit PLAN`."""
-    resolved = load_plan(arguments.plan, arguments.registry)
+    resolved, packages = load(arguments.plan, arguments.registry, arguments.settings, say=say)
     if arguments.dry_run:
         return _dry_run(resolved, arguments.json)
     experiment = _interrupted(resolved)
     if experiment is not None:
         say(f"going on with {experiment.id}, whose submission was interrupted")
     else:
-        experiment = prepare(resolved, arguments.plan, say)
+        experiment = prepare(resolved, arguments.plan, say, packages)
     submit_round(experiment)
     return _submitted(experiment, arguments)
 
@@ -106,7 +105,8 @@ def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
     ]
     if not candidates:
         return None
-    key = plan_key(resolved, measure(resolved))
+    here = localise(resolved, home(resolved.site) / "cache", say)
+    key = plan_key(here, measure(here))
     same = [experiment for experiment in candidates if experiment.manifest["plan_key"] == key]
     return same[-1] if same else None
 
@@ -118,6 +118,7 @@ def _unfinished_submission(experiment: Experiment) -> bool:
 
 def _dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
     """Print what would be done; read the datasets, touch nothing."""
+    resolved = localise(resolved, home(resolved.site) / "cache", say, fetch=False)
     measured: Measured = measure(resolved, hashes=False)
     work = plan_work(resolved, measured)
     folder = Path(home(resolved.site)) / "experiments" / f"ID-{resolved.plan.name}"

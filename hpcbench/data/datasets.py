@@ -1,135 +1,91 @@
-"""Opening a dataset, and the JSONL dataset: one sample a line, images beside it.
-
-    {"id": "0001-total", "images": ["images/0001.png"], "document": "0001", "split": "easy",
-     "fields": {"question": "What is the total?"}, "references": ["12.50"],
-     "metadata": {"doc_type": "receipt"}}
-
-`id`, `images` and `references` are needed; `document` falls back to the first image (several questions on
-one page belong together). Order is the file's.
-"""
+"""Opening a dataset, and bringing one that lies elsewhere into the cache."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
 
 from hpcbench import plugins
-from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import DatasetIterator
-from hpcbench.schema.documents import Dataset
-from hpcbench.schema.records import Sample
+from hpcbench.data.hub import find_in_hub
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.once import make_once
+from hpcbench.plugins import DatasetIterator, DatasetSpec
+from hpcbench.schema.documents import Dataset, Site
+
+Say = Callable[[str], None]
 
 
 def open_dataset(dataset: Dataset) -> DatasetIterator:
-    """The iterator that a dataset's document names, over its split.
+    """The iterator that a dataset's document names, over its split; the dataset lies on this machine.
 
     Raises:
         UserError: there is no such iterator, or it does not know an option.
     """
     plugin = plugins.load("datasets", dataset.iterator)
+    if wrong := plugins.check_options(plugin, dataset.options):
+        raise UserError(*(Problem(f"dataset '{dataset.name}': {message}") for _, message in wrong))
     iterator: DatasetIterator = plugin(
-        Path(dataset.source), dataset.annotations, dataset.split, dataset.options
+        DatasetSpec(
+            folder=Path(dataset.source),
+            annotations=dataset.annotations,
+            split=dataset.split,
+            mapping=dataset.mapping,
+            options=dataset.options,
+        )
     )
     return iterator
 
 
-KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "metadata"})
+def local_dataset(
+    dataset: Dataset, site: Site, cache: Path, say: Say, *, fetch: bool = True
+) -> Dataset:
+    """The dataset with a folder of this machine as its source; fetched if it lies elsewhere.
+
+    Args:
+        dataset: its document.
+        site: where `hf://` is looked for.
+        cache: where what is fetched goes, once for all.
+        say: told what takes long.
+        fetch: whether to bring it if it is not here yet.
+
+    Raises:
+        UserError: there is nothing there, or it is not here yet and not to be fetched.
+        EnvironmentFault: it cannot be fetched.
+    """
+    scheme, marks, _ = dataset.source.partition("://")
+    if not marks:
+        return dataset
+    if scheme == "hf":
+        folder = find_in_hub(dataset.source, site.models)
+    else:
+        folder = cache / "datasets" / hashlib.sha256(dataset.source.encode()).hexdigest()[:24]
+        if not fetch and not folder.exists():
+            remedy = "`hpcbench submit` without --dry-run fetches it"
+            raise UserError(Problem(f"{dataset.source} is not here yet", remedy=remedy))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_once(folder, lambda target: _fetch(scheme, dataset, target, say))
+    return dataset.model_copy(update={"source": str(folder)})
 
 
-class JsonlDataset:
-    """Iterator over a JSONL file of annotations."""
-
-    api: ClassVar[int] = 1
-
-    def __init__(
-        self, folder: Path, annotations: str, split: str | None, options: Mapping[str, Any]
-    ) -> None:
-        if options:
-            raise UserError(Problem(f"the jsonl iterator knows no options, not {sorted(options)}"))
-        self.folder, self.split = folder, split
-        self.path = folder / annotations
-
-    def count(self) -> int:
-        """Samples of the split."""
-        return len(self._lines)
-
-    def iter(self, start: int, stop: int) -> Iterator[Sample]:
-        """Samples `start` to `stop` (exclusive) of the split, in the file's order."""
-        for _, record in self._lines[start:stop]:
-            yield self._sample(record)
-
-    def files(self) -> Iterable[Path]:
-        """The annotations and every image of the split, once each."""
-        images = {self.folder / image for _, record in self._lines for image in record["images"]}
-        return [self.path, *sorted(images)]
-
-    @cached_property
-    def _lines(self) -> list[tuple[int, dict[str, Any]]]:
-        """Line number and record of each sample of the split, checked.
-
-        Raises:
-            UserError: every line that is wrong, at its place.
-        """
-        problems: list[Problem] = []
-        lines: list[tuple[int, dict[str, Any]]] = []
-        seen: set[str] = set()
-        try:
-            text = self.path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(Problem(f"cannot be read: {error}", str(self.path))) from error
-        for number, line in enumerate(text.splitlines(), start=1):
-            if not line.strip():
-                continue
-            record = self._record(number, line, seen, problems)
-            if record is not None and self.split in (None, record.get("split")):
-                lines.append((number, record))
-        if problems:
-            raise UserError(*problems[:20])
-        if not lines:
-            what = f"no sample of split '{self.split}'" if self.split else "no sample"
-            raise UserError(Problem(what, str(self.path)))
-        return lines
-
-    def _record(
-        self, number: int, line: str, seen: set[str], problems: list[Problem]
-    ) -> dict[str, Any] | None:
-        def wrong(message: str) -> None:
-            problems.append(Problem(message, str(self.path), number))
-
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            wrong(f"not JSON: {error}")
-            return None
-        if not isinstance(record, dict):
-            wrong("not a JSON object")
-            return None
-        missing = [key for key in ("id", "images", "references") if key not in record]
-        if missing:
-            wrong(f"key {', '.join(map(repr, missing))} is missing")
-            return None
-        unknown = sorted(record.keys() - KEYS)
-        if unknown:
-            wrong(f"unknown key {', '.join(map(repr, unknown))}")
-            return None
-        for key in ("images", "references"):
-            if not isinstance(record[key], list) or not record[key]:
-                wrong(f"'{key}' must be a list with at least one entry")
-                return None
-        if record["id"] in seen:
-            wrong(f"id '{record['id']}' stands twice")
-        seen.add(record["id"])
-        return record
-
-    def _sample(self, record: Mapping[str, Any]) -> Sample:
-        return Sample(
-            id=str(record["id"]),
-            images=tuple(self.folder / image for image in record["images"]),
-            fields=record.get("fields", {}),
-            references=tuple(record["references"]),
-            document=str(record.get("document", record["images"][0])),
-            metadata=record.get("metadata", {}),
-        )
+def _fetch(scheme: str, dataset: Dataset, target: Path, say: Say) -> None:
+    storage = plugins.load("storage", scheme)()
+    say(f"fetching dataset {dataset.name} from {dataset.source}")
+    target.mkdir()
+    try:
+        listed = list(storage.list(dataset.source))
+        for path, size in listed:
+            place = target / path
+            if not place.resolve().is_relative_to(target.resolve()):
+                raise EnvironmentFault(f"{dataset.source} lists a file outside itself: {path}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            storage.fetch(dataset.source, path, place)
+            if place.stat().st_size != size:
+                got = place.stat().st_size
+                raise EnvironmentFault(f"{dataset.source}: {path} came with {got} bytes of {size}")
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot fetch {dataset.source}: {error}", remedy="try again; nothing half is kept"
+        ) from error
+    if not listed:
+        raise UserError(Problem("nothing lies there", dataset.source))

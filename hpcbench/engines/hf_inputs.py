@@ -74,8 +74,9 @@ class _QwenParts(_Decoding):
 
     def __init__(self, path: str, model: Any, options: Mapping[str, Any]) -> None:
         self.tokenizer = _auto.AutoTokenizer.from_pretrained(path, **options)
+        of_images = {key: value for key, value in options.items() if key != "chat_template"}
         self._images = _auto.AutoImageProcessor.from_pretrained(
-            path, **{"backend": "pil", **options}
+            path, **{"backend": "pil", **of_images}
         )
         self._image_token_id = model.config.image_token_id
         self._image_token = self.tokenizer.convert_ids_to_tokens(self._image_token_id)

@@ -31,6 +31,8 @@ class HuggingFaceEngine:
     api: ClassVar[int] = API
     packages: ClassVar[tuple[str, ...]] = ("torch", "transformers", "tokenizers", "pillow")
     """Distributions whose versions are recorded."""
+    generation: ClassVar[frozenset[str]] = frozenset()
+    """It knows no settings beyond OpenAI's."""
 
     def launch_command(self, spec: EngineSpec) -> Command:
         """This very module as a server."""
@@ -42,8 +44,12 @@ class HuggingFaceEngine:
         argv += ["--dtype", spec.dtype, "--gpus", str(spec.gpus)]
         if spec.context_length is not None:
             argv += ["--context-length", str(spec.context_length)]
-        if spec.options:
-            argv += ["--options", json.dumps(dict(spec.options))]
+        options = dict(spec.options)
+        if spec.chat_template is not None:
+            processor = options.get("processor") or {}
+            options["processor"] = {**processor, "chat_template": spec.chat_template}
+        if options:
+            argv += ["--options", json.dumps(options)]
         return Command(argv, {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
 
 

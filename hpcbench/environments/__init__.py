@@ -23,19 +23,25 @@ __all__ = ["kind_of", "prepare", "wrap"]
 
 
 def kind_of(reference: str | None) -> str:
-    """Name of the plugin that an image reference is for."""
-    return "venv" if not reference or reference.startswith("venv:") else "apptainer"
+    """Name of the plugin that an image reference is for: the one it begins with, or Apptainer."""
+    scheme = (reference or "venv:").partition(":")[0]
+    return scheme if scheme in plugins.available("environments") else "apptainer"
 
 
-def prepare(reference: str | None, cache: Path, container: ContainerSite) -> Environment:
-    """Make the environment ready, or find that it is.
+def prepare(
+    reference: str | None,
+    cache: Path,
+    container: ContainerSite,
+    requirements: Sequence[str] = (),
+) -> Environment:
+    """Make the environment ready, or find that it is, with a plan's packages beside the engine.
 
     Raises:
-        UserError: the reference is not one, or names nothing.
+        UserError: the reference is not one or names nothing; a package conflicts with what is there.
         EnvironmentFault: the machine cannot make it: no Apptainer, no registry, no space.
     """
     manager: EnvManager = plugins.load("environments", kind_of(reference))()
-    return manager.prepare(reference or "", cache, container)
+    return manager.prepare(reference or "", cache, container, requirements)
 
 
 def wrap(

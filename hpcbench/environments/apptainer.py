@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hpcbench.environments.oci import Reference, resolve
-from hpcbench.environments.once import make_once
 from hpcbench.environments.packages import Probe, last_words, packages_for
 from hpcbench.environments.packages import probe as ask_python
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
+from hpcbench.experiment.once import make_once
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 
@@ -47,7 +47,9 @@ class Apptainer:
 
     api: ClassVar[int] = 1
 
-    def prepare(self, reference: str, cache: Path, container: ContainerSite) -> Environment:
+    def prepare(
+        self, reference: str, cache: Path, container: ContainerSite, requirements: Sequence[str]
+    ) -> Environment:
         """Have the SIF in the cache and the wrapper's packages beside it.
 
         Raises:
@@ -70,7 +72,7 @@ class Apptainer:
             kind="apptainer",
             path=str(sif),
             digest=source.digest,
-            packages=str(packages_for(probed, cache)),
+            packages=str(packages_for(probed, cache, requirements)),
             details={
                 "reference": reference,
                 "transport": source.transport,

@@ -1,10 +1,12 @@
-"""Python packages mounted just in time: what the wrapper needs and a foreign Python lacks.
+"""Python packages mounted just in time: what the wrapper and a plan's plugins need and a Python lacks.
 
 The rule: a requirement that the foreign Python meets is left alone. What is missing is resolved with all that
-is there held at its version, and only what is not there is installed: nothing of the image's is shadowed.
-Where that cannot be resolved (an image with pydantic 1) the rest is let go of and our versions win.
+is there held at its version, and only what is not there is installed, by exact version and hash: nothing of
+the image's is shadowed. A plan's package that cannot be had so is refused. Only for the wrapper itself, where
+that cannot be resolved (an image with pydantic 1), the rest is let go of and our versions win.
 
-hpcbench itself always goes in, as an *installed* copy with its `dist-info`: entry points live there.
+hpcbench itself always goes beside an engine, as an *installed* copy with its `dist-info`: entry points
+live there.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import distribution
@@ -27,8 +30,12 @@ from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 import hpcbench
-from hpcbench.environments.once import make_once
-from hpcbench.errors import EnvironmentFault
+from hpcbench import secret
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.once import make_once
+
+INDEX = "--extra-index-url "
+"""How a requirement line that names an index begins."""
 
 _PROBE = """
 import json, os, platform, re, sys
@@ -135,25 +142,114 @@ def wrapper_requirements() -> tuple[Requirement, ...]:
     )  # fmt: skip
 
 
-def packages_for(probed: Probe, cache: Path) -> Path:
+def packages_for(probed: Probe, cache: Path, requirements: Sequence[str] = ()) -> Path:
     """The folder to put on PYTHONPATH of that Python, made if it is not there.
 
+    Args:
+        probed: the Python beside which it will lie.
+        cache: where it is kept, once for all who want the same.
+        requirements: lines of a plan's packages, see `plugin_packages.Locked`.
+
     Raises:
+        UserError: a package of the plan conflicts with what is there; names both versions.
         EnvironmentFault: packages cannot be fetched.
     """
-    missing = tuple(one for one in wrapper_requirements() if not probed.satisfies(one))
-    target = cache / "packages" / _key(probed, missing)
+    missing = [
+        f"{one.name}{one.specifier}" for one in wrapper_requirements() if not probed.satisfies(one)
+    ]
+    target = cache / "packages" / _key(probed, [*missing, *requirements], _own_hash())
 
     def build(folder: Path) -> None:
         folder.mkdir(parents=True)
-        if missing:
-            _install(_Installer.find(probed, cache), probed, missing, folder)
+        if missing or requirements:
+            install(probed, folder, cache, requirements, missing)
         install_hpcbench(folder)
         if probed.minor == _own_minor():  # bytecode of another Python would be of no use
             compileall.compile_dir(folder, quiet=2)
 
     make_once(target, build)
     return target
+
+
+def folder_for_host(cache: Path, requirements: Sequence[str], editable: Sequence[Path]) -> Path:
+    """The folder of a plan's packages for the Python hpcbench runs in; see `packages_for`."""
+    probed = probe([sys.executable], "hpcbench")
+    lines = [*requirements, *(f"-e {path}" for path in editable)]
+    target = cache / "plugins" / _key(probed, lines, "")
+
+    def build(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        install(probed, folder, cache, requirements, ())
+        for path in editable:
+            _Installer.find(probed, cache).install_editable(path, folder)
+        compileall.compile_dir(folder, quiet=2)
+
+    make_once(target, build)
+    return target
+
+
+def install(
+    probed: Probe, folder: Path, cache: Path, requirements: Sequence[str], wrapper: Sequence[str]
+) -> None:
+    """Put into `folder` all that is wanted and not there, and its lock, `lock.txt`, beside it.
+
+    Args:
+        probed: what is there.
+        folder: exists and is empty.
+        cache: where downloads are kept.
+        requirements: of a plan's packages; may not shadow anything.
+        wrapper: of the wrapper; may, where there is no other way.
+
+    Raises:
+        UserError, EnvironmentFault: as `packages_for`.
+    """
+    installer = _Installer.find(probed, cache)
+    lines = [one for one in requirements if not one.startswith(INDEX)]
+    indexes = [one.removeprefix(INDEX).strip() for one in requirements if one.startswith(INDEX)]
+    held = _holdable(probed, {_normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in wrapper})
+    try:
+        pins = installer.resolve([*wrapper, *lines], held, folder, indexes)
+        replaced: set[str] = set()
+    except EnvironmentFault as refused:
+        free = installer.resolve([*wrapper, *lines], {}, folder, indexes, prefer=held)
+        replaced = _shadowed(probed, free)
+        if lines:
+            replaced -= _shadowed(
+                probed, installer.resolve(wrapper, {}, folder, (), prefer=held) if wrapper else []
+            )
+            if replaced:
+                raise _conflict(probed, free, replaced, lines) from refused
+        pins = free
+    lock = folder / "lock.txt"
+    lock.write_text("".join(pin for pin in pins if not _has(probed, pin)))
+    if lock.stat().st_size:
+        installer.install(lock, folder, indexes)
+
+
+def _shadowed(probed: Probe, pins: Sequence[str]) -> set[str]:
+    """Distributions that are there in another version than the pins say."""
+    found = set()
+    for pin in pins:
+        name, version = _pinned(pin)
+        if version and probed.distributions.get(name, version) != version:
+            found.add(name)
+    return found
+
+
+def _conflict(
+    probed: Probe, pins: Sequence[str], shadowed: set[str], lines: Sequence[str]
+) -> UserError:
+    versions = dict(map(_pinned, pins))
+    named = " and ".join(re.split(r"[\s@=\[]", line)[0] for line in lines)
+    return UserError(
+        *(
+            Problem(
+                f"{named} needs {name} {versions[name]}, and there is {name} {probed.distributions[name]}",
+                remedy="another version of the package, or an image that has what it needs",
+            )
+            for name in sorted(shadowed)
+        )
+    )
 
 
 def install_hpcbench(folder: Path) -> None:
@@ -170,7 +266,8 @@ def install_hpcbench(folder: Path) -> None:
     (info / "INSTALLER").write_text("hpcbench\n")
 
 
-def _key(probed: Probe, missing: Sequence[Requirement]) -> str:
+def _own_hash() -> str:
+    """Hash of the running hpcbench: another version goes into another folder."""
     own = hashlib.sha256()
     package = Path(hpcbench.__file__).parent
     for path in sorted(package.rglob("*")):
@@ -178,7 +275,11 @@ def _key(probed: Probe, missing: Sequence[Requirement]) -> str:
             own.update(f"{path.relative_to(package)}\0".encode())
             own.update(hashlib.sha256(path.read_bytes()).digest())
     own.update((distribution("hpcbench").read_text("entry_points.txt") or "").encode())
-    data = [asdict(probed), sorted(map(str, missing)), own.hexdigest(), _own_minor()]
+    return own.hexdigest()
+
+
+def _key(probed: Probe, lines: Sequence[str], own: str) -> str:
+    data = [asdict(probed), sorted(lines), own, _own_minor()]
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -215,27 +316,62 @@ class _Installer:
             platforms.append(f"manylinux2014_{probed.machine}")
         return cls(uv, tuple(platforms), probed.minor, env)
 
-    def resolve(self, wanted: Path, held: Path) -> list[str]:
-        """`name==version` of everything that is needed, with what is held at its version."""
-        if self.uv is not None:
-            argv = [self.uv, "pip", "compile", "-q", "--no-header", "--no-annotate"]
-            argv += ["--python", sys.executable, *self._target("--python-platform")]
-            done = self._run([*argv, "-c", str(held), str(wanted)])
-            return [line for line in done.splitlines() if "==" in line]
-        argv = [*self._pip("install"), "--dry-run", "--ignore-installed", "--report", "-"]
-        argv += self._target("--platform")
-        done = self._run([*argv, "-c", str(held), "-r", str(wanted)])
-        found = [one["metadata"] for one in json.loads(done)["install"]]
-        return [f"{one['name']}=={one['version']}" for one in found]
+    def resolve(
+        self,
+        wanted: Sequence[str],
+        held: Mapping[str, str],
+        folder: Path,
+        indexes: Sequence[str],
+        prefer: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Lock entries, `name==version --hash=…`, of all that is needed.
 
-    def install(self, pinned: Path, folder: Path) -> None:
-        """Put exactly these into a folder."""
+        Args:
+            wanted: requirement lines.
+            held: name → version that must stay.
+            folder: for temporary files.
+            indexes: further indexes, as written: with references.
+            prefer: name → version to stay where it can.
+        """
+        files = {"wanted": "".join(f"{one}\n" for one in wanted), "held": _lines(held)}
+        with tempfile.TemporaryDirectory(dir=folder) as room:
+            for name, text in files.items():
+                (Path(room) / name).write_text(text)
+            if self.uv is None:
+                argv = [*self._pip("install"), "--dry-run", "--ignore-installed", "--report", "-"]
+                argv += [*self._target("--platform"), "-c", f"{room}/held", "-r", f"{room}/wanted"]
+                found = [one["metadata"] for one in json.loads(self._run(argv, indexes))["install"]]
+                return [f"{one['name']}=={one['version']}\n" for one in found]
+            argv = [
+                self.uv,
+                "pip",
+                "compile",
+                "-q",
+                "--no-header",
+                "--no-annotate",
+                "--generate-hashes",
+            ]
+            argv += ["--python", sys.executable, *self._target("--python-platform")]
+            lock = Path(room) / "lock.txt"
+            lock.write_text(_lines(prefer or {}))  # uv keeps what stands there where it can
+            self._run([*argv, "-c", f"{room}/held", "-o", str(lock), f"{room}/wanted"], indexes)
+            return _entries(lock.read_text())
+
+    def install(self, lock: Path, folder: Path, indexes: Sequence[str]) -> None:
+        """Put exactly what the lock says into a folder."""
         if self.uv is not None:
             argv = [self.uv, "pip", "install", "-q", "--no-deps", "--python", sys.executable]
-            argv += self._target("--python-platform")
+            argv += ["--require-hashes", *self._target("--python-platform")]
         else:
             argv = [*self._pip("install"), "--no-deps", "--no-compile", *self._target("--platform")]
-        self._run([*argv, "--target", str(folder), "-r", str(pinned)])
+        self._run([*argv, "--target", str(folder), "-r", str(lock)], indexes)
+
+    def install_editable(self, path: Path, folder: Path) -> None:
+        """Let a folder point at a package's own: its changes count at once."""
+        argv = [self.uv, "pip"] if self.uv is not None else [sys.executable, "-m", "pip", "-q"]
+        self._run(
+            [*argv, "install", "--no-deps", "--target", str(folder), "--editable", str(path)], ()
+        )
 
     def _pip(self, verb: str) -> list[str]:
         return [sys.executable, "-m", "pip", verb, "-q", "--disable-pip-version-check"]
@@ -244,41 +380,56 @@ class _Installer:
         platforms = [word for name in self.platforms for word in (option, name)]
         return [*platforms, "--python-version", self.minor, "--only-binary", ":all:"]
 
-    def _run(self, argv: Sequence[str]) -> str:
+    def _run(self, argv: Sequence[str], indexes: Sequence[str] = ()) -> str:
+        env = dict(self.env)
+        if indexes:
+            # Through the environment: an index's password must not stand in an argument list.
+            urls = " ".join(secret.reveal(index) for index in indexes)
+            env["PIP_EXTRA_INDEX_URL" if self.uv is None else "UV_INDEX"] = urls
         done = subprocess.run(
-            argv, capture_output=True, text=True, check=False, env=self.env,
-            stdin=subprocess.DEVNULL,
+            argv, capture_output=True, text=True, check=False, env=env, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode:
             raise EnvironmentFault(
-                f"cannot fetch what the wrapper needs: {last_words(done.stderr)}",
+                f"cannot fetch packages: {secret.mask(why(done.stderr))}",
                 remedy="packages are fetched once, on a machine with network or a package mirror",
             )
         return done.stdout
 
 
-def _install(
-    installer: _Installer, probed: Probe, missing: Sequence[Requirement], folder: Path
-) -> None:
-    wanted, held = folder / "wanted.txt", folder / "held.txt"
-    wanted.write_text("".join(f"{one.name}{one.specifier}\n" for one in missing))
-    there = _holdable(probed, missing)
-    held.write_text("".join(f"{name}=={version}\n" for name, version in there.items()))
-    try:
-        resolved = installer.resolve(wanted, held)
-    except EnvironmentFault:
-        held.write_text("")
-        resolved = installer.resolve(wanted, held)
-    pinned = folder / "pinned.txt"
-    pinned.write_text("".join(f"{one}\n" for one in resolved if not _has(probed, one)))
-    installer.install(pinned, folder)
-    for file in (wanted, held):
-        file.unlink()
+def why(output: str) -> str:
+    """What uv or pip says of a failure, on one line."""
+    lines = [line.strip(" │╰─▶×") for line in output.splitlines()]
+    return " ".join(line for line in lines if line)[:600] or "it said nothing"
 
 
-def _holdable(probed: Probe, missing: Sequence[Requirement]) -> dict[str, str]:
+def _lines(pins: Mapping[str, str]) -> str:
+    return "".join(f"{name}=={version}\n" for name, version in pins.items())
+
+
+def _entries(lock: str) -> list[str]:
+    """The entries of a lock, each with its hashes on the lines that follow."""
+    entries: list[str] = []
+    for line in lock.splitlines(keepends=True):
+        if line.startswith((" ", "\t")):
+            entries[-1] += line
+        elif line.strip() and not line.startswith(("#", "-")):
+            entries.append(line)
+    return entries
+
+
+def _pinned(entry: str) -> tuple[str, str]:
+    """Normalised name and version of a lock's entry; a wheel's file name says its version."""
+    first = entry.split()[0]
+    if " @ " in entry.splitlines()[0]:
+        wheel = entry.splitlines()[0].partition(" @ ")[2].split()[0].rpartition("/")[2]
+        return _normal(first), wheel.split("-")[1] if wheel.endswith(".whl") else ""
+    name, _, version = first.partition("==")
+    return _normal(name), version
+
+
+def _holdable(probed: Probe, named: set[str]) -> dict[str, str]:
     """What the resolver is to keep: all that is there with a version an index may know."""
-    named = {_normal(one.name) for one in missing}
     kept = {}
     for name, version in probed.distributions.items():
         try:
@@ -289,9 +440,9 @@ def _holdable(probed: Probe, missing: Sequence[Requirement]) -> dict[str, str]:
     return kept
 
 
-def _has(probed: Probe, pinned: str) -> bool:
-    name, _, version = pinned.partition("==")
-    return probed.distributions.get(_normal(name)) == version.partition(" ")[0]
+def _has(probed: Probe, entry: str) -> bool:
+    name, version = _pinned(entry)
+    return probed.distributions.get(name) == version
 
 
 def _in_range(requirement: Requirement, version: str) -> bool:

@@ -21,7 +21,9 @@ class Venv:
 
     api: ClassVar[int] = 1
 
-    def prepare(self, reference: str, cache: Path, container: ContainerSite) -> Environment:
+    def prepare(
+        self, reference: str, cache: Path, container: ContainerSite, requirements: Sequence[str]
+    ) -> Environment:
         """Check the interpreter; add what the wrapper needs if it is not there.
 
         Raises:
@@ -38,7 +40,9 @@ class Venv:
             kind="venv",
             path=str(python),
             digest=digest,
-            packages=None if _complete(python, probed) else str(packages_for(probed, cache)),
+            packages=None
+            if not requirements and _complete(python, probed)
+            else str(packages_for(probed, cache, requirements)),
             details={"reference": reference, **probed.details()},
         )
 

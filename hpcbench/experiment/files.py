@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Any
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace a file as a whole: readers see the old text or the new one, never a part."""
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replace a file as a whole: readers see the old content or the new one, never a part."""
+    data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)

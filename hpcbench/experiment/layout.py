@@ -11,7 +11,7 @@ EXPERIMENT/
   scores/RUN_TASK.parquet one row a sample
   metrics.json            aggregates; the same bytes for the same answers
   performance.json        times and tokens
-  report/                 report.md, report.html
+  report/                 what the plan's reports write
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json
 from hpcbench.schema.documents import Site
@@ -58,6 +59,12 @@ class Experiment:
     def id(self) -> str:
         """The experiment's id."""
         return self.path.name
+
+    def use_packages(self) -> None:
+        """Make the plugins of the plan's packages importable in this process."""
+        folder = self.manifest.get("host_packages")
+        if folder is not None:
+            plugins.add_folder(Path(str(folder)))
 
     @property
     def plan_file(self) -> Path:

@@ -10,22 +10,26 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import hpcbench
 from hpcbench import environments, plugins
-from hpcbench.data.datasets import open_dataset
+from hpcbench.data.datasets import local_dataset, open_dataset
 from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.hub import find_in_hub
+from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic, write_json
-from hpcbench.experiment.layout import Experiment, experiments_dir, home, new_id
+from hpcbench.experiment.layout import Experiment, experiments_dir, find, home, new_id
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
-from hpcbench.schema.documents import Dataset
+from hpcbench.registry.catalog import RunMode
+from hpcbench.registry.resolve import load_plan
+from hpcbench.schema.documents import Dataset, Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 
 RECORDED_PACKAGES = (
@@ -36,6 +40,102 @@ RECORDED_PACKAGES = (
 
 Say = Callable[[str], None]
 """Tells the user what is going on, one line at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """The packages of a plan, built."""
+
+    host: Path | None
+    """Folder for hpcbench's own Python; None if nothing runs there."""
+    locked: Mapping[str, Locked]
+    """Package → what it was made of."""
+
+
+def load(
+    plan: Path,
+    registries: Sequence[Path] = (),
+    settings: Sequence[str] = (),
+    *,
+    mode: RunMode | None = None,
+    say: Say = lambda line: None,
+) -> tuple[ResolvedPlan, Packages]:
+    """Read a plan, build the packages it uses, and check it again with their plugins at hand.
+
+    Raises:
+        UserError: every mistake found; a package is not what it says it is.
+        EnvironmentFault: a package cannot be fetched or built.
+    """
+    resolved = load_plan(plan, registries, settings, mode)
+    if not resolved.packages:
+        return resolved, Packages(None, {})
+    packages = _build(resolved, home(resolved.site) / "cache", say)
+    if packages.host is not None:
+        plugins.add_folder(packages.host)
+    return load_plan(plan, registries, settings, mode), packages
+
+
+def _build(resolved: ResolvedPlan, cache: Path, say: Say) -> Packages:
+    problems: list[Problem] = []
+    locked: dict[str, Locked] = {}
+    for name, package in resolved.packages.items():
+        try:
+            locked[name] = lock(package, cache, dev=resolved.mode == "dev", say=say)
+        except UserError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise UserError(*problems)
+    names = resolved.host_packages
+    if not names:
+        return Packages(None, locked)
+    say(f"installing {', '.join(names)} and what they need")
+    folder = host_folder([locked[name] for name in names], cache)
+    on_host = {name: resolved.packages[name] for name in names}
+    check_provides(folder, on_host, resolved.origins)
+    return Packages(folder, locked)
+
+
+def localise(resolved: ResolvedPlan, cache: Path, say: Say, *, fetch: bool = True) -> ResolvedPlan:
+    """The plan with every dataset and model as a folder of this machine.
+
+    Args:
+        resolved: the plan.
+        cache: where fetched datasets are kept.
+        say: told what takes long.
+        fetch: whether to bring what lies elsewhere.
+
+    Raises:
+        UserError: a dataset or model is not to be had, or not yet here and not to be fetched.
+        EnvironmentFault: it cannot be fetched.
+    """
+    datasets: dict[str, Dataset] = {}
+    models: dict[str, str] = {}
+    problems: list[Problem] = []
+    for run_task in resolved.run_tasks:
+        dataset, model = run_task.dataset, run_task.model
+        try:
+            if dataset.source not in datasets:
+                datasets[dataset.source] = local_dataset(
+                    dataset, resolved.site, cache, say, fetch=fetch
+                )
+            if model.source.startswith("hf://") and model.source not in models:
+                found = find_in_hub(model.source, resolved.site.models, model.revision)
+                models[model.source] = str(found)
+        except UserError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    run_tasks = []
+    for run_task in resolved.run_tasks:
+        folder = datasets[run_task.dataset.source].source
+        weights = models.get(run_task.model.source, run_task.model.source)
+        update: dict[str, Any] = {}
+        if folder != run_task.dataset.source:
+            update["dataset"] = run_task.dataset.model_copy(update={"source": folder})
+        if weights != run_task.model.source:
+            update["model"] = run_task.model.model_copy(update={"source": weights})
+        run_tasks.append(run_task.model_copy(update=update) if update else run_task)
+    return resolved.model_copy(update={"run_tasks": tuple(run_tasks)})
 
 
 def measure(
@@ -79,6 +179,7 @@ def measure(
                 say(f"hashing model {model.name}")
                 folder = Path(model.source)
                 model_hashes[model.name] = content_hash(folder, folder_files(folder), cache)
+                _check_weights(model, model_hashes[model.name])
         except UserError as error:
             problems.extend(error.problems)
     if problems:
@@ -86,7 +187,15 @@ def measure(
     return Measured(samples=samples, dataset_hashes=dataset_hashes, model_hashes=model_hashes)
 
 
-def prepare(resolved: ResolvedPlan, plan_file: Path, say: Say = lambda line: None) -> Experiment:
+NO_PACKAGES = Packages(None, {})
+
+
+def prepare(
+    resolved: ResolvedPlan,
+    plan_file: Path,
+    say: Say = lambda line: None,
+    packages: Packages = NO_PACKAGES,
+) -> Experiment:
     """Make the experiment's directory, ready to be submitted.
 
     The manifest is written last: a directory without one was never an experiment.
@@ -94,30 +203,44 @@ def prepare(resolved: ResolvedPlan, plan_file: Path, say: Say = lambda line: Non
     Raises:
         UserError, EnvironmentFault: something the plan needs is wrong or missing.
     """
-    measured = measure(resolved, say=say)
     root = home(resolved.site)
-    prepared = prepare_environments(resolved, root / "cache", say)
+    if resolved.plan.baseline is not None:
+        find(root, resolved.plan.baseline)
+    resolved = localise(resolved, root / "cache", say)
+    measured = measure(resolved, say=say)
+    prepared = prepare_environments(resolved, root / "cache", say, packages)
     work = plan_work(resolved, measured)
     experiment = _new_directory(root, resolved.plan.name)
     write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
     write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
     for folder in (experiment.jobs_dir, experiment.workers_dir):
         folder.mkdir()
-    manifest = _manifest(experiment, resolved, plan_file, measured, work, prepared)
+    manifest = _manifest(experiment, resolved, plan_file, measured, work, prepared, packages)
     write_json(experiment.manifest_file, manifest)
     return experiment
 
 
 def prepare_environments(
-    resolved: ResolvedPlan, cache: Path, say: Say = lambda line: None
+    resolved: ResolvedPlan,
+    cache: Path,
+    say: Say = lambda line: None,
+    packages: Packages = NO_PACKAGES,
 ) -> dict[str, Environment]:
-    """Image reference → prepared environment; each image once."""
+    """Key of an environment (`ResolvedRunTask.environment`) → prepared environment; each once."""
     prepared: dict[str, Environment] = {}
     for run_task in resolved.run_tasks:
-        image = run_task.model.image or ""
-        if image not in prepared:
-            say(f"preparing {image or 'this Python'}")
-            prepared[image] = environments.prepare(image, cache, resolved.site.container)
+        key = run_task.environment
+        if key in prepared:
+            continue
+        say(f"preparing {key or 'this Python'}")
+        lines = [
+            line for name in run_task.engine_packages for line in packages.locked[name].requirements
+        ]
+        found = environments.prepare(run_task.model.image, cache, resolved.site.container, lines)
+        if run_task.engine_packages and found.packages is not None:
+            inside = {name: resolved.packages[name] for name in run_task.engine_packages}
+            check_provides(Path(found.packages), inside, resolved.origins)
+        prepared[key] = found
     return prepared
 
 
@@ -131,7 +254,7 @@ def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
 def _check_prompt(run_task: ResolvedRunTask, source: plugins.DatasetIterator) -> None:
     """Build the prompt of the first sample: a field it lacks is found here, not on a GPU."""
     prompt = plugins.load("prompts", run_task.prompt.strategy)(
-        run_task.prompt.system, run_task.prompt.user
+        run_task.prompt.system, run_task.prompt.user, run_task.prompt.options
     )
     prompt.build(next(iter(source.iter(0, 1))))
 
@@ -148,6 +271,19 @@ def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
                 f"dataset '{dataset.name}' is not the one its document describes: its files hash to "
                 f"{found}, not {dataset.content_hash}",
                 file=dataset.source,
+                remedy="fetch it again, or set content_hash to the new value",
+            )
+        )
+
+
+def _check_weights(model: Model, found: str) -> None:
+    """Compare with the hash that the model's document states."""
+    if model.content_hash not in (None, found):
+        raise UserError(
+            Problem(
+                f"model '{model.name}' is not the one its document describes: its files hash to "
+                f"{found}, not {model.content_hash}",
+                file=model.source,
                 remedy="fetch it again, or set content_hash to the new value",
             )
         )
@@ -178,11 +314,15 @@ def _manifest(
     measured: Measured,
     work: WorkPlan,
     prepared: dict[str, Environment],
+    packages: Packages,
 ) -> dict[str, Any]:
-    digests = {image: environment.digest for image, environment in prepared.items()}
+    digests = {key: environment.digest for key, environment in prepared.items()}
+    plugin_packages = {name: locked.identity for name, locked in packages.locked.items()}
     keys = {
         run_task.name: {
-            stage: stage_key(run_task, measured, digests[run_task.model.image or ""], stage)
+            stage: stage_key(
+                run_task, measured, digests[run_task.environment], stage, plugin_packages
+            )
             for stage in ("inference", "evaluation")
         }
         for run_task in resolved.run_tasks
@@ -202,8 +342,12 @@ def _manifest(
         },
         "plan_key": plan_key(resolved, measured),
         "seed": resolved.plan.seed,
+        "mode": resolved.mode,
+        "baseline": resolved.plan.baseline,
+        "host_packages": str(packages.host) if packages.host is not None else None,
+        "plugin_packages": plugin_packages,
         "stage_keys": keys,
-        "environments": {image: asdict(environment) for image, environment in prepared.items()},
+        "environments": {key: asdict(environment) for key, environment in prepared.items()},
         "measured": measured.model_dump(),
         "work": work.model_dump(mode="json"),
     }

@@ -27,8 +27,7 @@ from hpcbench.experiment.claims import Owner, ShardState, release, shard_states
 from hpcbench.experiment.files import Appender, create_exclusive, read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.element import Element
-from hpcbench.planning import seconds
-from hpcbench.schema.documents import Resources
+from hpcbench.schema.documents import Resources, seconds
 from hpcbench.schema.plan import Group, ResolvedPlan
 
 EVALUATE, FINALISE, SUPERVISE = "evaluate", "finalise", "supervise"

@@ -64,6 +64,7 @@ class KvF1(TextOptions):
     api: ClassVar[int] = 1
     name: ClassVar[str] = "kv_f1"
     higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("object",)
     aggregation: ClassVar[Aggregation] = "ratio"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 

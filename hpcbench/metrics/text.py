@@ -35,6 +35,7 @@ class Anls(TextOptions):
     api: ClassVar[int] = 1
     name: ClassVar[str] = "anls"
     higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
@@ -99,6 +100,7 @@ class Cer(TextOptions):
     api: ClassVar[int] = 1
     name: ClassVar[str] = "cer"
     higher_is_better: ClassVar[bool] = False
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "ratio"
     bounds: ClassVar[Bounds] = (0.0, None)
 
@@ -135,6 +137,7 @@ class Wer(TextOptions):
     api: ClassVar[int] = 1
     name: ClassVar[str] = "wer"
     higher_is_better: ClassVar[bool] = False
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "ratio"
     bounds: ClassVar[Bounds] = (0.0, None)
 
@@ -175,6 +178,7 @@ class ExactMatch(TextOptions):
     api: ClassVar[int] = 1
     name: ClassVar[str] = "exact_match"
     higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 

@@ -1,22 +1,31 @@
-"""Finds documents by kind and name in the registries, later ones laid over earlier ones.
+"""Finds documents by kind and name in the registries, later ones over earlier ones.
 
-Order: what hpcbench ships, the user's own (`~/.config/hpcbench`), then each `--registry DIR`.
+Order: what hpcbench ships, the site's (`HPCBENCH_SITE`, else /etc/hpcbench), the user's own
+(`~/.config/hpcbench`), the project's (`./registries`), then each `--registry DIR`. The last that has
+`KIND/NAME.yaml` gives the document. With RUN_MODE=dev every `NAME.dev.yaml` beside or above it is laid over
+it, in that order; `--set` comes last.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import hpcbench
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import unknown
-from hpcbench.registry.source import Loc, Source, read, validate
-from hpcbench.schema.documents import KINDS, Document, Site
+from hpcbench.registry.settings import Setting
+from hpcbench.registry.source import Loc, Source, overlay, read, validate
+from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
+from hpcbench.registry.upgrade import upgrade
+from hpcbench.schema.documents import KINDS, Document, ExperimentPlan, Site
 
 DocumentT = TypeVar("DocumentT", bound=Document)
+
+RunMode = Literal["prod", "dev"]
 
 FOLDERS = {model: kind for kind, model in KINDS.items()}
 """Kind of document → its folder in a registry."""
@@ -35,34 +44,99 @@ def user_dir() -> Path:
     return Path(config) / "hpcbench"
 
 
+def site_dir() -> Path:
+    """The registry that a cluster's administrators keep for all."""
+    return Path(os.environ.get("HPCBENCH_SITE") or "/etc/hpcbench")
+
+
+def run_mode() -> RunMode:
+    """RUN_MODE of the environment; `prod` where it is not set.
+
+    Raises:
+        UserError: it is neither prod nor dev.
+    """
+    mode = os.environ.get("RUN_MODE") or "prod"
+    if mode not in ("prod", "dev"):
+        raise UserError(Problem(f"RUN_MODE is '{mode}'", remedy="set it to prod or dev"))
+    return cast("RunMode", mode)
+
+
 def user_site() -> Site | None:
-    """The site profile that `hpcbench init` wrote; None without one.
+    """The site profile that counts without a plan; None without one.
 
     Raises:
         UserError: it is wrong.
     """
-    path = user_dir() / "sites" / "default.yaml"
-    return load_document(Site, path, "default")[0] if path.is_file() else None
+    catalog = Catalog(project=False)
+    return catalog.get(Site, "default") if catalog.files("sites", "default") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """One folder of the search path."""
+
+    label: str
+    """`shipped`, `site`, `user`, `project` or `--registry`."""
+    folder: Path
+    """Where it is."""
 
 
 class Catalog:
     """All documents by kind and name; each file is read when asked for, once."""
 
-    def __init__(self, registries: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        registries: Sequence[Path] = (),
+        *,
+        mode: RunMode | None = None,
+        settings: Sequence[Setting] = (),
+        project: bool = True,
+    ) -> None:
         for folder in registries:
             if not folder.is_dir():
                 raise UserError(Problem("no such folder", str(folder), remedy="--registry DIR"))
-        self.folders = [share_dir() / "registries", user_dir(), *registries]
+        self.mode: RunMode = mode or run_mode()
+        self.settings = settings
+        path = [
+            Registry("shipped", share_dir() / "registries"),
+            Registry("site", site_dir()),
+            Registry("user", user_dir()),
+            *([Registry("project", Path("registries"))] if project else []),
+            *(Registry("--registry", folder) for folder in registries),
+        ]
+        # A checkout's ./registries is what ships: one folder counts once, at its lowest place.
+        once: dict[Path, Registry] = {}
+        for one in path:
+            once.setdefault(one.folder.resolve(), one)
+        self.registries = list(once.values())
         self._loaded: dict[tuple[str, str], tuple[Document, Source]] = {}
+        self._failed: dict[tuple[str, str], UserError] = {}
+        self._files: dict[str, dict[str, list[Path]]] = {}
 
     def names(self, kind: str) -> list[str]:
         """Names of all documents of a kind."""
-        found = {
-            str(path.relative_to(folder / kind).with_suffix(""))
-            for folder in self.folders
-            for path in (folder / kind).glob("**/*.yaml")
-        }
-        return sorted(name for name in found if not name.endswith(".dev"))
+        return sorted(name for name, files in self._index(kind).items() if _base(files) is not None)
+
+    def files(self, kind: str, name: str) -> list[Path]:
+        """The files a document is made of: the one that counts, then the overlays on it."""
+        files = self._index(kind).get(name, [])
+        base = _base(files)
+        if base is None:
+            return []
+        above = files[files.index(base) + 1 :]
+        return [base, *(path for path in above if _is_overlay(path) and self.mode == "dev")]
+
+    def hidden(self, kind: str, name: str) -> list[Path]:
+        """Files of that name that do not count: replaced by a later registry, or overlays outside dev."""
+        counting = self.files(kind, name)
+        return [path for path in self._index(kind).get(name, []) if path not in counting]
+
+    def label(self, path: Path) -> str:
+        """Which registry of the search path a file stands in."""
+        for registry in reversed(self.registries):
+            if registry.folder in path.parents:
+                return registry.label
+        return "plan"
 
     def get(
         self, model: type[DocumentT], name: str, asked: tuple[Source, Loc] | None = None
@@ -83,37 +157,90 @@ class Catalog:
         self, model: type[DocumentT], name: str, asked: tuple[Source, Loc] | None = None
     ) -> tuple[DocumentT, Source]:
         """The document and where it was read from; see `get`."""
-        kind = FOLDERS[model]
-        if (kind, name) not in self._loaded:
-            path = self._find(kind, name)
-            if path is None:
-                message = unknown(kind.removesuffix("s").replace("_", " "), name, self.names(kind))
+        key = (FOLDERS[model], name)
+        if key in self._failed:
+            raise self._failed[key]
+        if key not in self._loaded:
+            files = self.files(*key)
+            if not files:
+                what = key[0].removesuffix("s").replace("_", " ")
+                message = unknown(what, name, self.names(key[0]))
                 raise UserError(asked[0].problem(asked[1], message) if asked else Problem(message))
-            self._loaded[kind, name] = load_document(model, path, name)
-        return cast("tuple[DocumentT, Source]", self._loaded[kind, name])
+            try:
+                self._loaded[key] = self._load(model, files, name)
+            except UserError as error:
+                self._failed[key] = error
+                raise
+        return cast("tuple[DocumentT, Source]", self._loaded[key])
 
-    def _find(self, kind: str, name: str) -> Path | None:
-        for folder in reversed(self.folders):
-            path = folder / kind / f"{name}.yaml"
-            if path.is_file():
-                return path
-        return None
+    def plan(self, path: Path) -> tuple[ExperimentPlan, Source]:
+        """A plan by its file, with its own overlay and all settings that name no document."""
+        beside = path.with_name(f"{path.stem}.dev.yaml")
+        files = [path, *([beside] if self.mode == "dev" and beside.is_file() else [])]
+        return self._load(ExperimentPlan, files)
+
+    def _load(
+        self, model: type[DocumentT], files: Sequence[Path], name: str | None = None
+    ) -> tuple[DocumentT, Source]:
+        kind = FOLDERS[model]
+        source = upgrade(kind, read(files[0]))
+        for path in files[1:]:
+            source = overlay(source, upgrade(kind, read(path)))
+        for setting in self.settings:
+            if setting.document == (None if name is None else f"{kind}/{name}"):
+                source = setting.applied(source)
+        document = validate(model, source)
+        if name is not None and document.name != name:
+            raise UserError(
+                source.problem(
+                    ("name",), f"is called '{document.name}' but stands in the file of '{name}'"
+                )
+            )
+        return document, source
+
+    def _index(self, kind: str) -> dict[str, list[Path]]:
+        """Name → its files and overlays, from the lowest registry to the highest."""
+        if kind not in self._files:
+            found: dict[str, list[Path]] = {}
+            for registry in self.registries:
+                for path, name in _documents(registry.folder, (kind, *OLD_FOLDERS.get(kind, ()))):
+                    found.setdefault(name, []).append(path)
+            self._files[kind] = found
+        return self._files[kind]
 
 
 def load_document(
     model: type[DocumentT], path: Path, name: str | None = None
 ) -> tuple[DocumentT, Source]:
-    """Read one document from a file; with `name`, the document must be called so.
+    """Read one document from a file as it stands; with `name`, the document must be called so.
 
     Raises:
         UserError: every mistake in it.
     """
-    source = read(path)
-    document = validate(model, source)
-    if name is not None and document.name != name:
-        raise UserError(
-            source.problem(
-                ("name",), f"is called '{document.name}' but stands in the file of '{name}'"
-            )
-        )
-    return document, source
+    return Catalog(mode="prod", project=False)._load(model, [path], name)
+
+
+def _documents(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """Files of a kind in a registry with the names they stand for; an overlay after what it overlays."""
+    for folder in folders:
+        top = str(registry / folder)
+        found = [
+            os.path.join(parent, file)  # noqa: PTH118 - thousands of files: Path would be most of the time
+            for parent, _, files in os.walk(top)
+            for file in files
+            if file.endswith(".yaml")
+        ]
+        for path in sorted(
+            found, key=lambda one: (one.removesuffix(".dev.yaml"), one.endswith(".dev.yaml"))
+        ):
+            name = path[len(top) + 1 :].removesuffix(".yaml").removesuffix(".dev")
+            yield Path(path), name
+
+
+def _is_overlay(path: Path) -> bool:
+    return path.name.endswith(".dev.yaml")
+
+
+def _base(files: Sequence[Path]) -> Path | None:
+    """The file that counts: the highest that is no overlay."""
+    return next((path for path in reversed(files) if not _is_overlay(path)), None)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
-from hpcbench.registry.catalog import FOLDERS, Catalog, load_document
+from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode
+from hpcbench.registry.check import Checks
+from hpcbench.registry.paths import is_reference, with_absolute_paths
+from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.documents import (
+    Cell,
     Dataset,
     Document,
     ExperimentPlan,
+    Image,
+    Matrix,
     Metric,
     MLTask,
     Model,
+    ModelChoice,
     Prompt,
+    Report,
     RunTask,
+    RunTaskSettings,
     Site,
 )
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
@@ -27,19 +37,53 @@ from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 DocumentT = TypeVar("DocumentT", bound=Document)
 ResultT = TypeVar("ResultT")
 
+LONGEST_NAME = 80
+"""Of a run task; a longer one made by a matrix is cut and made unique by a hash."""
 
-def load_plan(path: Path, registries: Sequence[Path] = ()) -> ResolvedPlan:
+Where = Callable[[str], Loc]
+"""Key of a run task → where the plan says it."""
+
+
+def load_plan(
+    path: Path,
+    registries: Sequence[Path] = (),
+    settings: Sequence[str] = (),
+    mode: RunMode | None = None,
+) -> ResolvedPlan:
     """Read a plan and everything it names.
 
     Args:
         path: the plan's YAML file.
         registries: further registries; the last one wins.
+        settings: `[KIND/NAME:]path.to.key=value`, the last overlay.
+        mode: prod or dev; none: RUN_MODE of the environment.
 
     Raises:
         UserError: every mistake found in the plan and the documents it names.
     """
-    plan, source = load_document(ExperimentPlan, path)
-    return _Resolver(Catalog(registries)).plan(plan, source)
+    catalog = Catalog(registries, mode=mode, settings=read_settings(settings))
+    return _Resolver(catalog).plan(*catalog.plan(path))
+
+
+def check_registries(registries: Sequence[Path] = (), mode: RunMode | None = None) -> int:
+    """Read every document of the search path and check what it names; returns how many there are.
+
+    Raises:
+        UserError: every mistake found.
+    """
+    return _Resolver(Catalog(registries, mode=mode)).everything()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A run task as a plan says it, in whatever way."""
+
+    task: RunTask
+    source: Source
+    """The file it stands in."""
+    where: Where
+    asked: tuple[Source, Loc]
+    """Where the plan names it."""
 
 
 class _Resolver:
@@ -48,32 +92,232 @@ class _Resolver:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.problems: list[Problem] = []
+        self.checks = Checks(catalog, self.problems)
         self.origins: dict[str, str] = {}
+        self._resolved: dict[tuple[str, str], tuple[Document, Source]] = {}
 
     def plan(self, plan: ExperimentPlan, source: Source) -> ResolvedPlan:
+        """The plan with all its names resolved."""
         site = self._site(plan, source)
-        resolved = [
-            self._run_task(entry, source, ("run_tasks", index))
-            for index, entry in enumerate(plan.run_tasks)
-        ]
-        run_tasks = [run_task for run_task in resolved if run_task is not None]
-        seen: set[str] = set()
-        for index, run_task in enumerate(resolved):
-            if run_task is None:
-                continue
-            if run_task.name in seen:
-                self.problems.append(
-                    source.problem(("run_tasks", index), f"run task '{run_task.name}' stands twice")
-                )
-            seen.add(run_task.name)
+        written = [repeat for entry in self._written(plan, source) for repeat in _repeats(entry)]
+        self._unique(written)
+        if not written and not self.problems:
+            self.problems.append(source.problem((), "a plan needs 'run_tasks' or a 'matrix'"))
+        found = [self._run_task(one, site) for one in written]
+        reports = self._reports(plan, source, written)
+        self.checks.plan(plan, source, site)
+        self._unused_settings()
         if self.problems or site is None:
-            raise UserError(*dict.fromkeys(self.problems))
+            raise UserError(*_ordered(self.problems))
         return ResolvedPlan(
             plan=plan,
             site=site,
-            run_tasks=tuple(run_tasks),
-            origins=dict(sorted(self.origins.items())),
+            run_tasks=tuple(one for one in found if one is not None),
+            mode=self.catalog.mode,
+            reports=reports,
+            packages=dict(sorted(self.checks.packages.items())),
+            origins=dict(sorted({**self.origins, **self.checks.origins}.items())),
         )
+
+    def everything(self) -> int:
+        """Check all documents there are."""
+        count = 0
+        for model, kind in FOLDERS.items():
+            for name in self.catalog.names(kind):
+                count += 1
+                found = self._try(lambda m=model, n=name: self.catalog.get_with_source(m, n))  # type: ignore[misc]
+                if found is None:
+                    continue
+                document, source = found
+                if isinstance(document, RunTask):
+                    for one in _repeats(_Written(document, source, _below(()), (source, ()))):
+                        self._run_task(one, None)
+                elif isinstance(document, ExperimentPlan):
+                    written = list(self._written(document, source))
+                    self._unique(written)
+                    for one in written:
+                        self._run_task(one, None)
+                    self.checks.plan(document, source, None)
+                else:
+                    self.checks.document(document, source)
+        if self.problems:
+            raise UserError(*_ordered(self.problems))
+        return count
+
+    # --- run tasks, in whatever way they are written -----------------------------------------------
+
+    def _written(self, plan: ExperimentPlan, source: Source) -> Iterator[_Written]:
+        for index, entry in enumerate(plan.run_tasks):
+            loc: Loc = ("run_tasks", index)
+            if isinstance(entry, RunTask):
+                yield _Written(entry, source, _below(loc), (source, (*loc, "name")))
+                continue
+            found = self._try(
+                lambda name=entry, loc=loc: self.catalog.get_with_source(  # type: ignore[misc]
+                    RunTask, name, (source, loc)
+                )
+            )
+            if found is not None:
+                task, own = found
+                self.origins[f"run_tasks/{entry}"] = self._origin("run_tasks", str(entry))
+                yield _Written(task, own, _below(()), (source, loc))
+        for index, matrix in enumerate(plan.matrix):
+            yield from self._cells(matrix, source, ("matrix", index))
+
+    def _cells(self, matrix: Matrix, source: Source, loc: Loc) -> Iterator[_Written]:
+        """All cells of a matrix that are not excluded, then what it includes beside them."""
+        settings = {name: getattr(matrix, name) for name in RunTaskSettings.model_fields}
+        unused = set(range(len(matrix.exclude)))
+        for m, model in enumerate(matrix.models):
+            for d, dataset in enumerate(matrix.datasets):
+                for p, prompt in enumerate(matrix.prompts or (None,)):
+                    out = [
+                        number
+                        for number, cell in enumerate(matrix.exclude)
+                        if _matches(cell, model, dataset, prompt)
+                    ]
+                    unused.difference_update(out)
+                    if out:
+                        continue
+                    parts = [
+                        model,
+                        dataset,
+                        *([prompt] if prompt and len(matrix.prompts) > 1 else []),
+                    ]
+                    task = RunTask.model_construct(
+                        **{
+                            **settings,
+                            "name": _cell_name(parts),
+                            "model": model,
+                            "dataset": dataset,
+                            "prompt": prompt,
+                        }
+                    )
+                    at = {
+                        "name": loc,
+                        "model": (*loc, "models", m),
+                        "dataset": (*loc, "datasets", d),
+                        "prompt": (*loc, "prompts", p) if prompt else loc,
+                    }
+                    yield _Written(task, source, _cell_where(loc, at), (source, at["model"]))
+
+        for number in sorted(unused):
+            self.problems.append(
+                source.problem((*loc, "exclude", number), "excludes no cell of this matrix")
+            )
+        for number, task in enumerate(matrix.include):
+            at_task: Loc = (*loc, "include", number)
+            yield _Written(task, source, _below(at_task), (source, (*at_task, "name")))
+
+    def _unique(self, written: Sequence[_Written]) -> None:
+        seen: set[str] = set()
+        for one in written:
+            if one.task.name in seen:
+                source, loc = one.asked
+                self.problems.append(
+                    source.problem(loc, f"run task '{one.task.name}' stands twice")
+                )
+            seen.add(one.task.name)
+
+    def _run_task(self, one: _Written, site: Site | None) -> ResolvedRunTask | None:
+        task, source, where = one.task, one.source, one.where
+        ml_task = self._find(MLTask, task.ml_task, source, where("ml_task"))
+        model = self._model(task, source, where)
+        dataset = self._find(Dataset, task.dataset, source, where("dataset"))
+        if ml_task is None or model is None or dataset is None:
+            return None
+        prompt = self._prompt(task, ml_task, source, where)
+        metrics = self._metrics(task, ml_task, source, where)
+        if prompt is None:
+            return None
+        resolved = ResolvedRunTask.model_construct(
+            task=task,
+            ml_task=ml_task,
+            model=model,
+            dataset=self._with_split(dataset, task.split),
+            prompt=prompt,
+            metrics=metrics,
+            engine_packages=self.checks.engine_packages(model),
+        )
+        self.checks.run_task(resolved, source, where, site)
+        return resolved
+
+    def _with_split(self, dataset: Dataset, split: str | None) -> Dataset:
+        if split is None or split == dataset.split:
+            return dataset
+        return dataset.model_copy(update={"split": split})
+
+    # --- what a run task names ---------------------------------------------------------------------
+
+    def _model(self, task: RunTask, source: Source, where: Where) -> Model | None:
+        if isinstance(task.model, str):
+            return self._find(Model, task.model, source, where("model"))
+        choice, loc = task.model, where("model")
+        if not self.catalog.files("models", choice.name) and choice.engine is not None:
+            base: Model | None = Model(
+                name=choice.name, source=f"hf://{choice.name}", engine=choice.engine
+            )
+        else:
+            base = self._find(Model, choice.name, source, (*loc, "name"))
+        if base is None:
+            return None
+        changed = _chosen(base, choice)
+        placed = with_absolute_paths(changed, source) if choice.image else changed
+        image = self._image(placed, source, (*loc, "image")) if choice.image else placed
+        self.checks.choice(image, source, loc)
+        return image
+
+    def _image(self, model: Model, source: Source, loc: Loc) -> Model:
+        """The model with an `images/` document's name replaced by what that document refers to."""
+        name = model.image
+        if name is None or is_reference(name):
+            return model
+        image = self._find(Image, name, source, loc)
+        if image is None:
+            return model
+        reference = self.checks.image(image, model, source, loc)
+        return model.model_copy(update={"image": reference})
+
+    def _prompt(
+        self, task: RunTask, ml_task: MLTask, source: Source, where: Where
+    ) -> Prompt | None:
+        name = task.prompt or ml_task.prompt
+        if name is None:
+            loc = where("name")
+            self.problems.append(
+                source.problem(
+                    loc[:-1] if loc[-1:] == ("name",) else loc,
+                    "key 'prompt' is missing and the ML task has no default",
+                )
+            )
+            return None
+        return self._find(Prompt, name, source, where("prompt"))
+
+    def _metrics(
+        self, task: RunTask, ml_task: MLTask, source: Source, where: Where
+    ) -> tuple[Metric, ...]:
+        found = []
+        names = task.metrics or ml_task.default_metrics or ml_task.metrics
+        for index, name in enumerate(names):
+            place = (*where("metrics"), index)
+            metric = self._find(Metric, name, source, place)
+            if metric is None:
+                continue
+            found.append(metric)
+            self.checks.metric_fits(metric, ml_task, source, place)
+        return tuple(found)
+
+    def _reports(
+        self, plan: ExperimentPlan, source: Source, written: Sequence[_Written]
+    ) -> tuple[Report, ...]:
+        asked: dict[str, tuple[Source, Loc]] = {}
+        for index, name in enumerate(plan.reports):
+            asked.setdefault(name, (source, ("reports", index)))
+        for one in written:
+            for index, name in enumerate(one.task.reports):
+                asked.setdefault(name, (one.source, (*one.where("reports"), index)))
+        found = [self._find(Report, name, *place) for name, place in asked.items()]
+        return tuple(report for report in found if report is not None)
 
     def _site(self, plan: ExperimentPlan, source: Source) -> Site | None:
         name = plan.site or "default"
@@ -81,90 +325,26 @@ class _Resolver:
             return Site(name="default", description="built in: no `hpcbench init` was run")
         return self._find(Site, name, source, ("site",))
 
-    def _run_task(self, entry: str | RunTask, source: Source, loc: Loc) -> ResolvedRunTask | None:
-        if isinstance(entry, str):
-            found = self._try(lambda: self.catalog.get_with_source(RunTask, entry, (source, loc)))
-            if found is None:
-                return None
-            (task, source), loc = found, ()
-            self.origins[f"run_tasks/{entry}"] = str(source.path)
-        else:
-            task = entry
-        ml_task = self._find(MLTask, task.ml_task, source, (*loc, "ml_task"))
-        model = self._find(Model, task.model, source, (*loc, "model"))
-        dataset = self._find(Dataset, task.dataset, source, (*loc, "dataset"))
-        if ml_task is None or model is None or dataset is None:
-            return None
-        prompt = self._prompt(task, ml_task, source, loc)
-        metrics = self._metrics(task, ml_task, source, loc)
-        missing = [name for name in ml_task.sample_fields if name not in dataset.fields]
-        if missing:
-            self.problems.append(
-                source.problem(
-                    (*loc, "dataset"),
-                    f"dataset '{dataset.name}' has no field {', '.join(map(repr, missing))} "
-                    f"that ML task '{ml_task.name}' needs",
-                )
-            )
-        wanted = [
-            ("engines", model.engine, "model"),
-            ("datasets", dataset.iterator, "dataset"),
-            ("tasks", ml_task.plugin, "ml_task"),
-            *(("metrics", metric.plugin, "metrics") for metric in metrics),
-        ]
-        if prompt is not None:
-            wanted.append(("prompts", prompt.strategy, "prompt"))
-        for kind, name, key in wanted:
-            if name not in plugins.available(kind):
-                message = plugins.unknown(f"{kind} plugin", name, plugins.available(kind))
-                self.problems.append(source.problem((*loc, key), message))
-        if prompt is None:
-            return None
-        split = task.split or dataset.split
-        return ResolvedRunTask(
-            task=task,
-            ml_task=ml_task,
-            model=model,
-            dataset=dataset.model_copy(update={"split": split}),
-            prompt=prompt,
-            metrics=metrics,
-        )
-
-    def _prompt(self, task: RunTask, ml_task: MLTask, source: Source, loc: Loc) -> Prompt | None:
-        name = task.prompt or ml_task.prompt
-        if name is None:
-            self.problems.append(
-                source.problem(loc, "key 'prompt' is missing and the ML task has no default")
-            )
-            return None
-        return self._find(Prompt, name, source, (*loc, "prompt"))
-
-    def _metrics(
-        self, task: RunTask, ml_task: MLTask, source: Source, loc: Loc
-    ) -> tuple[Metric, ...]:
-        found = []
-        for index, name in enumerate(task.metrics or ml_task.metrics):
-            place = (*loc, "metrics", index)
-            if name not in ml_task.metrics:
-                message = plugins.unknown(
-                    f"metric of ML task '{ml_task.name}'", name, ml_task.metrics
-                )
-                self.problems.append(source.problem(place, message))
-                continue
-            metric = self._find(Metric, name, source, place)
-            if metric is not None:
-                found.append(metric)
-        return tuple(found)
-
     def _find(
         self, model: type[DocumentT], name: str, asked_in: Source, loc: Loc
     ) -> DocumentT | None:
-        found = self._try(lambda: self.catalog.get_with_source(model, name, (asked_in, loc)))
-        if found is None:
-            return None
-        document, source = found
-        self.origins[f"{FOLDERS[model]}/{name}"] = str(source.path)
-        return _with_absolute_paths(document, source)
+        """The document, its paths absolute, itself checked; None and a problem if there is none."""
+        key = (FOLDERS[model], name)
+        if key not in self._resolved:
+            found = self._try(lambda: self.catalog.get_with_source(model, name, (asked_in, loc)))
+            if found is None:
+                return None
+            document, source = found
+            self.origins["/".join(key)] = self._origin(*key)
+            placed = with_absolute_paths(document, source)
+            self.checks.document(placed, source)
+            if isinstance(placed, Model):
+                placed = self._image(_with_template(placed), source, ("image",))  # type: ignore[assignment]
+            self._resolved[key] = placed, source
+        return self._resolved[key][0]  # type: ignore[return-value]
+
+    def _origin(self, kind: str, name: str) -> str:
+        return " + ".join(map(str, self.catalog.files(kind, name)))
 
     def _try(self, look_up: Callable[[], ResultT]) -> ResultT | None:
         try:
@@ -173,21 +353,85 @@ class _Resolver:
             self.problems.extend(error.problems)
             return None
 
+    def _unused_settings(self) -> None:
+        for setting in self.catalog.settings:
+            if setting.document is not None and setting.document not in self.origins:
+                self.problems.append(
+                    Problem(
+                        f"the plan uses no document {setting.document}",
+                        f"--set {setting.text}",
+                        1,
+                        1,
+                    )
+                )
 
-def _with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
-    """Paths in a document are relative to its file; from here on they are absolute."""
 
-    def absolute(path: str) -> str:
-        expanded = os.path.expanduser(path)  # noqa: PTH111 - Path's raises for a user nobody knows
-        return str((source.path.resolve().parent / expanded).resolve())
+def _ordered(problems: Sequence[Problem]) -> list[Problem]:
+    """Each once, file by file from top to bottom."""
+    once = list(dict.fromkeys(problems))
+    files = list(dict.fromkeys(one.file for one in once))
+    return sorted(once, key=lambda one: (files.index(one.file), one.line or 0, one.column or 0))
 
-    update: dict[str, str] = {}
-    if isinstance(document, Dataset | Model):
-        update["source"] = absolute(document.source)
-    if isinstance(document, Model) and document.image:
-        scheme, colon, rest = document.image.partition(":")
-        if scheme in ("venv", "oci-archive", "docker-archive"):
-            update["image"] = f"{scheme}:{absolute(rest)}"
-        elif not colon:
-            update["image"] = absolute(document.image)
-    return document.model_copy(update=update)
+
+def _below(loc: Loc) -> Where:
+    return lambda key: (*loc, key)
+
+
+def _cell_where(loc: Loc, at: Mapping[str, Loc]) -> Where:
+    return lambda key: at.get(key, (*loc, key))
+
+
+def _repeats(one: _Written) -> Iterator[_Written]:
+    """A run task asked n times is n run tasks that differ in seed."""
+    task = one.task
+    if task.repeats == 1:
+        yield one
+        return
+    for number in range(task.repeats):
+        generation = task.generation.model_copy(
+            update={"seed": (task.generation.seed or 0) + number}
+        )
+        update = {"name": f"{task.name}-r{number + 1}", "repeats": 1, "generation": generation}
+        yield replace(one, task=task.model_copy(update=update))
+
+
+def _matches(cell: Cell, model: str, dataset: str, prompt: str | None) -> bool:
+    given = ((cell.model, model), (cell.dataset, dataset), (cell.prompt, prompt))
+    return any(wanted for wanted, _ in given) and all(
+        wanted in (None, name) for wanted, name in given
+    )
+
+
+def _cell_name(parts: Sequence[str]) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", ".", "-".join(parts))
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _chosen(model: Model, choice: ModelChoice) -> Model:
+    """The model with a run task's changes; called so that two different ones never share a name."""
+    update: dict[str, Any] = {
+        key: value
+        for key, value in (("engine", choice.engine), ("image", choice.image))
+        if value is not None
+    }
+    if choice.engine_options:
+        update["engine_options"] = {**model.engine_options, **choice.engine_options}
+    if choice.env:
+        update["env"] = {**model.env, **choice.env}
+    if not update:
+        return model
+    mark = hashlib.sha256(repr(sorted(update.items())).encode()).hexdigest()[:6]
+    return model.model_copy(update={**update, "name": f"{model.name}.{mark}"})
+
+
+def _with_template(model: Model) -> Model:
+    """The model with its chat template's text: the file may change before the engine starts."""
+    if model.chat_template is None:
+        return model
+    try:
+        text = Path(model.chat_template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return model  # told by the checks
+    return model.model_copy(update={"chat_template": text})

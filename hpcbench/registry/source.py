@@ -1,21 +1,25 @@
-"""YAML with positions: every value knows its line and column, every mistake is told at its place.
+"""YAML with positions: every value knows its file, line and column, every mistake is told at its place.
 
-Useful alone: `read(path)` gives plain data beside positions; `validate(model, source)` turns pydantic's
-complaints into `file.yaml:12:5: unknown key 'modle' (did you mean 'model'?)`.
+Useful alone: `read(path)` gives plain data beside positions; `overlay(base, over)` lays one file over
+another; `validate(model, source)` turns pydantic's complaints into
+`file.yaml:12:5: unknown key 'modle' (did you mean 'model'?)`.
+
+Documents hold what JSON can hold: text, numbers, true and false, lists, maps with text as keys. What YAML
+would silently make of a bare date or of the word `no` is refused where it matters.
 """
 
 from __future__ import annotations
 
 import codecs
+import copy
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
 from hpcbench.errors import Problem, UserError
@@ -26,34 +30,59 @@ MAX_BYTES = 1 << 20
 MAX_NODES = 100_000
 """No document says more, aliases written out; guards against aliases that multiply or contain themselves."""
 
+MAX_DEPTH = 64
+"""No document is nested deeper."""
+
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where PyYAML was built with it: ten times as fast, but its messages are poorer."""
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = {"bool", "int", "float", "null"}
+
+
+class Place(NamedTuple):
+    """Where something stands."""
+
+    line: int
+    """From 1."""
+    column: int
+    """From 1."""
+    file: Path | None = None
+    """None: the source's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A YAML file as data and as places."""
+    """YAML as data and as places; more than one file where overlays were laid over."""
 
     path: Path
-    """The file."""
+    """The file; of several the lowest."""
     data: Any
     """What it says, as plain Python values."""
-    marks: dict[Loc, tuple[int, int]] = field(default_factory=dict)
-    """Path of keys and indexes → 1-based line and column of the value."""
-    key_marks: dict[Loc, tuple[int, int]] = field(default_factory=dict)
+    marks: dict[Loc, Place] = field(default_factory=dict)
+    """Path of keys and indexes → place of the value."""
+    key_marks: dict[Loc, Place] = field(default_factory=dict)
     """The same for the keys themselves."""
+
+    def place(self, loc: Loc, *, at_key: bool = False) -> tuple[Path, int, int]:
+        """File, line and column of a value; one that the file does not have falls back to its parent."""
+        if at_key and loc in self.key_marks:
+            place = self.key_marks[loc]
+        else:
+            while loc and loc not in self.marks:
+                loc = loc[:-1]
+            place = self.marks.get(loc, Place(1, 1))
+        return place.file or self.path, place.line, place.column
 
     def problem(
         self, loc: Loc, message: str, remedy: str | None = None, *, at_key: bool = False
     ) -> Problem:
-        """A problem at a place; a place the file does not have falls back to its parent."""
-        if at_key and loc in self.key_marks:
-            line, column = self.key_marks[loc]
-        else:
-            while loc and loc not in self.marks:
-                loc = loc[:-1]
-            line, column = self.marks.get(loc, (1, 1))
-        return Problem(message, str(self.path), line, column, remedy)
+        """A problem at a place."""
+        file, line, column = self.place(loc, at_key=at_key)
+        return Problem(message, str(file), line, column, remedy)
 
 
 def read(path: Path) -> Source:
@@ -62,36 +91,33 @@ def read(path: Path) -> Source:
     Raises:
         UserError: no such file, too large, not UTF-8, not YAML, a key twice, or not a mapping.
     """
-    text = _read_text(path)
+    return parse(path, _read_text(path))
+
+
+def parse(path: Path, text: str) -> Source:
+    """Read one YAML document from text; `path` is what problems call it.
+
+    Raises:
+        UserError: as `read`.
+    """
     try:
-        loader = _Loader(text)
-    except ReaderError as error:
-        what = f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        raise UserError(_at(path, text[: error.position], what)) from error
-    try:
-        node = loader.get_single_node()
-        source = Source(path, None)
-        if isinstance(node, yaml.MappingNode):
-            problems = list(_walk(node, (), source, depth=0))
-            if problems:
-                raise UserError(*problems)
-            return Source(
-                path,
-                loader.construct_document(node),
-                source.marks,
-                source.key_marks,
-            )
-    except yaml.MarkedYAMLError as error:
-        raise UserError(_yaml_problem(path, error)) from error
-    except yaml.YAMLError as error:
-        raise UserError(Problem(f"not YAML: {str(error).splitlines()[0]}", str(path))) from error
-    except RecursionError:
-        mark = loader.get_mark()
-        deep = Problem("nested too deeply", str(path), mark.line + 1, mark.column + 1)
-        raise UserError(deep) from None
-    finally:
-        loader.dispose()
-    raise UserError(Problem("not a mapping of keys to values", str(path), 1, 1))
+        return _compose(path, text, _FAST)
+    except (yaml.YAMLError, RecursionError):
+        return _compose_slowly(path, text)  # for its better message
+
+
+def overlay(base: Source, over: Source) -> Source:
+    """Lay one document over another: maps merge, all else replaces; `+key` appends to a list, null deletes.
+
+    Raises:
+        UserError: a `+key` that has no list under it or is none, at its place.
+    """
+    laid = Source(base.path, copy.deepcopy(base.data), dict(base.marks), dict(base.key_marks))
+    problems: list[Problem] = []
+    _lay(laid, over, (), problems)
+    if problems:
+        raise UserError(*problems)
+    return laid
 
 
 def validate(model: type[ModelT], source: Source) -> ModelT:
@@ -107,32 +133,24 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
         typos = {
             (*detail["loc"][:-1], _meant(model, source, detail))
             for detail in details
-            if detail["type"] == "extra_forbidden"
+            if detail["type"] in _UNKNOWN
         }
         problems = [
             _problem(model, source, detail) for detail in details if not _echo(detail, typos)
         ]
-        raise UserError(*problems) from error
+        raise UserError(*dict.fromkeys(problems)) from error
 
 
-class _Loader(yaml.SafeLoader):
-    """A loader that tells a value it cannot read, `2024-13-45` or `!!int x`, at its place."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, LookupError, AttributeError, OverflowError, TypeError) as error:
-            kind = node.tag.rpartition(":")[2]
-            what = f"{str(node.value)[:60]!r} cannot be read as a {kind}"
-            raise ConstructorError(None, None, what, node.start_mark) from error
+# --- reading ------------------------------------------------------------------------------------------
 
 
 def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(Problem(f"cannot be read: {reason}", str(path))) from error
     if len(raw) > MAX_BYTES:
         raise UserError(Problem(f"larger than {MAX_BYTES} bytes: not a document", str(path)))
     raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -140,36 +158,141 @@ def _read_text(path: Path) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8")
-        raise UserError(_at(path, before, "not UTF-8")) from error
+        raise UserError(_after(path, before, "not UTF-8")) from error
 
 
-def _at(path: Path, before: str, message: str) -> Problem:
+def _compose(path: Path, text: str, loader_class: Any) -> Source:
+    loader = loader_class(text)
+    try:
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise UserError(Problem("not a mapping of keys to values", str(path), 1, 1))
+        reader = _Reader(Source(path, None), loader)
+        data = reader.value(node, (), 0)
+        if reader.problems:
+            raise UserError(*reader.problems)
+        return Source(path, data, reader.source.marks, reader.source.key_marks)
+    finally:
+        loader.dispose()
+
+
+def _compose_slowly(path: Path, text: str) -> Source:
+    """PyYAML's own parser, whose errors say what was expected and where."""
+    try:
+        return _compose(path, text, yaml.SafeLoader)
+    except ReaderError as error:
+        what = f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        raise UserError(_after(path, text[: error.position], what)) from error
+    except yaml.MarkedYAMLError as error:
+        raise UserError(_yaml_problem(path, error)) from error
+    except yaml.YAMLError as error:
+        raise UserError(
+            Problem(f"not YAML: {str(error).splitlines()[0]}", str(path), 1, 1)
+        ) from error
+    except RecursionError:
+        raise UserError(Problem("nested too deeply", str(path), 1, 1)) from None
+
+
+class _Reader:
+    """Makes data of YAML's nodes and remembers where each stood."""
+
+    def __init__(self, source: Source, loader: Any) -> None:
+        self.source, self.loader = source, loader
+        self.problems: list[Problem] = []
+        self.seen = 0
+
+    def value(self, node: yaml.Node, loc: Loc, depth: int, *, mark: bool = True) -> Any:
+        """The value of a node; what a merge brings in is not marked, it has no place of its own."""
+        self.seen += 1
+        if mark:
+            start = node.start_mark
+            self.source.marks[loc] = Place(start.line + 1, start.column + 1)
+        if self.seen > MAX_NODES:
+            raise UserError(self.source.problem(loc, "aliases make this document endless"))
+        if depth > MAX_DEPTH:
+            raise UserError(self.source.problem(loc, f"nested more than {MAX_DEPTH} levels deep"))
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [
+                self.value(child, (*loc, index), depth + 1, mark=mark)
+                for index, child in enumerate(node.value)
+            ]
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node, loc, depth, mark)
+        return self._wrong(node, f"{_short(node.tag)} has no place in a document")
+
+    def _mapping(self, node: yaml.MappingNode, loc: Loc, depth: int, mark: bool) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                merged = {**self._merge(value_node, loc, depth), **merged}
+                continue
+            key = self._key(key_node)
+            child = (*loc, key)
+            if key in data:
+                self._wrong(key_node, f"key '{key}' stands twice")
+            if mark:
+                start = key_node.start_mark
+                self.source.key_marks[child] = Place(start.line + 1, start.column + 1)
+            data[key] = self.value(value_node, child, depth + 1, mark=mark)
+        return {**merged, **data} if merged else data
+
+    def _merge(self, node: yaml.Node, loc: Loc, depth: int) -> dict[str, Any]:
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        merged: dict[str, Any] = {}
+        for one in nodes:
+            value = self.value(one, loc, depth + 1, mark=False)
+            if not isinstance(value, dict):
+                self._wrong(one, "<< merges maps only")
+                continue
+            merged = {**value, **merged}
+        return merged
+
+    def _key(self, node: yaml.Node) -> str:
+        if isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}str":
+            return str(node.value)
+        if isinstance(node, yaml.ScalarNode):
+            kind = node.tag.rpartition(":")[2]
+            self._wrong(
+                node, f"YAML reads the key {node.value!r:.40} as a {kind}", "put it in quotes"
+            )
+            return str(node.value)
+        self._wrong(node, "a key is one word or text in quotes")
+        return "?"
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        tag = node.tag
+        if tag == f"{_TAG}str":
+            return node.value
+        kind = tag.removeprefix(_TAG)
+        if kind == "timestamp":
+            return self._wrong(node, f"YAML reads {node.value!r:.40} as a date", "put it in quotes")
+        if kind == "value":  # a bare `=`
+            return node.value
+        if kind not in _PLAIN:
+            return self._wrong(node, f"{_short(tag)} has no place in a document")
+        try:
+            return self.loader.construct_object(node)
+        except (ValueError, LookupError, AttributeError, OverflowError, TypeError):
+            return self._wrong(node, f"{str(node.value)[:60]!r} cannot be read as a {kind}")
+
+    def _wrong(self, node: yaml.Node, message: str, remedy: str | None = None) -> None:
+        start = node.start_mark
+        self.problems.append(
+            Problem(message, str(self.source.path), start.line + 1, start.column + 1, remedy)
+        )
+
+
+def _short(tag: str) -> str:
+    return f"!!{tag.removeprefix(_TAG)}" if tag.startswith(_TAG) else tag
+
+
+def _after(path: Path, before: str, message: str) -> Problem:
     """A problem right behind a piece of the file."""
     lines = before.split("\n")
     return Problem(message, str(path), len(lines), len(lines[-1]) + 1)
-
-
-def _walk(node: yaml.Node, loc: Loc, source: Source, depth: int) -> Iterator[Problem]:
-    """Record where every value stands; yield duplicate keys."""
-    source.marks[loc] = (node.start_mark.line + 1, node.start_mark.column + 1)
-    if len(source.marks) > MAX_NODES:
-        raise UserError(source.problem(loc, "aliases make this document endless"))
-    if depth > 64:
-        yield source.problem(loc, "nested more than 64 levels deep")
-    elif isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            place = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
-            if key in seen and key != "<<":
-                yield Problem(f"key '{key}' stands twice", str(source.path), place[0], place[1])
-            seen.add(key)
-            child = (*loc, key)
-            source.key_marks[child] = place
-            yield from _walk(value_node, child, source, depth + 1)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, child in enumerate(node.value):
-            yield from _walk(child, (*loc, index), source, depth + 1)
 
 
 def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
@@ -181,24 +304,100 @@ def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
     return Problem(what, str(path), line, column)
 
 
+# --- overlays -----------------------------------------------------------------------------------------
+
+
+def _lay(laid: Source, over: Source, loc: Loc, problems: list[Problem]) -> None:
+    """Lay the map at `loc` of `over` on the one at the same place of `laid`."""
+    below, above = _at(laid.data, loc), _at(over.data, loc)
+    for key, value in above.items():
+        source_loc = (*loc, key)
+        if key.startswith("+") and len(key) > 1:
+            _append(laid, over, loc, key, problems)
+        elif value is None:
+            below.pop(key, None)
+            _forget(laid, source_loc)
+        elif isinstance(value, dict) and isinstance(below.get(key), dict):
+            _lay(laid, over, source_loc, problems)
+        else:
+            _forget(laid, source_loc)
+            below[key] = copy.deepcopy(value)
+            _remember(laid, over, source_loc, source_loc)
+
+
+def _append(laid: Source, over: Source, loc: Loc, key: str, problems: list[Problem]) -> None:
+    added_loc: Loc = (*loc, key)
+    target, added = (*loc, key[1:]), _at(over.data, added_loc)
+    below = _at(laid.data, loc).setdefault(key[1:], [])
+    if not isinstance(below, list) or not isinstance(added, list):
+        what = f"'{key}' appends a list to a list, and '{key[1:]}' below"
+        problems.append(
+            over.problem(
+                added_loc,
+                f"{what} is none" if isinstance(added, list) else f"'{key}' must be a list",
+            )
+        )
+        return
+    for index, value in enumerate(added):
+        _remember(laid, over, (*loc, key, index), (*target, len(below)))
+        below.append(copy.deepcopy(value))
+    laid.marks.setdefault(target, _own(over, over.marks[added_loc]))
+
+
+def _at(data: Any, loc: Loc) -> Any:
+    for part in loc:
+        data = data[part]
+    return data
+
+
+def _forget(source: Source, loc: Loc) -> None:
+    for marks in (source.marks, source.key_marks):
+        for known in [one for one in marks if one[: len(loc)] == loc]:
+            del marks[known]
+
+
+def _remember(laid: Source, over: Source, there: Loc, here: Loc) -> None:
+    for marks, others in ((laid.marks, over.marks), (laid.key_marks, over.key_marks)):
+        for loc, place in others.items():
+            if loc[: len(there)] == there:
+                new = (*here, *loc[len(there) :])
+                marks[new] = _own(over, place)
+
+
+def _own(source: Source, place: Place) -> Place:
+    return place._replace(file=place.file or source.path)
+
+
+# --- pydantic's complaints ----------------------------------------------------------------------------
+
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
 def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> Problem:
     loc = _known_loc(source, detail["loc"])
-    kind, last = detail["type"], str(detail["loc"][-1])
-    if kind == "extra_forbidden":
+    kind, last, given = detail["type"], str(detail["loc"][-1]), detail["input"]
+    if kind in _UNKNOWN:
         meant = _meant(model, source, detail)
         remedy = f"did you mean '{meant}'?" if meant else None
         at_key = loc[-1:] == detail["loc"][-1:]  # it is not if a merge brought the key
         return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":
         return source.problem(loc, f"key '{last}' is missing")
+    if kind == "string_type" and isinstance(given, bool):
+        what = f"{_dotted(loc)}: YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"
+        return source.problem(loc, what, "put the word in quotes")
+    if kind == "string_type" and isinstance(given, (int, float)):
+        return source.problem(
+            loc, f"{_dotted(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"
+        )
     message = detail["msg"][0].lower() + detail["msg"][1:]
-    return source.problem(loc, f"{_dotted(loc)}: {message}, not {_shown(detail['input'])}")
+    return source.problem(loc, f"{_dotted(loc)}: {message}, not {_shown(given)}")
 
 
 def _meant(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> str | None:
     """The field whose name is nearest to an unknown key."""
-    fields = _fields(model, _known_loc(source, detail["loc"][:-1]))
-    close = difflib.get_close_matches(str(detail["loc"][-1]), fields, n=1, cutoff=0.6)
+    known = _fields(model, _known_loc(source, detail["loc"][:-1]))
+    close = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1, cutoff=0.6)
     return close[0] if close else None
 
 
@@ -225,17 +424,27 @@ def _known_loc(source: Source, loc: Loc) -> Loc:
 
 def _fields(model: type[BaseModel], loc: Loc) -> list[str]:
     """Field names of the model at a place inside `model`."""
-    current: type[BaseModel] | None = model
+    current: Any = model
     for part in loc:
-        if current is None:
-            return []
-        if isinstance(part, str) and part in current.model_fields:
-            current = _model_in(current.model_fields[part].annotation)
-    return list(current.model_fields) if current else []
+        known = _members(current)
+        if isinstance(part, str) and part in known:
+            current = _model_in(known[part])
+    return list(_members(current))
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _members(model: Any) -> Mapping[str, Any]:
+    """Field → annotation, of a pydantic model or a dataclass."""
+    if model is None:
+        return {}
+    if issubclass(model, BaseModel):
+        return {name: one.annotation for name, one in model.model_fields.items()}
+    return {name: None for name in getattr(model, "__dataclass_fields__", ())}
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and (
+        issubclass(annotation, BaseModel) or hasattr(annotation, "__dataclass_fields__")
+    ):
         return annotation
     found = (_model_in(argument) for argument in get_args(annotation))
     return next((model for model in found if model is not None), None)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from pydantic import BaseModel, ConfigDict
+
+from hpcbench import plugins
+from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.files import read_json, write_atomic
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.plot import plot_svg
 from hpcbench.reporting.tables import format_interval, format_value, metric_rows, performance_rows
+from hpcbench.schema.documents import Report
 
 WORST = 3
 """Samples shown of each run task."""
@@ -19,37 +24,94 @@ WORST = 3
 CUT = 300
 """Characters of an answer or reference shown."""
 
+DEFAULT = (Report(name="markdown", plugin="markdown"), Report(name="html", plugin="html"))
+"""What an experiment without any `reports` gets."""
+
 POLICY = {
     "zero": "count as the worst value the metric knows",
     "exclude": "are left out",
 }
 
 
-def report(experiment: Experiment) -> Path:
-    """Write `report/report.md`, `report/report.html` and `report/plot.svg`.
+class Markdown:
+    """`report.md`, for terminals and repositories."""
+
+    api: ClassVar[int] = 1
+
+    class Options(BaseModel):
+        """It has none."""
+
+        model_config = ConfigDict(extra="forbid")
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = self.Options.model_validate(dict(options))
+
+    def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
+        """The report and its plot."""
+        plot = {"plot.svg": tables["plot"]} if tables["plot"] else {}
+        return {"report.md": _rendered("report.md", tables, escape=False), **plot}
+
+
+class Html:
+    """`report.html`, one file for people."""
+
+    api: ClassVar[int] = 1
+
+    class Options(BaseModel):
+        """It has none."""
+
+        model_config = ConfigDict(extra="forbid")
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = self.Options.model_validate(dict(options))
+
+    def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
+        """The report, its plot inside."""
+        return {"report.html": _rendered("report.html", tables, escape=True)}
+
+
+def report(experiment: Experiment) -> Mapping[str, Any]:
+    """Have every report of the plan write its files into `report/`.
+
+    A report that fails is named in `report/failed.txt` and costs the others nothing.
 
     Returns:
-        Path of the Markdown file.
+        The tables that the reports were given.
     """
+    tables = _context(experiment)
+    failed: list[str] = []
+    for document in experiment.resolved.reports or DEFAULT:
+        try:
+            files = plugins.load("reports", document.plugin)(document.options).render(tables)
+            for name, content in files.items():
+                write_atomic(experiment.report_dir / Path(name).name, content)
+        except HpcbenchError as error:
+            failed.append(f"{document.name}: {error}")
+        except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises is its own fault
+            failed.append(f"{document.name}: {type(error).__name__}: {error}")
+    if failed:
+        write_atomic(experiment.report_dir / "failed.txt", "".join(f"{one}\n" for one in failed))
+    return tables
+
+
+def _rendered(name: str, tables: Mapping[str, Any], *, escape: bool) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    context = _context(experiment)
-    loader = PackageLoader("hpcbench.reporting")
-    for name, escape in (("report.md", False), ("report.html", True)):
-        environment = Environment(
-            loader=loader,
-            autoescape=escape,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
-        environment.filters |= {"value": format_value, "interval": format_interval, "cell": _cell}
-        text = environment.get_template(f"{name}.j2").render(context)
-        write_atomic(experiment.report_dir / name, text)
-    if context["plot"]:
-        write_atomic(experiment.report_dir / "plot.svg", context["plot"])
-    return experiment.report_dir / "report.md"
+    environment = Environment(
+        loader=PackageLoader("hpcbench.reporting"),
+        autoescape=escape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "value": format_value,
+        "interval": format_interval,
+        "cell": _cell,
+        "pretty": _pretty,
+    }
+    return environment.get_template(f"{name}.j2").render(tables)
 
 
 def _context(experiment: Experiment) -> dict[str, Any]:
@@ -61,8 +123,12 @@ def _context(experiment: Experiment) -> dict[str, Any]:
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
     left = [state for state in shard_states(experiment, names) if state.state != "done"]
     return {
+        "version": 1,
         "id": experiment.id,
-        "plan": experiment.resolved.plan,
+        "path": str(experiment.path),
+        "plan": experiment.resolved.plan.model_dump(mode="json"),
+        "metrics": metrics,
+        "performance": read_json(experiment.performance_file),
         "rows": rows,
         "run_tasks": run_tasks,
         "asked": sum(table["asked"] for table in run_tasks.values()),
@@ -74,7 +140,7 @@ def _context(experiment: Experiment) -> dict[str, Any]:
             if set(table["outcomes"]) != {"ok"} or table["unread"]
         },
         "policy": POLICY,
-        "performance": list(performance_rows(read_json(experiment.performance_file))),
+        "performance_rows": list(performance_rows(read_json(experiment.performance_file))),
         "concurrency": {
             run_task.name: run_task.task.concurrency for run_task in experiment.resolved.run_tasks
         },
@@ -82,7 +148,7 @@ def _context(experiment: Experiment) -> dict[str, Any]:
         "worst": {name: _worst(experiment, name, run_tasks[name]) for name in run_tasks},
         "signatures": sorted({(row.metric, row.signature, row.method) for row in rows}),
         "facts": _facts(manifest),
-        "manifest": json.dumps(manifest, ensure_ascii=False, indent=2, sort_keys=True),
+        "manifest": manifest,
     }
 
 
@@ -122,7 +188,10 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("created", f"{manifest['created']} on {manifest['host']}"),
         ("plan", _with_commit(manifest["plan_key"][:16], manifest["git"]["plan"])),
         ("seed", str(manifest["seed"])),
+        ("RUN_MODE", manifest.get("mode", "prod")),
     ]
+    if manifest.get("baseline"):
+        facts.append(("baseline", manifest["baseline"]))
     facts += [(f"model {name}", value) for name, value in measured["model_hashes"].items()]
     hashes = dict.fromkeys(measured["dataset_hashes"].values())
     for value in hashes:
@@ -130,6 +199,8 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append((f"dataset of {', '.join(used)}", value))
     for image, environment in manifest["environments"].items():
         facts.append((f"image {image or 'this Python'}", environment["digest"] or "–"))
+    for name, locked in manifest.get("plugin_packages", {}).items():
+        facts.append((f"package {name}", locked))
     packages = [f"{name} {version}" for name, version in manifest["packages"].items() if version]
     return [*facts, ("packages", ", ".join(packages))]
 
@@ -150,3 +221,7 @@ def _cell(text: object) -> str:
     """Text for a Markdown table's cell."""
     escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return " ".join(escaped.split()) or "–"
+
+
+def _pretty(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True)

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
+from hpcbench.schema.records import FieldMap
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=120)]
 """A document's name: letters, digits, `._-`, and `/` for folders."""
 
@@ -29,9 +31,15 @@ class Document(BaseModel):
     schema_version: Literal[1] = 1
     """Version of this document's format."""
     name: Name
-    """The name other documents use; equal to the file's name without `.yaml`."""
+    """The name other documents use; equal to the file's path below its kind, without `.yaml`."""
+    version: str = ""
+    """Version of what the document describes, as its publisher or author names it."""
     description: str = ""
     """One sentence for people."""
+    notes: str = ""
+    """What a reader should know: where the facts come from, what was not tried."""
+    metadata: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """For people and scripts; hpcbench does not read it."""
 
 
 class Part(BaseModel):
@@ -40,17 +48,96 @@ class Part(BaseModel):
     model_config = _STRICT
 
 
+class LocalSource(Part):
+    """A package in a folder, with its own `pyproject.toml`; for development."""
+
+    type: Literal["local"]
+    """`local`."""
+    path: str
+    """The package's folder, relative to this file."""
+    editable: bool = True
+    """Whether changes in the folder count at once; else they count when built again."""
+
+
+class GitSource(Part):
+    """A package in a git repository."""
+
+    type: Literal["git"]
+    """`git`."""
+    url: str
+    """The repository; a password in it is a reference, `https://${env:TOKEN}@host/repo.git`."""
+    ref: str | None = None
+    """Commit or tag; `prod` refuses a branch, which moves."""
+    subdirectory: str | None = None
+    """Folder of the package inside the repository."""
+
+
+class PypiSource(Part):
+    """A package of PyPI or of a mirror."""
+
+    type: Literal["pypi"]
+    """`pypi`."""
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the distribution."""
+    version: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.!+_-]+$")
+    """Exact version; `prod` refuses none."""
+    index: str | None = None
+    """Simple index to take it from; none: pip's. A password in it is a reference."""
+
+
+class InstallArgs(Part):
+    """How a package is installed."""
+
+    extras: tuple[str, ...] = ()
+    """Extras of the distribution."""
+
+
+PluginKind = Literal[
+    "datasets", "engines", "environments", "metrics", "notifiers", "parsers", "prompts", "reports",
+    "storage", "tasks", "trackers",
+]  # fmt: skip
+"""Kinds of plugins; the entry-point groups are `hpcbench.KIND`."""
+
+
+class Package(Document):
+    """A Python package with plugins that nobody needs to have installed."""
+
+    source: Annotated[LocalSource | GitSource | PypiSource, Discriminator("type")]
+    """Where it comes from."""
+    install_args: InstallArgs = InstallArgs()
+    """How it is installed."""
+    provides: Mapping[PluginKind, tuple[str, ...]] = Field(default_factory=dict)
+    """Plugins it brings: kind → names; who names one of them gets the package."""
+
+
+PackageEntry = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[Package, Tag("package")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "package"),
+]
+"""A package by name, or written out."""
+
+
 class MLTask(Document):
     """A kind of work: how answers are read and which metrics make sense for them."""
 
     plugin: str
-    """Name in the entry-point group `hpcbench.tasks`."""
+    """Name in the entry-point group `hpcbench.tasks`, or a class by its dotted path."""
+    parser: str | None = None
+    """Name in the group `hpcbench.parsers` of what reads answers instead of the plugin's own way."""
     sample_fields: tuple[str, ...] = ()
     """Fields a sample must have for this kind of work, e.g. `question`."""
-    metrics: tuple[Name, ...]
+    output: Literal["text", "label", "object"] = "text"
+    """What an answer is read into: free text, one label, or an object of keys and values."""
+    output_schema: Mapping[str, JsonValue] | None = None
+    """JSON Schema an object must meet; one that does not counts as not read."""
+    metrics: tuple[Name, ...] = Field(min_length=1)
     """Metric documents that fit this kind of work."""
+    default_metrics: tuple[Name, ...] = ()
+    """Those a run task gets that names none; none: all of them."""
     prompt: Name | None = None
     """Prompt document used when a run task names none."""
+    required_packages: tuple[Name, ...] = ()
+    """Package documents whose plugins it uses."""
 
 
 class Model(Document):
@@ -59,23 +146,36 @@ class Model(Document):
     family: str = ""
     """Family for people and tables, e.g. `Qwen2-VL`."""
     source: str
-    """Folder with weights in Hugging Face layout, relative to this file."""
-    revision: str | None = None
-    """Revision of the weights as their publisher names it."""
+    """Folder with weights in Hugging Face layout, relative to this file, or `hf://ORGANISATION/NAME`: that
+    model in the site's folders of models or in the Hugging Face cache."""
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of the weights on the hub."""
+    content_hash: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    """Hash of the files of its folder; checked before anything is submitted."""
+    licence: str = ""
+    """Licence its publisher states."""
     engine: str
     """Name in the entry-point group `hpcbench.engines`."""
     image: str | None = None
-    """`docker://…`, `oci-archive:…`, `docker-archive:…`, `FILE.sif` or `venv:DIR`; none: this Python."""
+    """An `images/` document, `docker://…`, `oci-archive:…`, `docker-archive:…`, `FILE.sif` or `venv:DIR`;
+    none: this Python."""
+    package: Name | None = None
+    """Package document that brings the engine."""
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     """Number format of the weights in memory."""
     context_length: int | None = Field(default=None, gt=0)
     """Most tokens of prompt and answer together."""
     gpus: int = Field(default=1, ge=0)
     """GPUs one engine needs."""
+    gpu_memory_gb: float | None = Field(default=None, gt=0)
+    """Least memory of each of these GPUs, GiB."""
+    chat_template: str | None = None
+    """File with the Jinja2 chat template to use instead of the model's own, relative to this file; a resolved
+    plan holds its text."""
     engine_options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options handed to the engine as they are."""
     env: Mapping[str, str] = Field(default_factory=dict)
-    """Environment of the engine; no secrets here."""
+    """Environment of the engine; secrets as references, `${env:NAME}` or `${file:PATH}`."""
     load_timeout: float = Field(default=1800, gt=0)
     """Longest wait for the engine to be ready, seconds."""
 
@@ -84,17 +184,23 @@ class Dataset(Document):
     """Document images with questions and references, as they lie on disk."""
 
     source: str
-    """Folder of the dataset, relative to this file."""
-    version: str = ""
-    """Version as its publisher names it."""
-    iterator: str = "jsonl"
-    """Name in the entry-point group `hpcbench.datasets`."""
-    annotations: str
-    """File inside the folder that lists the samples."""
+    """Folder of the dataset, relative to this file, or `SCHEME://…` of a storage plugin of that name."""
+    iterator: str = "table"
+    """Name in the entry-point group `hpcbench.datasets`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package document that brings the iterator or the storage."""
+    annotations: str = ""
+    """File inside the folder that lists the samples; none where the iterator needs none."""
     split: str | None = None
     """Only samples of this split; none: all."""
+    splits: tuple[str, ...] = ()
+    """Splits there are, for cross-checks; none: not said."""
     fields: tuple[str, ...] = ()
     """Fields every sample has beside its images, for cross-checks."""
+    group_by: tuple[str, ...] = ()
+    """Metadata every sample has, for prompts and tables, e.g. `doc_type`."""
+    mapping: FieldMap = FieldMap()
+    """Where a record keeps what a sample needs, where it is not in hpcbench's own form."""
     content_hash: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
     """Hash of annotations and images; checked before anything is submitted."""
     licence: str = ""
@@ -104,10 +210,12 @@ class Dataset(Document):
 
 
 class Metric(Document):
-    """A metric with its options."""
+    """A metric with its options; a `version` must be the plugin's."""
 
     plugin: str
-    """Name in the entry-point group `hpcbench.metrics`."""
+    """Name in the entry-point group `hpcbench.metrics`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package document that brings it."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the metric; they are part of its signature."""
 
@@ -116,11 +224,39 @@ class Prompt(Document):
     """A prompt: Jinja2 templates over the sample's fields."""
 
     strategy: str = "template"
-    """Name in the entry-point group `hpcbench.prompts`."""
+    """Name in the entry-point group `hpcbench.prompts`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package document that brings the strategy."""
     system: str | None = None
     """System message."""
     user: str
     """User message that follows the image."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the strategy."""
+
+
+class Report(Document):
+    """A report with its options."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.reports`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package document that brings it."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the report."""
+
+
+class Image(Document):
+    """A container image with an engine."""
+
+    reference: str | None = None
+    """`docker://…`, `oci-archive:FILE`, `docker-archive:FILE` or `FILE.sif`, files relative to this one."""
+    digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    """What a `docker://` reference meant when it was locked; `prod` needs it."""
+    recipe: str | None = None
+    """Dockerfile or Apptainer definition it is built from, relative to this file."""
+    engines: tuple[str, ...] = ()
+    """Engines it holds; none: not said."""
 
 
 class Generation(Part):
@@ -136,6 +272,8 @@ class Generation(Part):
     """Seed of the engine's sampler."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer."""
+    extra: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Settings beyond OpenAI's that the engine knows, e.g. `repetition_penalty`."""
 
 
 class Resources(Part):
@@ -149,21 +287,37 @@ class Resources(Part):
     """Time limit of one worker, `[D-]HH:MM:SS`."""
     partition: str | None = None
     """Partition; none: the site's."""
+    gpu_type: str | None = None
+    """Type of GPU as Slurm calls it, e.g. `a100`; none: the site's."""
 
 
-class RunTask(Document):
-    """One model on one dataset with one prompt."""
+class ModelChoice(Part):
+    """A model with what is different for this run task."""
 
-    name: FlatName
-    """Its name; a folder of the experiment is called so."""
+    name: Name
+    """Model document; where there is none of that name, `hf://NAME` served by `engine`."""
+    engine: str | None = None
+    """Engine instead of the document's."""
+    image: str | None = None
+    """Image instead of the document's."""
+    engine_options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Laid over the document's."""
+    env: Mapping[str, str] = Field(default_factory=dict)
+    """Laid over the document's."""
+
+
+ModelEntry = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[ModelChoice, Tag("choice")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "choice"),
+]
+"""A model by name, or with changes."""
+
+
+class RunTaskSettings(Part):
+    """How a model is asked and its answers are counted."""
+
     ml_task: Name
     """Kind of work."""
-    model: Name
-    """Model document."""
-    dataset: Name
-    """Dataset document."""
-    prompt: Name | None = None
-    """Prompt document; none: the ML task's."""
     metrics: tuple[Name, ...] = ()
     """Metric documents; none: all of the ML task."""
     split: str | None = None
@@ -172,6 +326,8 @@ class RunTask(Document):
     """Only the first so many samples, in the dataset's order."""
     generation: Generation = Generation()
     """How answers are sampled."""
+    repeats: int = Field(default=1, gt=0, le=100)
+    """How often every sample is asked; repeat n is a run task `NAME-rN` with the seed plus n - 1."""
     concurrency: int = Field(default=1, gt=0, le=4096)
     """Requests in flight per worker."""
     request_timeout: float = Field(default=600, gt=0)
@@ -180,6 +336,23 @@ class RunTask(Document):
     """What a sample without an answer counts: left out (coverage falls) or zero."""
     resources: Resources = Resources()
     """What one worker needs."""
+    packages: tuple[PackageEntry, ...] = ()
+    """Package documents, or packages written out, beside those whose plugins it names."""
+    reports: tuple[Name, ...] = ()
+    """Report documents to write beside the plan's."""
+
+
+class RunTask(Document, RunTaskSettings):
+    """One model on one dataset with one prompt."""
+
+    name: FlatName
+    """Its name; a folder of the experiment is called so."""
+    model: ModelEntry
+    """Model document, with changes where needed."""
+    dataset: Name
+    """Dataset document."""
+    prompt: Name | None = None
+    """Prompt document; none: the ML task's."""
 
 
 RunTaskEntry = Annotated[
@@ -189,13 +362,65 @@ RunTaskEntry = Annotated[
 """A run task by name, or written out inside a plan."""
 
 
+class Cell(Part):
+    """Cells of a matrix: those of all given names."""
+
+    model: Name | None = None
+    """Only of this model."""
+    dataset: Name | None = None
+    """Only of this dataset."""
+    prompt: Name | None = None
+    """Only of this prompt."""
+
+
+class Matrix(RunTaskSettings):
+    """Run tasks of all models × datasets × prompts, called `MODEL-DATASET[-PROMPT]`."""
+
+    models: tuple[Name, ...] = Field(min_length=1)
+    """Model documents."""
+    datasets: tuple[Name, ...] = Field(min_length=1)
+    """Dataset documents."""
+    prompts: tuple[Name, ...] = ()
+    """Prompt documents; none: the ML task's."""
+    exclude: tuple[Cell, ...] = ()
+    """Cells left out."""
+    include: tuple[RunTask, ...] = ()
+    """Run tasks beside the cells, written out."""
+
+
+class Notification(Part):
+    """Who is told how an experiment ended."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.notifiers`, or a class by its dotted path."""
+    when: tuple[Literal["done", "incomplete"], ...] = ("done", "incomplete")
+    """Ends that are told."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the notifier; secrets as references."""
+
+
+class Tracker(Part):
+    """Where scores are logged beside the report."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.trackers`, or a class by its dotted path."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the tracker; secrets as references."""
+
+
+Stage = Literal["inference", "evaluation", "reporting"]
+"""What follows on preparation."""
+
+
 class ExperimentPlan(Document):
     """What one `hpcbench submit` runs."""
 
     name: FlatName
     """Its name; part of the experiment's id."""
-    run_tasks: tuple[RunTaskEntry, ...] = Field(min_length=1)
+    run_tasks: tuple[RunTaskEntry, ...] = ()
     """Run tasks by name, or written out."""
+    matrix: tuple[Matrix, ...] = ()
+    """Run tasks by models × datasets × prompts."""
     parallelism: int = Field(default=1, gt=0, le=10_000)
     """Most workers of one array at work at once."""
     shard_size: int | None = Field(default=None, gt=0)
@@ -208,6 +433,33 @@ class ExperimentPlan(Document):
     """Seed of all that is random on our side (bootstrap intervals)."""
     max_resubmits: int = Field(default=2, ge=0, le=20)
     """How often lost work is submitted again before the experiment ends incomplete."""
+    stages: tuple[Stage, ...] = Field(
+        default=("inference", "evaluation", "reporting"), min_length=1
+    )
+    """What is done after preparation, from inference on."""
+    reports: tuple[Name, ...] = ("markdown", "html")
+    """Report documents to write."""
+    baseline: str | None = None
+    """Experiment that this one is to be compared with: its id; the report names it."""
+    notifications: tuple[Notification, ...] = ()
+    """Who is told how it ended; one that fails never fails the experiment."""
+    trackers: tuple[Tracker, ...] = ()
+    """Where scores are logged; one that fails never fails the experiment."""
+
+
+class Partition(Part):
+    """What a partition gives, as far as it is known; `hpcbench init` asks Slurm."""
+
+    time_limit: str | None = Field(default=None, pattern=r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$")
+    """Longest time limit."""
+    cpus: int | None = Field(default=None, gt=0)
+    """CPUs of its largest node."""
+    memory_gb: float | None = Field(default=None, gt=0)
+    """Memory of its largest node, GiB."""
+    gpus: Mapping[str, int] | None = None
+    """Type of GPU → most of them on a node; empty: it has none."""
+    gpu_memory_gb: Mapping[str, float] = Field(default_factory=dict)
+    """Type of GPU → its memory, GiB; Slurm does not know it."""
 
 
 class SlurmSite(Part):
@@ -227,6 +479,10 @@ class SlurmSite(Part):
     """How long before the time limit a worker is told to drain."""
     options: Mapping[str, bool | int | str] = Field(default_factory=dict)
     """Further sbatch options, long names without dashes; `true` for those without a value."""
+    max_array_size: int | None = Field(default=None, gt=0)
+    """Slurm's MaxArraySize."""
+    partitions: Mapping[str, Partition] = Field(default_factory=dict)
+    """What the partitions give, for cross-checks; one not named here is not checked."""
 
 
 class ContainerSite(Part):
@@ -255,9 +511,14 @@ class Site(Document):
     """Apptainer."""
     setup: tuple[str, ...] = ()
     """Shell lines at the start of every job: module loads, proxies."""
+    models: tuple[str, ...] = ()
+    """Folders with models as `ORGANISATION/NAME`, where `hf://` is looked for first."""
 
 
 KINDS: Mapping[str, type[Document]] = {
+    "packages": Package,
+    "images": Image,
+    "reports": Report,
     "ml_tasks": MLTask,
     "models": Model,
     "datasets": Dataset,
@@ -268,3 +529,10 @@ KINDS: Mapping[str, type[Document]] = {
     "sites": Site,
 }
 """Folder of a registry → the kind of document it holds."""
+
+
+def seconds(time_limit: str) -> int:
+    """`[D-]HH:MM:SS` in seconds."""
+    days, _, clock = time_limit.rpartition("-")
+    hours, minutes, secs = (int(part) for part in clock.split(":"))
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,8 +13,10 @@ from hpcbench.schema.documents import (
     Metric,
     MLTask,
     Model,
+    Package,
     Part,
     Prompt,
+    Report,
     Resources,
     RunTask,
     Site,
@@ -35,11 +38,18 @@ class ResolvedRunTask(Part):
     """Its prompt."""
     metrics: tuple[Metric, ...]
     """Its metrics."""
+    engine_packages: tuple[str, ...] = ()
+    """Packages that must be importable beside its engine."""
 
     @property
     def name(self) -> str:
         """The run task's name, unique in the plan."""
         return self.task.name
+
+    @property
+    def environment(self) -> str:
+        """What its engine runs in, a key: the image, and the packages beside it."""
+        return " + ".join([self.model.image or "", *self.engine_packages])
 
 
 class ResolvedPlan(Part):
@@ -50,7 +60,13 @@ class ResolvedPlan(Part):
     site: Site
     """The site profile."""
     run_tasks: tuple[ResolvedRunTask, ...]
-    """The plan's run tasks, in its order."""
+    """The plan's run tasks, in its order; matrices and repeats written out."""
+    mode: Literal["prod", "dev"] = "prod"
+    """RUN_MODE it was resolved in."""
+    reports: tuple[Report, ...] = ()
+    """Reports to write."""
+    packages: Mapping[str, Package] = Field(default_factory=dict)
+    """Packages whose plugins it uses, by name."""
     origins: Mapping[str, str] = Field(default_factory=dict)
     """`kind/name` → file the document was read from."""
 
@@ -69,6 +85,16 @@ class ResolvedPlan(Part):
             if run_task.name == name:
                 return run_task
         raise KeyError(name)
+
+    @property
+    def host_packages(self) -> tuple[str, ...]:
+        """Packages with plugins that run outside the image: all but those of engines alone."""
+        inside = {"engines"}
+        return tuple(
+            name
+            for name, package in self.packages.items()
+            if not package.provides or set(package.provides) - inside
+        )
 
 
 class Measured(Part):
@@ -107,6 +133,8 @@ class Group(Part):
     """`g0`, `g1`, …"""
     image: str | None
     """Image of all its models."""
+    environment: str = ""
+    """Key of what its engines run in, see `ResolvedRunTask.environment`."""
     gpus: int
     """GPUs of a worker."""
     resources: Resources

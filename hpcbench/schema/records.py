@@ -23,13 +23,33 @@ tries.
 
 
 @dataclass(frozen=True, slots=True)
+class FieldMap:
+    """Where a record of a dataset's own form keeps what a sample needs; dots go down into objects."""
+
+    id: str = "id"
+    """Unique name of the sample; `#` is the record's number in its file, from 1."""
+    images: str = "images"
+    """Path of the image inside the folder, or a list of them."""
+    references: str = "references"
+    """Acceptable answer, or a list of them."""
+    document: str | None = "document"
+    """What it belongs to, the cluster of the error bars; where there is none: the first image."""
+    split: str | None = "split"
+    """The split it is of."""
+    fields: str | Mapping[str, str] = "fields"
+    """Sample's field → where it stands; one word: an object that holds all of them."""
+    metadata: str | Mapping[str, str] = "metadata"
+    """The same for what tables group by."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One input with its references."""
 
     id: str
     """Unique in the dataset."""
-    images: tuple[Path, ...]
-    """Image files, in the order the prompt shows them."""
+    images: tuple[Path | bytes, ...]
+    """Image files, or their bytes, in the order the prompt shows them."""
     fields: Mapping[str, Any]
     """What prompts may use, e.g. `question`."""
     references: tuple[Any, ...]
@@ -48,8 +68,8 @@ class Message:
     """Who speaks."""
     text: str
     """What is said."""
-    images: tuple[Path, ...] = ()
-    """Image files shown with it; sent byte for byte as they lie."""
+    images: tuple[Path | bytes, ...] = ()
+    """Images shown with it; sent byte for byte as they lie."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ class Load(BaseModel):
     """Most tokens of prompt and answer together."""
     gpus: int = 0
     """GPUs it may use; 0 is CPU."""
+    chat_template: str | None = None
+    """Text of the chat template to use instead of the model's own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Handed to the engine's plugin."""
     env: dict[str, str] = Field(default_factory=dict)
@@ -224,6 +226,7 @@ def _command(plugin: Any, ask: Load, socket: Path) -> plugins.Command:
         dtype=ask.dtype,
         context_length=ask.context_length,
         gpus=ask.gpus,
+        chat_template=ask.chat_template,
         options=ask.options,
     )
     try:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data.datasets import JsonlDataset
 from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.table import TableDataset
 from hpcbench.errors import UserError
+from hpcbench.plugins import DatasetSpec
 from tests.unit.small import record, write_dataset
 
 
-def dataset(folder: Path, split: str | None = None) -> JsonlDataset:
-    return JsonlDataset(folder, "a.jsonl", split, {})
+def dataset(folder: Path, split: str | None = None) -> TableDataset:
+    return TableDataset(DatasetSpec(folder, "a.jsonl", split))
 
 
 def test_samples_come_in_the_files_order_and_only_those_of_the_split(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_an_image_that_cannot_be_read_is_invalid_without_a_request(tmp_path: Pat
     for path, why in (
         (tmp_path / "no.png", "No such file or directory"),
         (tmp_path, "Is a directory"),
-        (empty, "the file is empty"),
+        (empty, "the image is empty"),
     ):
         response, server = answer(Script(), path)
         assert response.outcome == "invalid"

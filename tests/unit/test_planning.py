@@ -13,9 +13,9 @@ from hpcbench.planning import (
     MIN_SHARD,
     default_shard_size,
     plan_work,
-    seconds,
     stage_key,
 )
+from hpcbench.schema.documents import seconds
 from tests.unit.small import measured, resolved, run_task
 
 SHAPES = st.sampled_from([{"cpus": 1}, {"cpus": 2}, {"cpus": 1, "partition": "gpu"}])

@@ -42,7 +42,7 @@ def test_an_installed_package_brings_a_plugin(site: Path) -> None:
         site,
         "shout",
         "shout = shout:Shout",
-        "class Shout:\n    api = 1\n    def parse(self): ...\n",
+        "class Shout:\n    api = 1\n    def parse(self, text, sample): ...\n",
     )
     assert plugins.load("tasks", "shout").__name__ == "Shout"
 

@@ -6,12 +6,15 @@ import pytest
 
 from hpcbench.errors import UserError
 from hpcbench.prompts import TemplatePrompt
-from hpcbench.tasks import Classification, Kie, Ocr, Vqa
+from hpcbench.tasks.classification import Classification
+from hpcbench.tasks.kie import Kie
+from hpcbench.tasks.ocr import Ocr
+from hpcbench.tasks.vqa import Vqa
 from tests.unit.small import sample
 
 
 def test_a_prompt_is_built_from_fields_and_metadata_and_shows_the_images() -> None:
-    prompt = TemplatePrompt("You read {{ doc_type }}s.", "{{ question }} Ответ:")
+    prompt = TemplatePrompt("You read {{ doc_type }}s.", "{{ question }} Ответ:", {})
     system, user = prompt.build(sample(metadata={"doc_type": "receipt"}))
     assert (system.role, system.text, system.images) == ("system", "You read receipts.", ())
     assert (user.role, user.text) == ("user", "Total? Ответ:")
@@ -20,17 +23,17 @@ def test_a_prompt_is_built_from_fields_and_metadata_and_shows_the_images() -> No
 
 def test_a_field_the_sample_does_not_have_is_an_error_that_names_both() -> None:
     with pytest.raises(UserError, match=r"sample 's1'.*'colour' is undefined"):
-        TemplatePrompt(None, "{{ colour }}").build(sample())
+        TemplatePrompt(None, "{{ colour }}", {}).build(sample())
 
 
 def test_a_template_that_is_none_is_told() -> None:
     with pytest.raises(UserError, match="no Jinja2 template"):
-        TemplatePrompt(None, "{{ question")
+        TemplatePrompt(None, "{{ question", {})
 
 
 def test_templates_reach_nothing_but_the_sample() -> None:
     with pytest.raises(UserError, match="s1"):
-        TemplatePrompt(None, "{{ question.__class__.__mro__ }}").build(sample())
+        TemplatePrompt(None, "{{ question.__class__.__mro__ }}", {}).build(sample())
 
 
 @pytest.mark.parametrize("task", [Vqa(), Ocr()])

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from hpcbench import environments
-from hpcbench.environments.once import make_once
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.experiment.once import make_once
 from hpcbench.plugins import Environment
 from hpcbench.schema.documents import ContainerSite
 

@@ -56,9 +56,16 @@ def written(folder: Path, answers: dict[str, str | None], **task: Any) -> Experi
     return here
 
 
+def shown(here: Experiment) -> Path:
+    """Have it reported; the Markdown file."""
+    report(here)
+    assert not (here.report_dir / "failed.txt").exists()
+    return here.report_dir / "report.md"
+
+
 def test_the_scores_of_the_metrics_file_stand_in_both_reports(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "1", "s2": "9", "s3": None})
-    markdown = report(here)
+    markdown = shown(here)
     entry = read_json(here.metrics_file)["run_tasks"]["rt"]["metrics"]["exact_match"]
     row = f"{entry['value']:.3f} | [{entry['low']:.3f}, {entry['high']:.3f}] | 4 | 4 | 75.0 %"
     assert f"| rt | exact_match ↑ | {row} |" in markdown.read_text()
@@ -70,7 +77,7 @@ def test_the_scores_of_the_metrics_file_stand_in_both_reports(tmp_path: Path) ->
 
 
 def test_the_html_is_one_whole_file_that_fetches_nothing(tmp_path: Path) -> None:
-    text = report(written(tmp_path, {"s0": "0", "s1": "2"})).with_suffix(".html").read_text()
+    text = shown(written(tmp_path, {"s0": "0", "s1": "2"})).with_suffix(".html").read_text()
     checker = Checker()
     checker.feed(text)
     assert checker.open == []
@@ -80,7 +87,7 @@ def test_the_html_is_one_whole_file_that_fetches_nothing(tmp_path: Path) -> None
 
 
 def test_an_answer_is_text_and_never_markup(tmp_path: Path) -> None:
-    path = report(written(tmp_path, {"s0": "<script>alert(1)</script> | ИТОГО\n12", "s1": "1"}))
+    path = shown(written(tmp_path, {"s0": "<script>alert(1)</script> | ИТОГО\n12", "s1": "1"}))
     checker = Checker()
     checker.feed(path.with_suffix(".html").read_text())
     assert checker.scripts == 0
@@ -95,21 +102,21 @@ def test_run_tasks_in_any_alphabet_are_plotted_as_text(tmp_path: Path) -> None:
     )
     write_json(here.metrics_file, metrics)
     here.scores_file("rt").unlink()
-    assert "точность" in (report(here).parent / "plot.svg").read_text()
+    assert "точность" in (shown(here).parent / "plot.svg").read_text()
 
 
 @pytest.mark.parametrize("policy", ["zero", "exclude"])
 def test_an_experiment_without_any_answer_still_has_a_report(tmp_path: Path, policy: str) -> None:
     here = written(tmp_path, {"s0": None, "s1": None}, on_failed=policy)
-    text = report(here).read_text()
+    text = shown(here).read_text()
     assert "0 of 2 samples answered" in text
     assert ("count as the worst" if policy == "zero" else "are left out") in text
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "2"})
-    first = {path.name: path.read_bytes() for path in report(here).parent.iterdir()}
-    second = {path.name: path.read_bytes() for path in report(here).parent.iterdir()}
+    first = {path.name: path.read_bytes() for path in shown(here).parent.iterdir()}
+    second = {path.name: path.read_bytes() for path in shown(here).parent.iterdir()}
     assert first == second
     assert set(first) == {"report.md", "report.html", "plot.svg"}
     json.loads(here.metrics_file.read_text())

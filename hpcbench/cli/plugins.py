@@ -1,0 +1,132 @@
+"""Verbs about plugins: list, new, check."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+
+from rich.table import Table
+
+from hpcbench import plugins
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+
+
+def list_plugins(arguments: argparse.Namespace) -> int:
+    """`hpcbench plugins list [KIND]`."""
+    rows = []
+    for kind in [_kind(arguments.kind)] if arguments.kind else plugins.REQUIRED:
+        for name, point in sorted(plugins.available(kind).items()):
+            try:
+                plugins.load(kind, name)
+                state = "ok"
+            except EnvironmentFault as fault:
+                state = str(fault)
+            rows.append({"kind": kind, "name": name, "from": plugins.origin(point), "state": state})
+    if arguments.json:
+        print_json(rows)
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("kind", "name", "from", "state"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*row.values(), style=None if row["state"] == "ok" else "red")
+    console().print(table)
+    return 0
+
+
+def new(arguments: argparse.Namespace) -> int:
+    """`hpcbench plugins new KIND NAME`."""
+    from hpcbench.cli.skeletons import package
+
+    kind, name = _kind(arguments.kind), arguments.name
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UserError(
+            Problem(f"'{name}' is no name for a plugin", remedy="letters, digits and _")
+        )
+    folder = arguments.out or Path(f"hpcbench-{name.replace('_', '-')}")
+    if folder.exists():
+        raise UserError(Problem("is there already", str(folder), remedy="--out ANOTHER"))
+    for path, text in package(kind, name).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+        say(f"wrote {folder / path}")
+    print(f"hpcbench plugins check {folder}")
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """`hpcbench plugins check PATH`."""
+    from hpcbench.environments.plugin_packages import host_folder, lock
+    from hpcbench.experiment.layout import home
+    from hpcbench.registry.catalog import user_site
+    from hpcbench.schema.documents import LocalSource, Package, Site
+
+    source = LocalSource(type="local", path=str(arguments.path.resolve()), editable=False)
+    cache = home(user_site() or Site(name="default")) / "cache"
+    locked = lock(
+        Package(name=arguments.path.resolve().name, source=source), cache, dev=True, say=say
+    )
+    folder = host_folder([locked], cache)
+    plugins.add_folder(folder)
+    distribution = locked.requirements[0].partition(" @ ")[0].partition("[")[0]
+    rows = []
+    for kind in plugins.REQUIRED:
+        for name, point in plugins.available(kind).items():
+            if point.dist is None or not _same(point.dist.metadata["Name"], distribution):
+                continue
+            rows += [{"plugin": f"{kind}/{name}", **row} for row in _tried(kind, name)]
+    if not rows:
+        raise UserError(
+            Problem(
+                "has no entry point of hpcbench",
+                str(arguments.path / "pyproject.toml"),
+                remedy='[project.entry-points."hpcbench.KIND"] NAME = "module:Class"',
+            )  # fmt: skip
+        )
+    if arguments.json:
+        print_json(rows)
+    else:
+        for row in rows:
+            mark = "✓" if row["problem"] is None else "✗"
+            print(f"{mark} {row['plugin']}: {row['contract']}")
+            if row["problem"]:
+                print(f"    {row['problem']}")
+    failed = sum(row["problem"] is not None for row in rows)
+    if failed:
+        raise RunFailed(f"{failed} of {len(rows)} contracts do not hold")
+    return 0
+
+
+def _tried(kind: str, name: str) -> list[dict[str, str | None]]:
+    """Each contract with what is wrong, if anything."""
+    from hpcbench.testing import contracts
+
+    try:
+        plugin = plugins.load(kind, name)
+    except EnvironmentFault as fault:
+        return [{"contract": "It fits its Protocol", "problem": str(fault)}]
+    rows: list[dict[str, str | None]] = [{"contract": "It fits its Protocol", "problem": None}]
+    for text, test in contracts(kind):
+        with tempfile.TemporaryDirectory() as room:
+            try:
+                test(plugin, Path(room))
+                problem = None
+            except AssertionError as error:
+                problem = str(error) or "an assertion without words"
+            except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises is the finding
+                problem = f"{type(error).__name__}: {error}"
+        rows.append({"contract": text, "problem": problem})
+    return rows
+
+
+def _same(one: str, other: str) -> bool:
+    return re.sub(r"[-_.]+", "-", one).lower() == re.sub(r"[-_.]+", "-", other).lower()
+
+
+def _kind(text: str) -> str:
+    if text not in plugins.REQUIRED:
+        raise UserError(Problem(plugins.unknown("kind of plugin", text, plugins.REQUIRED)))
+    return text

@@ -1,0 +1,303 @@
+"""Verbs about documents: validate, schema, registry, import, images lock, models verify."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import Problem, UserError
+from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.source import Loc, Source
+from hpcbench.schema.documents import KINDS, Document
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """`hpcbench validate [PLAN]`."""
+    from hpcbench.launch.prepare import load
+    from hpcbench.registry.resolve import check_registries, load_plan
+
+    if arguments.plan is None:
+        count = check_registries(arguments.registry)
+        done: dict[str, Any] = {"documents": count}
+        line = f"{count} documents are right"
+    else:
+        given = (arguments.plan, arguments.registry, arguments.settings)
+        plan = load(*given, say=say)[0] if arguments.packages else load_plan(*given)
+        done = {"plan": plan.plan.name, "run_tasks": [one.name for one in plan.run_tasks]}
+        line = f"{plan.plan.name} is right: {len(plan.run_tasks)} run tasks, RUN_MODE {plan.mode}"
+    if arguments.json:
+        print_json({"problems": [], **done})
+    else:
+        print(line)
+    return 0
+
+
+def schema(arguments: argparse.Namespace) -> int:
+    """`hpcbench schema [KIND]`."""
+    from hpcbench.plugins import unknown
+    from hpcbench.schema.describe import json_schema, reference
+
+    if arguments.markdown:
+        print(reference(), end="")
+        return 0
+    if arguments.kind is not None and arguments.kind not in KINDS:
+        raise UserError(Problem(unknown("kind of document", arguments.kind, KINDS)))
+    if arguments.out is None:
+        one = arguments.kind
+        print_json(json_schema(one) if one else {kind: json_schema(kind) for kind in KINDS})
+        return 0
+    for kind in [arguments.kind] if arguments.kind else KINDS:
+        path = arguments.out / f"{kind}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(json_schema(kind), ensure_ascii=False, indent=1) + "\n"
+        path.write_text(text, encoding="utf-8")
+        say(f"wrote {path}")
+    return 0
+
+
+# --- registry -------------------------------------------------------------------------------------------
+
+
+def list_documents(arguments: argparse.Namespace) -> int:
+    """`hpcbench registry list [KIND]`."""
+    from rich.table import Table
+
+    catalog = Catalog(arguments.registry)
+    kinds = [_kind(arguments.kind)] if arguments.kind else list(KINDS)
+    rows = []
+    for kind in kinds:
+        for name in catalog.names(kind):
+            document, source = catalog.get_with_source(KINDS[kind], name)
+            rows.append(
+                {
+                    "kind": kind,
+                    "name": name,
+                    "from": catalog.label(source.path),
+                    "overlays": len(catalog.files(kind, name)) - 1,
+                    "description": document.description,
+                }
+            )
+    if arguments.json:
+        print_json(rows)
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("document", "from", ""):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        mark = " + overlay" if row["overlays"] else ""
+        table.add_row(
+            f"{row['kind']}/{row['name']}", f"{row['from']}{mark}", str(row["description"])
+        )
+    console().print(table)
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """`hpcbench registry show NAME [--resolved]`."""
+    from hpcbench.registry.settings import read_settings
+
+    catalog = Catalog(arguments.registry, settings=read_settings(arguments.settings))
+    kind, name = _named(catalog, arguments.name)
+    document, source = catalog.get_with_source(KINDS[kind], name)
+    if arguments.json:
+        data = document.model_dump(mode="json")
+        places = {_dotted(loc): _told(source, loc) for loc in source.marks if loc}
+        print_json({"kind": kind, "document": data, "from": places} if arguments.resolved else data)
+        return 0
+    if not arguments.resolved:
+        print(yaml.safe_dump(source.data, sort_keys=False, allow_unicode=True, width=110), end="")
+        return 0
+    data = document.model_dump(mode="json")
+    lines = [(loc, text) for loc, text in _lines(data, (), 0)]
+    width = min(max(len(text) for _, text in lines), 78)
+    for loc, text in lines:
+        origin = _told(source, loc) if loc in source.marks else "default"
+        print(f"{text:<{width}}  # {origin}")
+    return 0
+
+
+def where(arguments: argparse.Namespace) -> int:
+    """`hpcbench registry where NAME`."""
+    catalog = Catalog(arguments.registry)
+    kind, name = _named(catalog, arguments.name)
+    counting = catalog.files(kind, name)
+    rows = [
+        *({"path": str(path), "from": catalog.label(path), "counts": True} for path in counting),
+        *(
+            {"path": str(path), "from": catalog.label(path), "counts": False}
+            for path in catalog.hidden(kind, name)
+        ),
+    ]
+    if arguments.json:
+        print_json(rows)
+        return 0
+    for row in rows:
+        note = "" if row["counts"] else ", does not count"
+        print(f"{row['path']}  ({row['from']}{note})")
+    return 0
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """`hpcbench registry diff A B`; exit code 1 if they differ, as diff's."""
+    catalog = Catalog(arguments.registry)
+    texts = []
+    for given in (arguments.a, arguments.b):
+        kind, name = _named(catalog, given)
+        document = catalog.get(KINDS[kind], name)
+        text = yaml.safe_dump(document.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        texts.append(text.splitlines())
+    before, after = texts
+    changed = list(difflib.unified_diff(before, after, arguments.a, arguments.b, lineterm="", n=1))
+    print("\n".join(changed) if changed else "no difference")
+    return 1 if changed else 0
+
+
+def _kind(text: str) -> str:
+    from hpcbench.plugins import unknown
+
+    if text not in KINDS:
+        raise UserError(Problem(unknown("kind of document", text, KINDS)))
+    return text
+
+
+def _named(catalog: Catalog, text: str) -> tuple[str, str]:
+    """`KIND/NAME`, or a name that only one kind has."""
+    from hpcbench.plugins import unknown
+
+    kind, slash, name = text.partition("/")
+    if slash and kind in KINDS:
+        if not catalog.files(kind, name):
+            raise UserError(Problem(unknown(f"document of {kind}", name, catalog.names(kind))))
+        return kind, name
+    found = [kind for kind in KINDS if catalog.files(kind, text)]
+    if len(found) == 1:
+        return found[0], text
+    if found:
+        listed = ", ".join(f"{kind}/{text}" for kind in found)
+        raise UserError(
+            Problem(f"'{text}' is the name of several documents", remedy=f"say {listed}")
+        )
+    every = [name for kind in KINDS for name in catalog.names(kind)]
+    raise UserError(Problem(unknown("document", text, every)))
+
+
+def _lines(data: Any, loc: Loc, depth: int) -> Iterator[tuple[Loc, str]]:
+    """Lines of a document as YAML, each with the place of its value; what is empty is left out."""
+    indent = "  " * depth
+    for key, value in data.items() if isinstance(data, Mapping) else enumerate(data):
+        here = (*loc, key)
+        head = f"{indent}- " if isinstance(data, list) else f"{indent}{key}:"
+        if isinstance(value, (Mapping, list)) and value:
+            yield here, head.rstrip()
+            yield from _lines(value, here, depth + 1)
+        elif value not in (None, "", [], {}):
+            text = json.dumps(value, ensure_ascii=False)
+            yield here, f"{head}{text}" if head.endswith(" ") else f"{head} {text}"
+
+
+def _told(source: Source, loc: Loc) -> str:
+    file, line, _ = source.place(loc)
+    return f"{file}:{line}"
+
+
+def _dotted(loc: Loc) -> str:
+    return ".".join(map(str, loc))
+
+
+# --- import, locks --------------------------------------------------------------------------------------
+
+
+def import_plans(arguments: argparse.Namespace) -> int:
+    """`hpcbench import --from v01 USER_CONFIG`."""
+    from hpcbench.registry.legacy import import_v01
+
+    found = import_v01(arguments.file, arguments.out, arguments.vlm_base, arguments.data_dirs)
+    for remark in found.remarks:
+        say(f"! {remark}")
+    for path in found.written:
+        say(f"wrote {path}")
+    registry = arguments.out / "registries"
+    print(f"hpcbench validate {found.plan} --registry {registry}")
+    return 0
+
+
+def lock_image(arguments: argparse.Namespace) -> int:
+    """`hpcbench images lock NAME|REFERENCE`."""
+    from hpcbench.environments.oci import Reference, resolve
+    from hpcbench.registry.catalog import user_site
+    from hpcbench.schema.documents import Image, Site
+
+    insecure = (user_site() or Site(name="default")).container.insecure_registries
+    given = arguments.image
+    if "://" in given:
+        digest = resolve(Reference.parse(given), insecure)
+        print(f"{given.partition('@')[0]}@{digest}")
+        return 0
+    document, source = Catalog(arguments.registry).get_with_source(Image, given)
+    if not (document.reference or "").startswith("docker://"):
+        raise UserError(
+            source.problem(("reference",), "only a docker:// reference has a digest to lock")
+        )
+    digest = resolve(Reference.parse(str(document.reference)), insecure)
+    _write_locked(source, "images", document, {"digest": digest})
+    return 0
+
+
+def verify_model(arguments: argparse.Namespace) -> int:
+    """`hpcbench models verify NAME`."""
+    from hpcbench.data.hashing import content_hash, folder_files
+    from hpcbench.data.hub import find_in_hub
+    from hpcbench.experiment.layout import home
+    from hpcbench.registry.catalog import user_site
+    from hpcbench.registry.paths import with_absolute_paths
+    from hpcbench.schema.documents import Model, Site
+
+    site = user_site() or Site(name="default")
+    found, source = Catalog(arguments.registry).get_with_source(Model, arguments.model)
+    model = with_absolute_paths(found, source)
+    hub = model.source.startswith("hf://")
+    folder = find_in_hub(model.source, site.models, model.revision) if hub else Path(model.source)
+    say(f"hashing {folder}")
+    digest = content_hash(folder, folder_files(folder), home(site) / "cache" / "hashes.json")
+    if model.content_hash is not None:
+        if model.content_hash != digest:
+            raise UserError(
+                source.problem(("content_hash",), f"its files hash to {digest}", "fetch it again")
+            )
+        print(f"{model.name} is as its document says: {digest}")
+        return 0
+    _write_locked(source, "models", found, {"content_hash": digest})
+    return 0
+
+
+def _write_locked(source: Source, kind: str, document: Document, lock: Mapping[str, str]) -> None:
+    """Write a lock into the document's own file; of a shipped one, into the user's copy."""
+    from hpcbench.experiment.files import write_atomic
+    from hpcbench.registry.catalog import share_dir, user_dir
+
+    shipped = share_dir() / "registries" in source.path.resolve().parents
+    if shipped and "://" not in str(source.data.get("source", "://")):
+        for key, value in lock.items():
+            print(f"{key}: {value}")
+        return
+    path = user_dir() / kind / f"{document.name}.yaml" if shipped else source.path
+    if shipped and path.exists():
+        raise UserError(Problem("there is a copy of it already", str(path), remedy="edit that one"))
+    text = source.path.read_text(encoding="utf-8")
+    if shipped:  # the editor's line is relative to where it stood
+        text = "".join(
+            line for line in text.splitlines(keepends=True) if "yaml-language-server" not in line
+        )
+    for key, value in lock.items():
+        lines = [line for line in text.splitlines() if not line.startswith(f"{key}:")]
+        text = "\n".join([*lines, f"{key}: {value}", ""])
+    write_atomic(path, text)
+    for key, value in lock.items():
+        print(f"{path}: {key}: {value}")

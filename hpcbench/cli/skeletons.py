@@ -1,0 +1,396 @@
+"""The package that `hpcbench plugins new KIND NAME` writes: it works, is tested, and does something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_PROJECT = """\
+[build-system]
+requires = ["hatchling>=1.25"]
+build-backend = "hatchling.build"
+
+[project]
+name = "hpcbench-{dashed}"
+version = "0.1.0"
+description = "{name}: a plugin of hpcbench, kind {kind}"
+requires-python = ">=3.10"
+dependencies = [{dependencies}]
+
+[project.entry-points."hpcbench.{kind}"]
+{name} = "{module}:{cls}"
+
+[tool.hatch.build.targets.wheel]
+only-include = ["{module}.py"]
+"""
+
+_TEST = '''\
+"""{name} keeps the contract of its kind."""
+
+from pathlib import Path
+
+from hpcbench.testing import check
+from {module} import {cls}
+
+
+def test_contract(tmp_path: Path) -> None:
+    check("{kind}", {cls}, tmp_path)
+'''
+
+_README = """\
+# hpcbench-{dashed}
+
+A plugin of hpcbench: kind `{kind}`, name `{name}`.
+
+    hpcbench plugins check .
+    python -m pytest
+
+To use it without installing it, a registry holds `packages/hpcbench-{dashed}.yaml`:
+
+    name: hpcbench-{dashed}
+    source: {{type: local, path: PATH-OF-THIS-FOLDER}}
+    provides: {{{kind}: [{name}]}}
+
+A local folder needs RUN_MODE=dev; `type: git` with a tag, or `type: pypi` with a version, is for results.
+"""
+
+_CODE: Mapping[str, str] = {
+    "metrics": '''\
+"""The share of the reference's words that the prediction has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one sample brings to the metric."""
+
+    numerator: float
+    denominator: float
+
+
+@dataclass(frozen=True)
+class {cls}:
+    """Fields are options; they belong to the signature."""
+
+    api: ClassVar[int] = 1
+    name: ClassVar[str] = "{name}"
+    higher_is_better: ClassVar[bool] = True
+    aggregation: ClassVar[str] = "mean"
+    bounds: ClassVar[tuple[float, float | None]] = (0.0, 1.0)
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
+
+    lower: bool = True
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """The best over all references; a prediction that is no text scores 0."""
+        return Parts(max(self._share(prediction, str(one)) for one in references), 1.0)
+
+    def aggregate(self, parts: Sequence[Parts]) -> float:
+        """The mean over samples."""
+        return sum(sorted(part.numerator for part in parts)) / len(parts)
+
+    @property
+    def signature(self) -> str:
+        return f"{name}|case:{{'lower' if self.lower else 'as-is'}}|v1"
+
+    def _share(self, prediction: object, reference: str) -> float:
+        wanted, found = self._words(reference), self._words(prediction)
+        return len(wanted & found) / len(wanted) if wanted else 1.0
+
+    def _words(self, text: object) -> set[str]:
+        words = text if isinstance(text, str) else ""
+        return set((words.lower() if self.lower else words).split())
+''',
+    "parsers": '''\
+"""Reads the last line of an answer: models like to think aloud before."""
+
+from typing import ClassVar
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    def parse(self, text: str) -> str | None:
+        """The last line that is not empty; None if there is none."""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else None
+''',
+    "tasks": '''\
+"""Reads an answer as a whole number, e.g. of pages or stamps."""
+
+import re
+from typing import Any, ClassVar
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    def parse(self, text: str, sample: Any) -> str | None:
+        """The first number as text; None if the answer has none."""
+        found = re.search(r"\\d+", text)
+        return str(int(found.group())) if found and len(found.group()) < 20 else None
+''',
+    "prompts": '''\
+"""Puts the document's type before the question."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from hpcbench.schema.records import Message, Sample
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    def __init__(self, system: str | None, user: str, options: Mapping[str, Any]) -> None:
+        self.system, self.user = system, user
+
+    def build(self, sample: Sample) -> tuple[Message, ...]:
+        kind = sample.metadata.get("doc_type", "document")
+        user = Message("user", f"This is a {{kind}}. {{self.user}}", sample.images)
+        return (user,) if self.system is None else (Message("system", self.system), user)
+''',
+    "datasets": '''\
+"""A folder of pages whose names say what they are: `invoice_001.png`."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hpcbench.plugins import DatasetSpec
+from hpcbench.schema.records import Sample
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    def __init__(self, spec: DatasetSpec) -> None:
+        self.pages = sorted(spec.folder.glob("*_*.png"))
+
+    def count(self) -> int:
+        return len(self.pages)
+
+    def iter(self, start: int, stop: int) -> Iterator[Sample]:
+        for page in self.pages[start:stop]:
+            label = page.stem.rpartition("_")[0]
+            yield Sample(page.stem, (page,), {{}}, (label,), document=page.stem)
+
+    def files(self) -> list[Path]:
+        return self.pages
+
+    @staticmethod
+    def example(folder: Path) -> Mapping[str, Any]:
+        """What the contract tests read."""
+        for name in ("invoice_001", "invoice_002", "letter_001"):
+            (folder / f"{{name}}.png").write_bytes(b"\\x89PNG")
+        return {{"folder": folder}}
+''',
+    "engines": '''\
+"""Serves a model with a program that speaks OpenAI's API."""
+
+import sys
+from typing import ClassVar
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import Command, EngineSpec
+
+OPTIONS = {{"threads"}}
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+    generation: ClassVar[frozenset[str]] = frozenset()
+
+    def launch_command(self, spec: EngineSpec) -> Command:
+        """Replace `my_server` by the program; it answers GET /health with 200 once it is ready."""
+        for name in spec.options:
+            if name not in OPTIONS:
+                raise UserError(Problem(f"unknown engine option '{{name}}'", remedy="threads"))
+        argv = [sys.executable, "-m", "my_server", "--uds", spec.socket, "--model", spec.model_path]
+        return Command([*argv, "--threads", str(spec.options.get("threads", 1))])
+''',
+    "environments": '''\
+"""Runs engines through a program of the site's, e.g. `with-modules cuda/12 -- COMMAND`."""
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.plugins import Command, Environment
+
+
+class {cls}:
+    """Image reference `{name}:PROGRAM`."""
+
+    api: ClassVar[int] = 1
+
+    def prepare(
+        self, reference: str, cache: Path, container: Any, requirements: Sequence[str]
+    ) -> Environment:
+        program = reference.partition(":")[2]
+        if shutil.which(program) is None:
+            raise EnvironmentFault(f"no program '{{program}}'", remedy="put it on PATH")
+        if requirements:
+            raise EnvironmentFault("{name} installs nothing", remedy="install it there yourself")
+        return Environment(kind="{name}", path=program, digest=None)
+
+    def wrap(
+        self,
+        environment: Environment,
+        argv: Sequence[str],
+        mounts: Sequence[str],
+        env: Mapping[str, str],
+        gpus: int,
+        container: Any,
+    ) -> Command:
+        words = [sys.executable if word == "python" else word for word in argv[:1]]
+        return Command([environment.path, "--", *words, *argv[1:]], env)
+''',
+    "reports": '''\
+"""One line of text per score."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
+        lines = [tables["id"]]
+        for run_task, table in tables["metrics"]["run_tasks"].items():
+            for metric, entry in table["metrics"].items():
+                value = "no score" if entry is None else f"{{entry['value']:.3f}}"
+                lines.append(f"{{run_task}} {{metric}} {{value}}")
+        return {{"{name}.txt": "\\n".join(lines) + "\\n"}}
+''',
+    "storage": '''\
+"""Files of a folder by URL: `{name}:///folder`. Replace what the three methods do."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    def list(self, url: str) -> Iterable[tuple[str, int]]:
+        for path in sorted(_folder(url).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(_folder(url)).as_posix(), path.stat().st_size
+
+    def fetch(self, url: str, path: str, target: Path) -> None:
+        shutil.copyfile(_folder(url) / path, target)
+
+    def put(self, source: Path, url: str, path: str) -> None:
+        place = _folder(url) / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, place)
+
+    @staticmethod
+    def example(folder: Path) -> Mapping[str, Any]:
+        """What the contract tests use."""
+        return {{"url": f"{name}://{{folder}}/store"}}
+
+
+def _folder(url: str) -> Path:
+    return Path(url.partition("://")[2])
+''',
+    "trackers": '''\
+"""Keeps the newest score of every metric in one small text file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    class Options(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        path: str
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.path = Path(self.Options.model_validate(dict(options)).path)
+
+    def log(self, tables: Mapping[str, Any]) -> None:
+        lines = [
+            f"{{run_task}} {{metric}} {{entry['value']}}\\n"
+            for run_task, table in tables["metrics"]["run_tasks"].items()
+            for metric, entry in table["metrics"].items()
+            if entry is not None
+        ]
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text("".join(lines), encoding="utf-8")
+        temporary.replace(self.path)
+
+    @staticmethod
+    def example(folder: Path) -> Mapping[str, Any]:
+        """Options for the contract tests."""
+        return {{"path": str(folder / "newest.txt")}}
+''',
+    "notifiers": '''\
+"""Writes how an experiment ended to a file, e.g. one that a status bar shows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class {cls}:
+    api: ClassVar[int] = 1
+
+    class Options(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        path: str
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.path = Path(self.Options.model_validate(dict(options)).path)
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{{event['time']}} {{event['summary']}}\\n")
+
+    @staticmethod
+    def example(folder: Path) -> Mapping[str, Any]:
+        """Options for the contract tests."""
+        return {{"path": str(folder / "ended.txt")}}
+''',
+}
+
+_NEEDS_PYDANTIC = {"trackers", "notifiers"}
+
+
+def package(kind: str, name: str) -> dict[str, str]:
+    """Path in the new folder → text."""
+    words = {
+        "kind": kind,
+        "name": name,
+        "dashed": name.replace("_", "-"),
+        "module": f"hpcbench_{name}",
+        "cls": "".join(word.capitalize() for word in name.split("_") if word),
+        "dependencies": '"pydantic>=2.6"' if kind in _NEEDS_PYDANTIC else "",
+    }
+    return {
+        "pyproject.toml": _PROJECT.format(**words),
+        "README.md": _README.format(**words),
+        f"hpcbench_{name}.py": _CODE[kind].format(**words),
+        f"tests/test_{name}.py": _TEST.format(**words),
+    }

@@ -1,0 +1,291 @@
+"""Public document datasets in the layouts their publishers ship: FUNSD, SROIE, OmniDocBench.
+
+    funsd/{training_data,testing_data}/{annotations/*.json,images/*.png}
+    sroie/{train,test}/{entities/*.txt,box/*.txt,img/*.jpg}
+    omnidocbench/{OmniDocBench.json,images/*}
+
+One sample a page, sorted by name, without fields. `annotations` may be left out. For FUNSD and SROIE it is a
+folder, looked for in the folder of each split (`annotations`, `entities`, `box`), else in the dataset's
+(`testing_data/annotations`); an image without annotations is no sample. All mistakes are told on first use.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from itertools import chain, pairwise
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import DatasetSpec, check_options
+from hpcbench.schema.records import FieldMap, Sample
+
+T = TypeVar("T")
+Page = tuple[Path, Path, Sample]
+"""Annotations, image, sample."""
+
+
+class NoOptions(BaseModel, extra="forbid", frozen=True):
+    """There are none."""
+
+
+class PageOptions(BaseModel, extra="forbid", frozen=True):
+    """Options of `Funsd` and `Sroie`."""
+
+    task: Literal["kie", "ocr"] = "kie"
+    """What the reference is: an object of keys and values, or the page's text."""
+
+
+class PublicDataset(ABC):
+    """What the three share: options, counting, files."""
+
+    api: ClassVar[int] = 1
+    Options: ClassVar[type[BaseModel]] = NoOptions
+
+    def __init__(self, spec: DatasetSpec) -> None:
+        wrong = [message for _, message in check_options(type(self), spec.options)]
+        if spec.mapping != FieldMap():
+            wrong.append("this iterator knows its publisher's layout and takes no 'mapping'")
+        if not _inside(spec.annotations):
+            wrong.append(f"annotations '{spec.annotations}' lie outside the dataset's folder")
+        if wrong:
+            raise UserError(*wrong)
+        self.spec, self.ocr = spec, spec.options.get("task") == "ocr"
+
+    def count(self) -> int:
+        """Samples of the split."""
+        return len(self._pages)
+
+    def iter(self, start: int, stop: int) -> Iterator[Sample]:
+        """Samples `start` to `stop` (exclusive) of the split, sorted by name."""
+        yield from (sample for _, _, sample in self._pages[start:stop])
+
+    def files(self) -> Iterable[Path]:
+        """Annotations and images of the split, once each."""
+        return sorted({file for *files, _ in self._pages for file in files})
+
+    @cached_property
+    def _pages(self) -> list[Page]:
+        """Every page of the split; a UserError tells all that is wrong with them."""
+        pages, problems = [], list[Problem]()
+        for loader in self._loaders():
+            try:
+                pages.append(loader())
+            except UserError as error:
+                problems += error.problems
+        if not pages and not problems:
+            problems = [Problem("no sample", str(self.spec.folder / self.spec.annotations))]
+        if problems:
+            raise UserError(*problems[:20])
+        return pages
+
+    @abstractmethod
+    def _loaders(self) -> Iterable[Callable[[], Page]]:
+        """What reads each page, in order."""
+
+
+class FolderDataset(PublicDataset):
+    """One annotation file a page, images of the same name in a folder beside."""
+
+    Options = PageOptions
+    splits: ClassVar[Mapping[str, str]]  # its folder → split
+    layout: ClassVar[tuple[str, ...]]  # folders for kie, ocr, images; suffix of annotations
+
+    @abstractmethod
+    def _reference(self, path: Path) -> str | dict[str, Any]:
+        """What a page's annotations say."""
+
+    def _loaders(self) -> Iterable[Callable[[], Page]]:
+        folder, wanted = self.spec.folder, self.spec.split
+        annotations = self.spec.annotations or self.layout[self.ocr]
+        found = [(folder / name / annotations, self.splits[name]) for name in sorted(self.splits)]
+        if not any(path.is_dir() for path, _ in found):
+            found = [(folder / annotations, self.splits.get(annotations.split("/")[0], ""))]
+        found = [one for one in found if one[0].is_dir() and wanted in (None, one[1])]
+        if not found:
+            what = f"no folder '{annotations}'" + (f" of split '{wanted}'" if wanted else "")
+            layout = " or ".join(f"{name}/{self.layout[self.ocr]}" for name in sorted(self.splits))
+            raise UserError(Problem(what, str(folder), remedy=f"expected {layout}"))
+        for parent, split in found:
+            # macOS leaves `._NAME` beside files, also in published archives
+            for path in sorted(parent.glob(f"[!.]*{self.layout[3]}")):
+                yield partial(self._page, path, split)
+
+    def _page(self, path: Path, split: str) -> Page:
+        stem = path.parent.parent / self.layout[2] / path.stem
+        image = _first(path, *(Path(f"{stem}{suffix}") for suffix in (".png", ".jpg", ".jpeg")))
+        name = f"{split}/{path.stem}" if split else path.stem
+        metadata = {"split": split} if split else {}
+        return path, image, Sample(name, (image,), {}, (self._reference(path),), name, metadata)
+
+
+class _Entity(BaseModel):
+    id: int
+    text: str
+    label: str
+    words: tuple[dict[str, str | list[float]], ...]
+    linking: tuple[tuple[int, int], ...]
+
+
+class _Form(BaseModel):
+    form: tuple[_Entity, ...]
+
+
+class Funsd(FolderDataset):
+    """FUNSD (Jaume et al. 2019): scanned forms.
+
+    `kie`: text of a question → text of the answer it is linked to, or a list of them in the file's order;
+    questions without answer are left out. `ocr`: an entity a line, not always in reading order.
+    """
+
+    splits: ClassVar[Mapping[str, str]] = {"training_data": "train", "testing_data": "test"}
+    layout = ("annotations", "annotations", "images", ".json")
+
+    def _reference(self, path: Path) -> str | dict[str, Any]:
+        form = _parsed(path, _Form).form
+        known = {entity.id for entity in form}
+        links = {frozenset(link) for entity in form for link in entity.linking}
+        wrong = [f"a link to entity {end}, which is not there" for end in {*chain(*links)} - known]
+        if len(known) < len(form):
+            wrong.append("two entities have the same id")
+        if wrong:
+            raise UserError(*(Problem(message, str(path)) for message in sorted(wrong)))
+        if self.ocr:
+            texts = ([str(word.get("text", "")) for word in one.words] for one in form)
+            return _joined("\n", (_joined(" ", words) for words in texts))
+        pairs: dict[str, Any] = {}
+        for question in (one for one in form if one.label == "question" and one.text.strip()):
+            for answer in (one for one in form if one.label == "answer" and one.text.strip()):
+                if frozenset((question.id, answer.id)) in links:
+                    pairs.setdefault(question.text.strip(), []).append(answer.text.strip())
+        return {key: found if len(found) > 1 else found[0] for key, found in pairs.items()}
+
+
+class Sroie(FolderDataset):
+    """SROIE (Huang et al., ICDAR 2019): scanned receipts.
+
+    `kie`: company, date, address, total, those that have a text. `ocr`: a line of `box` a line of text; bytes
+    that are not UTF-8 are dropped there: one published file has some, where the image has no text.
+    """
+
+    splits: ClassVar[Mapping[str, str]] = {"train": "train", "test": "test"}
+    layout = ("entities", "box", "img", ".txt")
+
+    def _reference(self, path: Path) -> str | dict[str, Any]:
+        if not self.ocr:
+            keys = dict[Literal["company", "date", "address", "total"], str]
+            return {key: text.strip() for key, text in _parsed(path, keys).items() if text.strip()}
+        lines = [line.strip() for line in _text(path, errors="ignore").split("\n")]
+        boxes = [re.fullmatch(r"(?:\s*-?[\d.]+\s*,){8}(.*)", line) for line in lines]
+        wrong = [place for place, line in enumerate(lines, 1) if line and not boxes[place - 1]]
+        if wrong:
+            what = "not x1,y1,…,x4,y4,text"
+            raise UserError(*(Problem(what, str(path), place) for place in wrong))
+        return _joined("\n", (box[1] for box in boxes if box))
+
+
+Text = Annotated[str, BeforeValidator(lambda value: value or "")]  # null is as good as none
+
+
+class _Block(BaseModel):
+    category_type: str
+    order: float | None = None
+    ignore: bool = False
+    text: Text = ""
+    latex: Text = ""
+    html: Text = ""
+    merge_list: tuple[_Block, ...] = ()
+
+    def markdown(self) -> str:
+        """The block as Markdown; empty if it has no text or is no part of the reading order."""
+        html, latex, kind = self.html.strip(), self.latex.strip(), self.category_type
+        text = self.text.strip() or _joined("\n", (one.text for one in self.merge_list))
+        if self.ignore or kind in ("abandon", "figure", "header", "footer", "page_number"):
+            return ""
+        if kind == "table":
+            return html or latex or text
+        if kind == "equation_isolated" and latex:
+            bare = re.fullmatch(r"(\$\$?)(.*)\1|\\\[(.*)\\\]", latex, re.DOTALL)
+            return f"$${(bare[2] or bare[3] or '').strip() if bare else latex}$$"
+        if kind in ("title", "code_txt") and text:
+            return f"# {text.lstrip('# ')}" if kind == "title" else f"```\n{text}\n```"
+        return text or html or latex
+
+
+class _Page(BaseModel):
+    image: str = Field(validation_alias=AliasPath("page_info", "image_path"))
+    traits: dict[str, Any] = Field({}, validation_alias=AliasPath("page_info", "page_attribute"))
+    layout_dets: tuple[_Block, ...]
+
+
+class OmniDocBench(PublicDataset):
+    """OmniDocBench (Ouyang et al. 2024): pages of many kinds with their text, tables and formulas.
+
+    The reference is the page as Markdown: blocks in their `order`, a blank line between them; titles after
+    `# ` (levels are not annotated), tables as HTML, formulas in `$$`, code fenced. Left out are blocks that
+    are ignored or have no order, figures, headers, footers and page numbers. A paragraph cut by a column
+    stays two. Metadata are the page's attributes, the document is the image's name without page number.
+    """
+
+    def _loaders(self) -> Iterable[Callable[[], Page]]:
+        if self.spec.split is not None:
+            raise UserError("OmniDocBench has no splits", remedy="leave `split` out")
+        path = self.spec.folder / (self.spec.annotations or "OmniDocBench.json")
+        pages = sorted(_parsed(path, tuple[_Page, ...]), key=lambda page: page.image)
+        twice = {one.image for one, other in pairwise(pages) if one.image == other.image}
+        if twice:
+            raise UserError(Problem(f"pages share the images {sorted(twice)[:20]}", str(path)))
+        return [partial(self._page, path, page) for page in pages]
+
+    def _page(self, path: Path, page: _Page) -> Page:
+        name = page.image
+        if not _inside(name):
+            raise UserError(Problem(f"image {name} lies outside the dataset's folder", str(path)))
+        image = _first(path, path.parent / "images" / name, path.parent / name)
+        placed = [(one.order, one.markdown()) for one in page.layout_dets if one.order is not None]
+        text = _joined("\n\n", (text for _, text in sorted(placed, key=itemgetter(0))))
+        document = re.sub(r"(\.pdf|_page)_\d+$", "", PurePosixPath(name).stem)
+        traits = page.traits.items()
+        metadata = {label: value for label, value in traits if not isinstance(value, list | dict)}
+        return path, image, Sample(name, (image,), {}, (text,), document, metadata)
+
+
+def _inside(path: str) -> bool:
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
+def _joined(between: str, texts: Iterable[str]) -> str:
+    return between.join(text.strip() for text in texts if text.strip())
+
+
+def _first(annotations: Path, *choices: Path) -> Path:
+    for path in choices:
+        if path.is_file():
+            return path
+    what = f"no image {choices[0].stem} in {choices[0].parent}"
+    raise UserError(Problem(what, str(annotations)))
+
+
+def _text(path: Path, errors: str = "strict") -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig", errors=errors)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
+
+
+def _parsed(path: Path, model: type[T]) -> T:
+    try:
+        return TypeAdapter(model).validate_python(json.loads(_text(path)))
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise UserError(*(Problem(message, str(path)) for message in wrong)) from error
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        raise UserError(Problem(f"not JSON: {error}", str(path), line)) from error

@@ -1,0 +1,260 @@
+"""Packages that a plan uses and nobody installed: locked to the bit, built once, put where they run.
+
+A folder or a git repository becomes a wheel, kept by the hash of what it was made of; a package of an index
+is named by its version. What runs on the host (datasets, prompts, metrics, reports …) goes into one folder
+for hpcbench's own Python; what serves a model goes beside the engine, see `packages.packages_for`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from hpcbench import secret
+from hpcbench.environments.packages import INDEX, folder_for_host, why
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.once import make_once
+from hpcbench.schema.documents import GitSource, Package, PypiSource
+
+Say = Callable[[str], None]
+
+_IGNORED = {".git", "__pycache__", ".venv", "build", "dist", ".pytest_cache", ".mypy_cache"}
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A package of which every byte is settled."""
+
+    name: str
+    """Name of its document."""
+    identity: str
+    """What it was made of, for the manifest: a commit, a hash, a version."""
+    requirements: tuple[str, ...]
+    """Lines as pip reads them."""
+    editable: Path | None = None
+    """Its folder, where changes count at once."""
+
+
+def lock(package: Package, cache: Path, *, dev: bool, say: Say = lambda line: None) -> Locked:
+    """Settle what a package's document stands for.
+
+    Args:
+        package: the document, paths absolute.
+        cache: where wheels are kept.
+        dev: RUN_MODE; local folders may be editable, branches may move.
+        say: told what takes long.
+
+    Raises:
+        UserError: there is no such package, commit or tag, or `prod` does not take it.
+        EnvironmentFault: it cannot be fetched or built.
+    """
+    source = package.source
+    if isinstance(source, PypiSource):
+        version = f"=={source.version}" if source.version else ""
+        line = f"{source.name}{_extras(package)}{version}"
+        index = (f"{INDEX}{source.index}",) if source.index else ()
+        return Locked(package.name, line, (line, *index))
+    if isinstance(source, GitSource):
+        commit = _commit(package, source, dev)
+        identity = f"{source.url}@{commit}"
+        wheel = _wheel(package, identity, cache, lambda room: _checkout(source, commit, room), say)
+        return Locked(package.name, identity, (_line(package, wheel),))
+    folder = Path(source.path)
+    if not (folder / "pyproject.toml").is_file():
+        raise UserError(Problem(f"package '{package.name}' has no pyproject.toml", str(folder)))
+    editable = source.editable and dev
+    content = _hash(folder, ["pyproject.toml"] if editable else _files(folder))
+    identity = f"{folder} {'editable' if editable else content}"
+    wheel = _wheel(package, f"{folder} {content}", cache, lambda room: folder, say)
+    return Locked(package.name, identity, (_line(package, wheel),), folder if editable else None)
+
+
+def host_folder(locked: Sequence[Locked], cache: Path) -> Path:
+    """The folder with these packages for hpcbench's own Python.
+
+    Raises:
+        UserError: one conflicts with what is installed here; names both versions.
+        EnvironmentFault: what they need cannot be fetched.
+    """
+    requirements = [line for one in locked for line in one.requirements]
+    editable = [one.editable for one in locked if one.editable is not None]
+    return folder_for_host(cache, requirements, editable)
+
+
+def check_provides(
+    folder: Path, packages: Mapping[str, Package], origins: Mapping[str, str]
+) -> None:
+    """Compare what packages say they bring with the entry points that came.
+
+    Raises:
+        UserError: an entry point is declared that is not there.
+    """
+    there = {
+        (point.group, point.name)
+        for one in distributions(path=[str(folder)])
+        for point in one.entry_points
+    }
+    problems = [
+        Problem(
+            f"package '{name}' says it provides the {kind} plugin '{plugin}', and has no such entry point",
+            origins.get(f"packages/{name}"),
+            remedy=f'its pyproject.toml needs [project.entry-points."hpcbench.{kind}"] {plugin} = …',
+        )
+        for name, package in packages.items()
+        for kind, plugins in package.provides.items()
+        for plugin in plugins
+        if (f"hpcbench.{kind}", plugin) not in there
+    ]
+    if problems:
+        raise UserError(*problems)
+
+
+def _line(package: Package, wheel: Path) -> str:
+    name = wheel.name.split("-")[0].replace("_", "-")
+    return f"{name}{_extras(package)} @ {wheel.as_uri()}"
+
+
+def _extras(package: Package) -> str:
+    return f"[{','.join(package.install_args.extras)}]" if package.install_args.extras else ""
+
+
+def _wheel(
+    package: Package, identity: str, cache: Path, source: Callable[[Path], Path], say: Say
+) -> Path:
+    """The wheel of a package, built if nobody did."""
+    key = hashlib.sha256(f"{sys.version_info[:2]} {identity}".encode()).hexdigest()[:24]
+    target = cache / "wheels" / key
+    target.parent.mkdir(parents=True, exist_ok=True)
+
+    def build(folder: Path) -> None:
+        say(f"building package {package.name}")
+        folder.mkdir()
+        with tempfile.TemporaryDirectory() as room:
+            _build(package, source(Path(room)), folder)
+
+    make_once(target, build)
+    return next(target.glob("*.whl"))
+
+
+def _build(package: Package, source: Path, target: Path) -> None:
+    argv = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run(
+        [*argv, "-w", str(target), str(source)],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    wheels = list(target.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        raise EnvironmentFault(
+            f"package '{package.name}' cannot be built: {why(done.stderr)}",
+            remedy="`pip wheel` in its folder shows the whole story",
+        )
+    with zipfile.ZipFile(wheels[0]) as archive:
+        if not any(name.endswith(".dist-info/METADATA") for name in archive.namelist()):
+            raise EnvironmentFault(f"package '{package.name}' was built into no wheel")
+
+
+def _commit(package: Package, source: GitSource, dev: bool) -> str:
+    """The commit that a ref means now; `prod` takes no branch."""
+    ref = source.ref or "HEAD"
+    if _COMMIT.fullmatch(ref):
+        return ref
+    listed = _git(source, "ls-remote", _plain(source.url), ref, f"refs/tags/{ref}^{{}}")
+    found = {name: commit for commit, name in (line.split("\t") for line in listed.splitlines())}
+    # A tag of its own kind (annotated) stands for the commit it peels to.
+    for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}"):
+        if name in found:
+            return found[name]
+    for name in (f"refs/heads/{ref}", ref):
+        if name in found:
+            if not dev:
+                raise UserError(
+                    Problem(
+                        f"package '{package.name}': {ref} is a branch of {_plain(source.url)}, which moves",
+                        remedy=f"ref: {found[name]}, or RUN_MODE=dev",
+                    )
+                )
+            return found[name]
+    raise UserError(
+        Problem(
+            f"package '{package.name}': {_plain(source.url)} has no commit, tag or branch '{ref}'",
+            remedy="a commit is named by all its 40 digits",
+        )
+    )
+
+
+def _checkout(source: GitSource, commit: str, room: Path) -> Path:
+    """The repository's files at a commit."""
+    where = ["-C", str(room)]
+    _git(source, *where, "init", "-q")
+    try:
+        _git(source, *where, "fetch", "-q", "--depth", "1", _plain(source.url), commit)
+    except EnvironmentFault:  # an old server gives no single commits
+        _git(source, *where, "fetch", "-q", _plain(source.url), "+refs/*:refs/remotes/all/*")
+    _git(source, *where, "checkout", "-q", commit)
+    return room / source.subdirectory if source.subdirectory else room
+
+
+def _git(source: GitSource, *arguments: str) -> str:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environ |= {"GIT_TERMINAL_PROMPT": "0", **_credentials(source.url)}
+    done = subprocess.run(
+        ["git", *arguments],
+        capture_output=True, text=True, check=False, env=environ, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        raise EnvironmentFault(
+            f"git cannot reach {_plain(source.url)}: {secret.mask(why(done.stderr))}",
+            remedy="packages are fetched once, on a machine with network",
+        )
+    return done.stdout
+
+
+def _plain(url: str) -> str:
+    """The URL without user and password."""
+    parts = urlsplit(url)
+    if "://" not in url or "@" not in parts.netloc or parts.scheme == "ssh":
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _credentials(url: str) -> dict[str, str]:
+    """User and password of a URL as a header from the environment: no argument list shows them."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
+        return {}
+    user = secret.reveal(parts.netloc.rpartition("@")[0])
+    token = base64.b64encode((user if ":" in user else f"{user}:").encode()).decode()
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "http.extraHeader",
+        "GIT_CONFIG_VALUE_0": f"Authorization: Basic {token}",
+    }
+
+
+def _files(folder: Path) -> list[str]:
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.as_posix()
+        for path in found
+        if not _IGNORED & set(path.parts) and not path.name.endswith(".pyc")
+    )
+
+
+def _hash(folder: Path, files: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for name in files:
+        digest.update(f"{name}\0".encode())
+        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return f"sha256:{digest.hexdigest()}"

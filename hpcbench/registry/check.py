@@ -1,0 +1,550 @@
+"""Cross-checks: what a document says against the documents, plugins and site it meets. Runs nothing.
+
+A plugin that a package brings is checked as far as its document goes; once the package is built and on the
+path, the same checks look at the plugin itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbench import plugins, secret
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.plugins import EngineSpec, unknown
+from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.paths import with_absolute_paths
+from hpcbench.registry.source import Loc, Source
+from hpcbench.schema.documents import (
+    Dataset,
+    Document,
+    ExperimentPlan,
+    Image,
+    Metric,
+    MLTask,
+    Model,
+    Notification,
+    Package,
+    Partition,
+    Prompt,
+    Report,
+    Site,
+    Tracker,
+    seconds,
+)
+from hpcbench.schema.plan import ResolvedRunTask
+
+Where = Callable[[str], Loc]
+
+STAGES = ("inference", "evaluation", "reporting")
+
+
+class Checks:
+    """Finds what does not fit; every document is looked at once."""
+
+    def __init__(self, catalog: Catalog, problems: list[Problem]) -> None:
+        self.catalog, self.problems = catalog, problems
+        self.packages: dict[str, Package] = {}
+        self.origins: dict[str, str] = {}
+        self._seen: set[Any] = set()
+        self._providers: dict[tuple[str, str], str] | None = None
+        self._placeholders: dict[str, frozenset[str]] = {}
+        self._engine_of: dict[str, tuple[str, ...]] = {}
+        self._prod = catalog.mode == "prod"
+
+    # --- one document -------------------------------------------------------------------------------
+
+    def document(self, document: Document, source: Source) -> None:
+        """What a document says of itself: its plugin, options, package, secrets, what prod asks of it."""
+        if not self._first(type(document), document.name):
+            return
+        if isinstance(document, MLTask):
+            self._plugin("tasks", document.plugin, source, ("plugin",))
+            if document.parser is not None:
+                self._plugin("parsers", document.parser, source, ("parser",))
+            for index, name in enumerate(document.required_packages):
+                self._package(name, source, ("required_packages", index))
+            self._ml_task(document, source)
+        elif isinstance(document, Model):
+            self._plugin("engines", document.engine, source, ("engine",), document.package)
+            self._model(document, source, ())
+        elif isinstance(document, Dataset):
+            self._dataset(document, source)
+        elif isinstance(document, Metric):
+            plugin = self._plugin("metrics", document.plugin, source, ("plugin",), document.package)
+            self._options(plugin, document.options, source, ("options",))
+            self._version(plugin, document, source)
+        elif isinstance(document, Prompt):
+            self._prompt(document, source)
+        elif isinstance(document, Report):
+            plugin = self._plugin("reports", document.plugin, source, ("plugin",), document.package)
+            self._options(plugin, document.options, source, ("options",))
+        elif isinstance(document, Package):
+            self._locked(document, source, ("source",))
+        elif isinstance(document, Image) and not (document.reference or document.recipe):
+            self._say(source, (), "an image needs a 'reference' or a 'recipe'")
+
+    def choice(self, model: Model, source: Source, loc: Loc) -> None:
+        """A model with a run task's changes."""
+        if self._first("choice", model.name):
+            self._plugin("engines", model.engine, source, (*loc, "engine"), model.package)
+            self._model(model, source, loc)
+
+    def image(self, image: Image, model: Model, source: Source, loc: Loc) -> str | None:
+        """What an image document stands for, checked against the model that is to run in it."""
+        if image.engines and model.engine not in image.engines:
+            listed = ", ".join(image.engines)
+            self._say(source, loc, f"image '{image.name}' holds {listed}, not {model.engine}")
+        if image.reference is None:
+            self._say(
+                source, loc, f"image '{image.name}' has a recipe only",
+                "build it, and name the .sif as its reference",
+            )  # fmt: skip
+            return None
+        if image.digest is None or not image.reference.startswith("docker://"):
+            return image.reference
+        return f"{image.reference.partition('@')[0]}@{image.digest}"
+
+    def metric_fits(self, metric: Metric, ml_task: MLTask, source: Source, loc: Loc) -> None:
+        """A metric is one of the ML task's and can score what the task reads answers into."""
+        if not self._first("fits", metric.name, ml_task.name):
+            return
+        if metric.name not in ml_task.metrics:
+            self._say(
+                source, loc,
+                unknown(f"metric of ML task '{ml_task.name}'", metric.name, ml_task.metrics),
+            )  # fmt: skip
+            return
+        plugin = self._loaded("metrics", metric.plugin)
+        accepts = getattr(plugin, "accepts", None)
+        if accepts and ml_task.output not in accepts:
+            self._say(
+                source, loc,
+                f"metric '{metric.name}' scores {' or '.join(accepts)}, and ML task '{ml_task.name}' "
+                f"reads answers into {ml_task.output}",
+            )  # fmt: skip
+
+    # --- one run task -------------------------------------------------------------------------------
+
+    def run_task(
+        self, resolved: ResolvedRunTask, source: Source, where: Where, site: Site | None
+    ) -> None:
+        """What its parts say of each other."""
+        task, ml_task, dataset = resolved.task, resolved.ml_task, resolved.dataset
+        if self._first("fields", ml_task.name, dataset.name):
+            lacking = [name for name in ml_task.sample_fields if name not in dataset.fields]
+            if lacking:
+                self._say(
+                    source, where("dataset"),
+                    f"dataset '{dataset.name}' has no field {', '.join(map(repr, lacking))} "
+                    f"that ML task '{ml_task.name}' needs",
+                )  # fmt: skip
+        self._prompt_fits(resolved.prompt, dataset, source, where("prompt"))
+        if dataset.splits and task.split is not None and task.split not in dataset.splits:
+            what = unknown(f"split of dataset '{dataset.name}'", task.split, dataset.splits)
+            self._say(source, where("split"), what)
+        engine = self._loaded("engines", resolved.model.engine)
+        known = getattr(engine, "generation", None)
+        if known is not None:
+            for name in task.generation.extra:
+                if name not in known:
+                    what = unknown(f"generation setting of {resolved.model.engine}", name, known)
+                    self._say(source, (*where("generation"), "extra", name), what)
+        for index, entry in enumerate(task.packages):
+            self._package(entry, source, (*where("packages"), index))
+        if site is not None:
+            self._resources(resolved, source, where, site)
+
+    def engine_packages(self, model: Model) -> tuple[str, ...]:
+        """Packages that must be importable beside a model's engine."""
+        if model.name not in self._engine_of:
+            named = [model.package, self._provider("engines", model.engine)]
+            found = dict.fromkeys(name for name in named if name is not None)
+            self._engine_of[model.name] = tuple(found)
+        return self._engine_of[model.name]
+
+    # --- the plan -----------------------------------------------------------------------------------
+
+    def plan(self, plan: ExperimentPlan, source: Source, site: Site | None) -> None:
+        """What the plan says beside its run tasks."""
+        if plan.stages != STAGES[: len(plan.stages)]:
+            self._say(
+                source, ("stages",), "stages follow on each other",
+                f"write the first of them, in this order: {', '.join(STAGES)}",
+            )  # fmt: skip
+        told: tuple[tuple[str, str, tuple[Notification | Tracker, ...]], ...] = (
+            ("notifications", "notifiers", plan.notifications),
+            ("trackers", "trackers", plan.trackers),
+        )
+        for key, kind, entries in told:
+            for index, entry in enumerate(entries):
+                plugin = self._plugin(kind, entry.plugin, source, (key, index, "plugin"))
+                self._options(plugin, entry.options, source, (key, index, "options"))
+                self._references(entry.options, source, (key, index, "options"))
+        largest = site.slurm.max_array_size if site is not None else None
+        if largest is not None and _on_slurm(plan, site) and plan.parallelism >= largest:
+            self._say(
+                source, ("parallelism",),
+                f"an array of {plan.parallelism} workers is more than this cluster's MaxArraySize "
+                f"of {largest} allows",
+                f"at most {largest - 1}",
+            )  # fmt: skip
+
+    # --- plugins and packages -----------------------------------------------------------------------
+
+    def _plugin(
+        self, kind: str, name: str, source: Source, loc: Loc, package: str | None = None
+    ) -> Any:
+        """The plugin's class; None and perhaps a problem if it cannot be looked at here and now."""
+        provider = package or self._provider(kind, name)
+        if provider is not None:
+            at = ("package",) if package else loc
+            brought = self._package(provider, source, at)
+            known = brought.provides.get(kind, ()) if brought is not None else ()  # type: ignore[call-overload]
+            if brought is not None and brought.provides and name not in known and "." not in name:
+                self._say(
+                    source, loc, unknown(f"{kind} plugin of package '{provider}'", name, known)
+                )
+                return None
+        point = plugins.find(kind, name)
+        if point is None:
+            if provider is None:
+                self._say(source, loc, unknown(f"{kind} plugin", name, plugins.available(kind)))
+            return None
+        if name not in plugins.available(kind) and _absent(point.module):
+            if provider is None:
+                self._say(
+                    source, loc, f"there is no module '{point.module}' for {kind} plugin '{name}'",
+                    "name the package that brings it: `package: NAME`",
+                )  # fmt: skip
+            return None
+        if provider is not None and kind == "engines":
+            return None  # it lives beside the engine; what lies here may be another version
+        try:
+            return plugins.load(kind, name)
+        except EnvironmentFault as fault:
+            self._say(source, loc, fault.message, fault.remedy)
+            return None
+
+    def _loaded(self, kind: str, name: str) -> Any:
+        """The plugin's class if it can be looked at; its absence was told elsewhere."""
+        if self._provider(kind, name) is not None and kind == "engines":
+            return None
+        try:
+            return plugins.load(kind, name) if plugins.find(kind, name) is not None else None
+        except (EnvironmentFault, UserError):
+            return None
+
+    def _provider(self, kind: str, name: str) -> str | None:
+        """The package document that says it brings this plugin."""
+        if self._providers is None:
+            self._providers = {}
+            for package in self.catalog.names("packages"):
+                try:
+                    found = self.catalog.get(Package, package)
+                except UserError:
+                    continue  # told when the package is asked for
+                for provided, names in found.provides.items():
+                    for one in names:
+                        self._providers.setdefault((provided, one), package)
+        return self._providers.get((kind, name))
+
+    def _package(self, entry: str | Package, source: Source, loc: Loc) -> Package | None:
+        """A package that the plan uses, by name or written out."""
+        if isinstance(entry, Package):
+            package, own = with_absolute_paths(entry, source), source
+            if self._first("inline", entry.name):
+                self._locked(package, source, (*loc, "source"))
+        else:
+            try:
+                found, own = self.catalog.get_with_source(Package, entry, (source, loc))
+            except UserError as error:
+                self.problems.extend(error.problems)
+                return None
+            package = with_absolute_paths(found, own)
+            self.document(package, own)
+        self.packages[package.name] = package
+        self.origins[f"packages/{package.name}"] = str(own.path)
+        return package
+
+    def _locked(self, package: Package, source: Source, loc: Loc) -> None:
+        """`prod` takes only what is the same tomorrow."""
+        origin = package.source
+        if origin.type == "local":
+            if not Path(origin.path).is_dir():
+                self._say(source, (*loc, "path"), f"no such folder: {origin.path}")
+            elif self._prod:
+                self._say(
+                    source, loc, f"package '{package.name}' is a local folder, which changes",
+                    "RUN_MODE=dev, or name a git tag or a version",
+                )  # fmt: skip
+        elif origin.type == "git":
+            self._references(origin.url, source, (*loc, "url"))
+            if origin.ref is None and self._prod:
+                self._say(
+                    source, loc, f"package '{package.name}' names no commit or tag",
+                    "add `ref: TAG`, or RUN_MODE=dev",
+                )  # fmt: skip
+        else:
+            self._references(origin.index, source, (*loc, "index"))
+            if origin.version is None and self._prod:
+                self._say(
+                    source, loc, f"package '{package.name}' names no version",
+                    "add `version: X.Y.Z`, or RUN_MODE=dev",
+                )  # fmt: skip
+
+    def _options(self, plugin: Any, options: Mapping[str, Any], source: Source, loc: Loc) -> None:
+        if plugin is None:
+            return
+        for where, message in plugins.check_options(plugin, options):
+            self._say(source, (*loc, *where), message, at_key=True)
+
+    def _version(self, plugin: Any, metric: Metric, source: Source) -> None:
+        """A version that a metric's document states is the plugin's, the end of its signature."""
+        if plugin is None or not metric.version:
+            return
+        try:
+            own = plugin(**metric.options).signature.rpartition("|v")[2]
+        except (TypeError, ValueError):
+            return  # told as a wrong option
+        if metric.version.removeprefix("v") != own:
+            self._say(
+                source, ("version",),
+                f"metric '{metric.name}' is version {own} here, not {metric.version}",
+            )  # fmt: skip
+
+    # --- kinds of documents -------------------------------------------------------------------------
+
+    def _ml_task(self, ml_task: MLTask, source: Source) -> None:
+        for index, name in enumerate(ml_task.metrics):
+            if not self.catalog.files("metrics", name):
+                what = unknown("metric", name, self.catalog.names("metrics"))
+                self._say(source, ("metrics", index), what)
+        for index, name in enumerate(ml_task.default_metrics):
+            if name not in ml_task.metrics:
+                what = unknown("metric of this ML task", name, ml_task.metrics)
+                self._say(source, ("default_metrics", index), what)
+        if ml_task.prompt is not None and not self.catalog.files("prompts", ml_task.prompt):
+            what = unknown("prompt", ml_task.prompt, self.catalog.names("prompts"))
+            self._say(source, ("prompt",), what)
+        if ml_task.output_schema is not None:
+            if ml_task.output != "object":
+                self._say(
+                    source, ("output_schema",), "only an object has a schema", "output: object"
+                )
+            elif wrong := _schema_problem(ml_task.output_schema):
+                self._say(source, ("output_schema",), f"no JSON Schema: {wrong}")
+
+    def _model(self, model: Model, source: Source, loc: Loc) -> None:
+        for name, value in model.env.items():
+            self._references(value, source, (*loc, "env", name))
+            if secret.written_out(name, value):
+                self._say(
+                    source, (*loc, "env", name), f"{name} holds a secret in plain text",
+                    f"write ${{env:{name}}} and export it, or ${{file:PATH}}",
+                )  # fmt: skip
+        self._engine_options(model, source, loc)
+        if model.chat_template is not None:
+            self._chat_template(model.chat_template, source, (*loc, "chat_template"))
+        if self._prod:
+            self._model_locked(model, source, loc)
+
+    def _engine_options(self, model: Model, source: Source, loc: Loc) -> None:
+        engine = self._loaded("engines", model.engine)
+        if engine is None:
+            return
+        spec = EngineSpec(
+            "/model", model.name, "/socket", dtype=model.dtype, gpus=model.gpus,
+            context_length=model.context_length, options=model.engine_options,
+        )  # fmt: skip
+        try:
+            engine().launch_command(spec)
+        except UserError as error:
+            for problem in error.problems:
+                named = [name for name in model.engine_options if f"'{name}'" in problem.message]
+                at = (*loc, "engine_options", *named[:1])
+                self._say(source, at, problem.message, problem.remedy, at_key=True)
+        except EnvironmentFault:
+            return  # of this machine; the engine runs on another
+
+    def _model_locked(self, model: Model, source: Source, loc: Loc) -> None:
+        if model.source.startswith("hf://") and not (model.revision or model.content_hash):
+            self._say(
+                source, (*loc, "source"),
+                f"model '{model.name}' is not locked: neither revision nor content_hash is said",
+                f"`hpcbench models verify {model.name}` fills it in, or RUN_MODE=dev",
+            )  # fmt: skip
+        image = model.image or ""
+        if image.startswith("docker://") and "@sha256:" not in image:
+            self._say(
+                source, (*loc, "image"), f"image {image} is not locked: a tag can move",
+                f"`hpcbench images lock {image}` tells its digest, or RUN_MODE=dev",
+            )  # fmt: skip
+
+    def _chat_template(self, path: str, source: Source, loc: Loc) -> None:
+        from jinja2 import Environment, TemplateSyntaxError
+
+        try:
+            Environment().parse(Path(path).read_text(encoding="utf-8"))  # noqa: S701 - parsed, never rendered
+        except OSError as error:
+            self._say(source, loc, f"{path} cannot be read: {error.strerror}")
+        except UnicodeDecodeError:
+            self._say(source, loc, f"{path} is not UTF-8")
+        except TemplateSyntaxError as error:
+            self._say(source, loc, f"{path}:{error.lineno}: no Jinja2 template: {error.message}")
+
+    def _dataset(self, dataset: Dataset, source: Source) -> None:
+        plugin = self._plugin("datasets", dataset.iterator, source, ("iterator",), dataset.package)
+        self._options(plugin, dataset.options, source, ("options",))
+        scheme, marks, _ = dataset.source.partition("://")
+        if marks and scheme != "hf" and self._first("scheme", scheme):
+            self._plugin("storage", scheme, source, ("source",), dataset.package)
+        if dataset.splits and dataset.split is not None and dataset.split not in dataset.splits:
+            self._say(source, ("split",), unknown("split", dataset.split, dataset.splits))
+
+    def _prompt(self, prompt: Prompt, source: Source) -> None:
+        plugin = self._plugin("prompts", prompt.strategy, source, ("strategy",), prompt.package)
+        self._options(plugin, prompt.options, source, ("options",))
+        if plugin is None:
+            return
+        try:
+            built = plugin(prompt.system, prompt.user, prompt.options)
+        except UserError as error:
+            for problem in error.problems:
+                self._say(source, ("user",), problem.message, problem.remedy)
+            return
+        if hasattr(built, "placeholders"):
+            self._placeholders[prompt.name] = frozenset(built.placeholders())
+
+    def _prompt_fits(self, prompt: Prompt, dataset: Dataset, source: Source, loc: Loc) -> None:
+        if not self._first("placeholders", prompt.name, dataset.name):
+            return
+        wanted = self._placeholders.get(prompt.name, frozenset())
+        known = {*dataset.fields, *dataset.group_by}
+        for name in sorted(wanted - known):
+            what = unknown(f"field of dataset '{dataset.name}'", name, known)
+            self._say(
+                source, loc, f"prompt '{prompt.name}' asks for {{{{ {name} }}}}: {what}",
+                None if "did you mean" in what else "list it under the dataset's `fields` or `group_by`",
+            )  # fmt: skip
+
+    # --- the site -----------------------------------------------------------------------------------
+
+    def _resources(
+        self, resolved: ResolvedRunTask, source: Source, where: Where, site: Site
+    ) -> None:
+        """What a worker asks for against what the partition gives, as far as the profile knows it."""
+        if site.executor != "slurm" or not site.slurm.partitions:
+            return
+        need, model = resolved.task.resources, resolved.model
+        loc = where("resources")
+        name = need.partition or site.slurm.partition
+        if name is None:
+            return
+        partition = site.slurm.partitions.get(name)
+        if partition is None:
+            what = unknown("partition", name, site.slurm.partitions)
+            if self._first("partition", source.path, loc, name):
+                self._say(source, (*loc, "partition"), what, "`hpcbench init --force` looks again")
+            return
+        gives = f"partition '{name}' gives"
+        limit = partition.time_limit
+        if limit is not None and seconds(need.time_limit) > seconds(limit):
+            self._say(
+                source, (*loc, "time_limit"), f"{gives} at most {limit}, not {need.time_limit}"
+            )
+        for key, most in (("cpus", partition.cpus), ("memory_gb", partition.memory_gb)):
+            asked = getattr(need, key)
+            if most is not None and asked > most:
+                self._say(source, (*loc, key), f"{gives} {key} {most:g} at most, not {asked:g}")
+        if model.gpus:
+            self._gpus(resolved, partition, gives, source, where, site)
+
+    def _gpus(
+        self,
+        resolved: ResolvedRunTask,
+        partition: Partition,
+        gives: str,
+        source: Source,
+        where: Where,
+        site: Site,
+    ) -> None:
+        model, gpus = resolved.model, partition.gpus
+        if gpus is None:
+            return
+        wanted = resolved.task.resources.gpu_type or site.slurm.gpu_gres.partition(":")[2]
+        if not gpus:
+            self._say(source, where("model"), f"{gives} no GPU, and model '{model.name}' needs one")
+        elif wanted and wanted not in gpus:
+            loc = (*where("resources"), "gpu_type")
+            self._say(source, loc, unknown(f"GPU of {gives.removesuffix(' gives')}", wanted, gpus))
+        else:
+            types = [wanted] if wanted else list(gpus)
+            most = max(gpus[one] for one in types)
+            if model.gpus > most:
+                self._say(
+                    source, where("model"),
+                    f"{gives} {most} GPUs on a node, and model '{model.name}' needs {model.gpus} on one: "
+                    "several nodes are not supported",
+                )  # fmt: skip
+            room = max(
+                (partition.gpu_memory_gb.get(one, math.inf) for one in types), default=math.inf
+            )
+            if model.gpu_memory_gb is not None and model.gpu_memory_gb > room:
+                self._say(
+                    source, where("model"),
+                    f"{gives} GPUs of {room:g} GiB, and model '{model.name}' needs "
+                    f"{model.gpu_memory_gb:g} GiB on each",
+                )  # fmt: skip
+
+    # --- small helpers ------------------------------------------------------------------------------
+
+    def _references(self, value: Any, source: Source, loc: Loc) -> None:
+        """Secrets that a document refers to can be had here."""
+        if isinstance(value, str):
+            for message, remedy in secret.missing(value):
+                self._say(source, loc, message, remedy)
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                self._references(inner, source, (*loc, key))
+
+    def _first(self, *key: Any) -> bool:
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def _say(
+        self,
+        source: Source,
+        loc: Loc,
+        message: str,
+        remedy: str | None = None,
+        *,
+        at_key: bool = False,
+    ) -> None:
+        self.problems.append(source.problem(loc, message, remedy, at_key=at_key))
+
+
+def _absent(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is None
+    except (ImportError, ValueError):
+        return True
+
+
+def _schema_problem(schema: Mapping[str, Any]) -> str | None:
+    from jsonschema import Draft202012Validator, SchemaError
+
+    try:
+        Draft202012Validator.check_schema(dict(schema))
+    except SchemaError as error:
+        return str(error.message)
+    return None
+
+
+def _on_slurm(plan: ExperimentPlan, site: Site | None) -> bool:
+    return (plan.executor or (site.executor if site else "local")) == "slurm"

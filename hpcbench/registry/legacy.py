@@ -1,0 +1,406 @@
+"""Plans of VLMHyperBench v0.1 become ours: its `user_config.csv`, and `vlm_base.csv` beside it.
+
+Each row is one run task. All CSV of v0.1 are UTF-8 with or without BOM, columns parted by `;`, lists written
+as Python writes them. Everything is read and checked before anything is written; what cannot be carried over
+is said in a remark, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import unknown
+from hpcbench.schema.documents import Dataset, Document, ExperimentPlan, Model, Prompt
+
+COLUMNS = (
+    "dataset", "task", "framework", "model_name", "system_prompt", "prompt_collection", "metrics",
+    "only_evaluate_metrics", "metrics_aggregators", "filter_doc_class", "filter_question_type",
+)  # fmt: skip
+BASE_COLUMNS = ("framework", "model_family", "model_name", "docker_image")
+TASKS = {"vqa": "vqa", "ocr": "ocr", "kie": "kie", "classification": "classification"}
+ENGINES = {"hugging face": "huggingface", "vllm": "vllm", "sglang": "sglang"}
+METRICS = {
+    "cer": "cer",
+    "wer": "wer",
+    "anls": "anls",
+    "em": "exact_match",
+    "exact match": "exact_match",
+}
+ORGANISATIONS = {
+    "qwen": "Qwen",
+    "internvl": "OpenGVLab",
+    "minicpm": "openbmb",
+    "deepseek": "deepseek-ai",
+}
+"""Beginning of a model's name → who publishes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import wrote."""
+
+    plan: Path
+    """The plan."""
+    written: tuple[Path, ...]
+    """Every file, the plan too."""
+    remarks: tuple[str, ...]
+    """What was not carried over, or is to be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of user_config.csv and where it stands."""
+
+    file: Path
+    line: int
+    cells: Mapping[str, str]
+
+    def problem(self, message: str, remedy: str | None = None) -> Problem:
+        return Problem(message, str(self.file), self.line, None, remedy)
+
+    def words(self, column: str) -> list[str]:
+        """A cell that is a list as Python writes it.
+
+        Raises:
+            UserError: it is none.
+        """
+        text = self.cells[column].strip()
+        try:
+            value = ast.literal_eval(text) if text else []
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            value = None
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise UserError(self.problem(f"{column}: {text[:60]!r} is no list of texts", "['CER']"))
+        return value
+
+
+@dataclass(slots=True)
+class _Import:
+    """Documents and remarks, gathered row by row."""
+
+    data_dirs: Path | None
+    base: Mapping[str, Mapping[str, str]]
+    documents: dict[str, tuple[Document, str]] = field(default_factory=dict)
+    run_tasks: list[dict[str, Any]] = field(default_factory=list)
+    remarks: dict[str, None] = field(default_factory=dict)
+
+    def add(self, row: _Row) -> None:
+        """Turn one row into a run task and the documents it names.
+
+        Raises:
+            UserError: a cell cannot be understood.
+        """
+        cells = row.cells
+        ml_task = TASKS.get(cells["task"].lower())
+        if ml_task is None:
+            raise UserError(row.problem(unknown("task", cells["task"], [*TASKS])))
+        if cells["only_evaluate_metrics"].lower() == "true":
+            self.remark(
+                f"row {row.line} only scores answers that are there, it is not in the plan: "
+                f"python -m hpcbench.tasks.{ml_task} --dataset DATASET --responses ANSWERS.csv"
+            )
+            return
+        model, dataset = self._model(row), self._dataset(row)
+        task: dict[str, Any] = {
+            "name": self._unique(_slug(f"{cells['dataset']}-{cells['model_name']}-{ml_task}")),
+            "ml_task": ml_task,
+            "model": model,
+            "dataset": dataset,
+            "prompt": self._prompt(row),
+        }
+        if metrics := self._metrics(row):
+            task["metrics"] = metrics
+        if row.words("metrics_aggregators"):
+            self.remark(
+                "metrics_aggregators: every report has all samples; groups come with `group_by`"
+            )
+        self.run_tasks.append(task)
+
+    def remark(self, text: str) -> None:
+        self.remarks.setdefault(text)
+
+    def _put(self, kind: str, document: Document, row: _Row) -> str:
+        self.documents.setdefault(
+            f"{kind}/{document.name}", (document, f"Imported from {row.file.name}, row {row.line}")
+        )
+        return document.name
+
+    def _model(self, row: _Row) -> str:
+        framework, name = row.cells["framework"], row.cells["model_name"]
+        engine = ENGINES.get(framework.lower())
+        if engine is None:
+            raise UserError(
+                row.problem(unknown("framework", framework, ["Hugging Face", "vLLM", "SGLang"]))
+            )
+        known = self.base.get(name, {})
+        if not known:
+            self.remark(f"model {name} is not in vlm_base.csv: no image is named for it")
+        elif known.get("git_python_package"):
+            self.remark(
+                "git_python_package, module and class_name of vlm_base.csv are v0.1's own wrappers; "
+                "hpcbench serves models through its engines and does without them"
+            )
+        if engine == "sglang":
+            self.remark(
+                f"engine sglang of model {name} is not built in yet: choose vllm or a package"
+            )
+        whose = next(
+            (org for head, org in ORGANISATIONS.items() if name.lower().startswith(head)), None
+        )
+        full = f"{whose}/{name}" if whose and "/" not in name else name
+        image = known.get("docker_image")
+        return self._put(
+            "models",
+            Model(
+                name=full,
+                family=known.get("model_family", ""),
+                source=f"hf://{full}",
+                engine=engine,
+                image=f"docker://{image}" if image else None,
+            ),
+            row,
+        )
+
+    def _dataset(self, row: _Row) -> str:
+        cells = row.cells
+        where = {
+            column: cells[f"filter_{column}"]
+            for column in ("doc_class", "question_type")
+            if cells[f"filter_{column}"]
+        }
+        relative = Path("Datasets") / cells["task"] / cells["dataset"]
+        if self.data_dirs is None:
+            self.remark(f"dataset {cells['dataset']} is looked for in {relative}: say --data-dirs")
+        source = (self.data_dirs.resolve() if self.data_dirs else Path("../../..")) / relative
+        name = _slug("-".join([cells["dataset"], *where.values()]))
+        return self._put(
+            "datasets",
+            Dataset.model_validate(
+                {
+                    "name": self._free("datasets", name, {"source": str(source), "where": where}),
+                    "source": str(source),
+                    "iterator": "table",
+                    "annotations": "annotation.csv",
+                    "fields": ["question"],
+                    "group_by": ["doc_class", "question_type"],
+                    "mapping": {
+                        "id": "#",
+                        "images": "image_path",
+                        "references": "answer",
+                        "document": "image_path",
+                        "fields": {"question": "question"},
+                        "metadata": {"doc_class": "doc_class", "question_type": "question_type"},
+                    },
+                    "options": {"delimiter": ";", **({"where": where} if where else {})},
+                }
+            ),
+            row,
+        )
+
+    def _free(self, kind: str, name: str, wanted: Mapping[str, Any]) -> str:
+        """A name that no other document has; the same document keeps its name."""
+        for number in range(1, 10_000):
+            tried = name if number == 1 else f"{name}-{number}"
+            there = self.documents.get(f"{kind}/{tried}")
+            if there is None:
+                return tried
+            data = there[0].model_dump()
+            if (
+                data["source"] == wanted["source"]
+                and data["options"].get("where", {}) == wanted["where"]
+            ):
+                return tried
+        raise AssertionError("more datasets than a file has rows")
+
+    def _prompt(self, row: _Row) -> str:
+        collection, system = row.cells["prompt_collection"], self._system(row)
+        prompts = self._collection(row, collection) if collection else {}
+        name = _slug(Path(collection).stem if collection else "question")
+        if system is not None:
+            name = f"{name}-system"
+        user = _template(prompts) if prompts else "{{ question }}"
+        return self._put("prompts", Prompt(name=name, system=system, user=user), row)
+
+    def _system(self, row: _Row) -> str | None:
+        cell = row.cells["system_prompt"]
+        if not cell:
+            return None
+        if self.data_dirs is not None and (self.data_dirs / "SystemPrompts" / cell).is_file():
+            cell = (self.data_dirs / "SystemPrompts" / cell).read_text(encoding="utf-8-sig").strip()
+        return "{% raw %}" + cell + "{% endraw %}" if "{" in cell else cell
+
+    def _collection(self, row: _Row, collection: str) -> dict[str, str]:
+        """`doc_class question_type` → prompt."""
+        path = Path("PromptCollections") / row.cells["task"] / collection
+        if self.data_dirs is None or not (self.data_dirs / path).is_file():
+            self.remark(f"{path} is not there: the dataset's own questions are asked instead")
+            return {}
+        needed = ("prompt", "doc_class_question_type")
+        rows = _read(self.data_dirs / path, needed)
+        return {one.cells["doc_class_question_type"]: one.cells["prompt"] for one in rows}
+
+    def _metrics(self, row: _Row) -> list[str]:
+        found: dict[str, None] = {}
+        for name in row.words("metrics"):
+            known = METRICS.get(name.lower())
+            if known is None:
+                self.remark(f"metric {name} (row {row.line}) is not there yet and left out")
+            else:
+                found.setdefault(known)
+        return list(found)
+
+    def _unique(self, name: str) -> str:
+        taken = {task["name"] for task in self.run_tasks}
+        tried, number = name[:76], 1
+        while tried in taken:
+            number += 1
+            tried = f"{name[:76]}-{number}"
+        return tried
+
+
+def import_v01(
+    user_config: Path, out: Path, vlm_base: Path | None = None, data_dirs: Path | None = None
+) -> Imported:
+    """Write a plan and the documents it needs into a new folder.
+
+    Args:
+        user_config: v0.1's user_config.csv.
+        out: folder to make.
+        vlm_base: v0.1's vlm_base.csv.
+        data_dirs: v0.1's folder with `Datasets/`, `PromptCollections/` and `SystemPrompts/`.
+
+    Raises:
+        UserError: every row that cannot be understood; `out` is there already. Nothing is written then.
+    """
+    if out.exists():
+        raise UserError(Problem("is there already", str(out), remedy="--out ANOTHER"))
+    base = {
+        row.cells["model_name"]: row.cells
+        for row in (_read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ())
+    }
+    gathered, problems = _Import(data_dirs, base), list[Problem]()
+    for row in _read(user_config, COLUMNS):
+        try:
+            gathered.add(row)
+        except UserError as error:
+            problems.extend(error.problems)
+    if not gathered.run_tasks and not problems:
+        problems.append(Problem("no row runs a model: there is nothing to plan", str(user_config)))
+    if problems:
+        raise UserError(*problems)
+    plan = {"schema_version": 1, "name": _slug(user_config.stem), "run_tasks": gathered.run_tasks}
+    ExperimentPlan.model_validate(plan)
+    texts = {Path("plan.yaml"): _text(plan, f"Imported from {user_config.name}")}
+    for name, (document, origin) in gathered.documents.items():
+        data = document.model_dump(mode="json", exclude_defaults=True)
+        texts[Path("registries") / f"{name}.yaml"] = _text({"schema_version": 1, **data}, origin)
+    _write(out, texts)
+    return Imported(out / "plan.yaml", tuple(out / path for path in texts), tuple(gathered.remarks))
+
+
+def _read(path: Path, columns: tuple[str, ...]) -> list[_Row]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
+    reader = csv.DictReader(text.splitlines(keepends=True), delimiter=";", strict=True)
+    missing = [name for name in columns if name not in (reader.fieldnames or ())]
+    if missing:
+        what = f"no column {', '.join(map(repr, missing))}"
+        raise UserError(Problem(what, str(path), 1, 1, "columns are parted by ;"))
+    rows = list(_rows(reader, path))
+    if not rows:
+        raise UserError(Problem("no rows", str(path)))
+    return rows
+
+
+def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
+    try:
+        for cells in reader:
+            if None in cells or None in cells.values():
+                what = f"{len(reader.fieldnames or ())} columns are named, this row has others"
+                raise UserError(Problem(what, str(path), reader.line_num))
+            yield _Row(path, reader.line_num, {key: value.strip() for key, value in cells.items()})
+    except csv.Error as error:
+        raise UserError(Problem(f"not CSV: {error}", str(path), reader.line_num)) from error
+
+
+def _template(prompts: Mapping[str, str]) -> str:
+    """One Jinja2 template that picks a collection's prompt by document class and question type."""
+    branches = [
+        f"{'if' if number == 0 else 'elif'} key == {_literal(key)} %}}{{{{ {_literal(prompt)} }}}}"
+        for number, (key, prompt) in enumerate(prompts.items())
+    ]
+    chain = "".join(f"{{% {branch}" for branch in branches)
+    return (
+        "{% set key = doc_class ~ ' ' ~ question_type %}"
+        + chain
+        + "{% else %}{{ question }}{% endif %}"
+    )
+
+
+def _literal(text: str) -> str:
+    """Text as Jinja2 writes it; braces in it are no template."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+_LATIN = dict(
+    zip(
+        "абвгдеёжзийклмнопрстуфхцчшщъыьэюя",
+        [
+            *"abvgdee",
+            "zh",
+            *"ziyklmnoprstuf",
+            "kh",
+            "ts",
+            "ch",
+            "sh",
+            "shch",
+            "",
+            "y",
+            "",
+            "e",
+            "yu",
+            "ya",
+        ],
+        strict=True,
+    )
+)
+
+
+def _slug(text: str) -> str:
+    """Text as a name: Latin letters, digits, `.-_`."""
+    latin = "".join(_LATIN.get(letter.lower(), letter) for letter in text)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", latin).strip("-._") or "imported"
+
+
+def _text(data: Mapping[str, Any], origin: str) -> str:
+    body = yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)
+    return f"# {origin}\n{body}"
+
+
+def _write(out: Path, texts: Mapping[Path, str]) -> None:
+    """All files or none: into a folder beside, renamed when whole."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    try:
+        for path, text in texts.items():
+            (beside / path).parent.mkdir(parents=True, exist_ok=True)
+            (beside / path).write_text(text, encoding="utf-8")
+        beside.rename(out)
+    except OSError as error:
+        raise UserError(Problem(f"cannot be written: {error.strerror}", str(out))) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,58 @@
+"""Paths in a document are relative to the file they stand in; a resolved document has them absolute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hpcbench.registry.source import Source
+from hpcbench.schema.documents import Dataset, Document, Image, Model, Package, Site
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+
+def is_reference(image: str) -> bool:
+    """Whether an image is named by what it is, not by its document."""
+    return ":" in image or image.startswith(("/", ".", "~")) or image.endswith(".sif")
+
+
+def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
+    """The document with every path absolute; what an overlay says is relative to the overlay."""
+
+    def absolute(path: str, *loc: str) -> str:
+        expanded = os.path.expanduser(path)  # noqa: PTH111 - Path's raises for a user nobody knows
+        return str((source.place(loc)[0].resolve().parent / expanded).resolve())
+
+    update: dict[str, Any] = {}
+    if isinstance(document, Dataset | Model) and "://" not in document.source:
+        update["source"] = absolute(document.source, "source")
+    if isinstance(document, Model):
+        if document.image and is_reference(document.image):
+            update["image"] = _absolute_image(document.image, lambda path: absolute(path, "image"))
+        if document.chat_template is not None:
+            update["chat_template"] = absolute(document.chat_template, "chat_template")
+    if isinstance(document, Image):
+        if document.reference:
+            update["reference"] = _absolute_image(
+                document.reference, lambda path: absolute(path, "reference")
+            )
+        if document.recipe:
+            update["recipe"] = absolute(document.recipe, "recipe")
+    if isinstance(document, Package) and document.source.type == "local":
+        path = absolute(document.source.path, "source", "path")
+        update["source"] = document.source.model_copy(update={"path": path})
+    if isinstance(document, Site):
+        update["models"] = tuple(
+            absolute(os.path.expandvars(folder), "models") for folder in document.models
+        )
+    return document.model_copy(update=update) if update else document
+
+
+def _absolute_image(image: str, absolute: Callable[[str], str]) -> str:
+    scheme, colon, rest = image.partition(":")
+    if not colon:
+        return absolute(image)
+    if scheme in ("venv", "oci-archive", "docker-archive"):
+        return f"{scheme}:{absolute(rest.removeprefix('//'))}"
+    return image

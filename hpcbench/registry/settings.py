@@ -1,0 +1,131 @@
+"""`--set path.to.key=value`: the last overlay, from the command line.
+
+--set run_tasks.0.limit=20            in the plan; entries of a list by number …
+--set run_tasks.vqa-hard.limit=20     … or by name
+--set models/org/tiny:dtype=float16   in another document
+--set +reports=[csv]                  appended
+--set site=null                       taken away
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import unknown
+from hpcbench.registry.source import Loc, Place, Source, parse
+from hpcbench.schema.documents import KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One `--set`."""
+
+    text: str
+    """As it was written."""
+    document: str | None
+    """`KIND/NAME`; None: the plan."""
+    path: tuple[str, ...]
+    """Keys and entries, from the top."""
+    value: Any
+    """What to put there."""
+
+    @classmethod
+    def read(cls, text: str) -> Setting:
+        """Take `[KIND/NAME:]path.to.key=value` apart; the value is YAML.
+
+        Raises:
+            UserError: it is not of that form.
+        """
+        left, equals, value = text.partition("=")
+        document, colon, path = left.rpartition(":")
+        kind = document.partition("/")[0]
+        if not equals or not path or not all(path.split(".")):
+            raise UserError(_wrong(text, "is not of the form path.to.key=value"))
+        if colon and (kind not in KINDS or "/" not in document):
+            raise UserError(_wrong(text, unknown("kind of document", kind, KINDS)))
+        file = Path(f"--set {text}")
+        try:
+            data = parse(file, f"value: {value}").data["value"]
+        except UserError as error:
+            raise UserError(_wrong(text, error.problems[0].message)) from error
+        return cls(text, document or None, tuple(path.split(".")), data)
+
+    def applied(self, source: Source) -> Source:
+        """The document with the setting laid over it.
+
+        Raises:
+            UserError: the path goes through something that has no such part.
+        """
+        data = copy.deepcopy(source.data)
+        marks, key_marks = dict(source.marks), dict(source.key_marks)
+        parent: Any = data
+        loc: Loc = ()
+        for part in self.path[:-1]:
+            step = self._step(parent, part, create=True)
+            parent, loc = parent[step], (*loc, step)
+        last = self.path[-1]
+        append, last = (last.startswith("+"), last.removeprefix("+"))
+        step = self._step(parent, last, create=False)
+        loc = (*loc, step)
+        for known in [one for one in marks if one[: len(loc)] == loc and not append]:
+            del marks[known]
+        marks[loc] = key_marks[loc] = Place(1, 1, Path(f"--set {self.text}"))
+        if append:
+            self._append(parent, step, loc, marks)
+        elif self.value is None and isinstance(parent, dict):
+            parent.pop(step, None)
+        else:
+            parent[step] = self.value
+        return Source(source.path, data, marks, key_marks)
+
+    def _append(self, parent: Any, step: str | int, loc: Loc, marks: dict[Loc, Place]) -> None:
+        below = parent.setdefault(step, []) if isinstance(parent, dict) else parent[step]
+        if not isinstance(below, list) or not isinstance(self.value, list):
+            raise UserError(_wrong(self.text, "+ appends a list to a list"))
+        for value in self.value:
+            place: Loc = (*loc, len(below))
+            marks[place] = marks[loc]
+            below.append(value)
+
+    def _step(self, parent: Any, part: str, *, create: bool) -> str | int:
+        """The key or index that a part of the path means here."""
+        if isinstance(parent, dict):
+            if create:
+                parent.setdefault(part, {})
+            return part
+        if isinstance(parent, list):
+            named = [one.get("name") if isinstance(one, dict) else one for one in parent]
+            if part in named:
+                return named.index(part)
+            if part.isdigit() and int(part) < len(parent):
+                return int(part)
+            names = [str(name) for name in named if name is not None]
+            raise UserError(_wrong(self.text, unknown("entry", part, names)))
+        raise UserError(_wrong(self.text, f"there is no '{part}' in {parent!r:.40}"))
+
+
+def read_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
+    """All `--set` of a command line.
+
+    Raises:
+        UserError: every one that is not of the right form.
+    """
+    problems: list[Problem] = []
+    found: list[Setting] = []
+    for text in texts:
+        try:
+            found.append(Setting.read(text))
+        except UserError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise UserError(*problems)
+    return tuple(found)
+
+
+def _wrong(text: str, message: str) -> Problem:
+    return Problem(message, f"--set {text}", 1, 1, "hpcbench submit --help has examples")

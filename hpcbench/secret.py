@@ -1,0 +1,99 @@
+"""Secrets by reference: `${env:NAME}` and `${file:PATH}` in documents, resolved only where they are used.
+
+A document that is written anywhere (`resolved.json`, the manifest, a report) holds the reference, never the
+secret. What was revealed in this process is remembered, so that `mask` can take it out of any text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import EnvironmentFault
+
+REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+MASK = "***"
+
+_SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)($|_)"
+)
+_SHORTEST = 4
+"""A shorter text would be taken out of innocent words."""
+
+_revealed: set[str] = set()
+
+
+def reveal(text: str) -> str:
+    """The text with every reference replaced by what it stands for.
+
+    Raises:
+        EnvironmentFault: the variable is not set, or the file cannot be read; says which, never what it held.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if why := _missing(match[1], match[2]):
+            raise EnvironmentFault(f"{match[0]}: {why}", remedy=_remedy(match[1]))
+        found = _read(match[1], match[2])
+        if len(found) >= _SHORTEST:
+            _revealed.add(found)
+        return found
+
+    return REFERENCE.sub(value, text)
+
+
+def reveal_all(value: Any) -> Any:
+    """`reveal` in every text of plain data."""
+    if isinstance(value, str):
+        return reveal(value)
+    if isinstance(value, dict):
+        return {key: reveal_all(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [reveal_all(inner) for inner in value]
+    return value
+
+
+def mask(text: str) -> str:
+    """The text without any secret that this process revealed."""
+    for secret in sorted(_revealed, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def missing(text: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with the references of a text, seen from here: message and remedy."""
+    for match in REFERENCE.finditer(text):
+        if why := _missing(match[1], match[2]):
+            yield f"{match[0]}: {why}", _remedy(match[1])
+
+
+def written_out(name: str, value: str) -> bool:
+    """Whether a variable of such a name holds a secret in plain text."""
+    return bool(_SECRET_NAME.search(name.upper())) and bool(value) and not REFERENCE.search(value)
+
+
+def _missing(kind: str, name: str) -> str | None:
+    if kind == "env":
+        return None if os.environ.get(name) else "no such variable in the environment"
+    try:
+        return None if _read(kind, name) else "the file is empty"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        return "is not text"
+
+
+def _read(kind: str, name: str) -> str:
+    if kind == "env":
+        return os.environ[name]
+    return Path(name).expanduser().read_text(encoding="utf-8").strip()
+
+
+def _remedy(kind: str) -> str:
+    return (
+        "export it before submitting"
+        if kind == "env"
+        else "make it readable for you alone, mode 0600"
+    )

@@ -1,0 +1,298 @@
+"""Contract tests for plugin authors: does a plugin do what every caller relies on?
+
+    from hpcbench.testing import check
+
+    def test_contract(tmp_path):
+        check("metrics", AmountMatch, tmp_path)
+
+`hpcbench plugins check FOLDER` runs the same on a whole package. A plugin that cannot work without options or
+data has a static method `example(folder) -> Mapping` that makes what it needs in an empty folder and gives
+the options (datasets: the fields of `DatasetSpec`; storage: `{"url": …}`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbench import plugins
+from hpcbench.errors import UserError
+from hpcbench.plugins import DatasetSpec, EngineSpec
+from hpcbench.schema.records import Message, Sample
+
+ANSWERS = (
+    "", " ", "12.50", "Yes.", "Итого: 12,50 ₽", '{"total": "12.50"}', "```json\n{}\n```", "{" * 2000,
+    "total: 12.50\ndate: 2024-01-02", "\x00\ud7ff\u202e", "x" * 20_000, "| a | b |\n|---|---|\n| 1 | 2 |",
+)  # fmt: skip
+"""What models answer, and what they should not."""
+
+OF_KIND: Mapping[str, object] = {
+    "text": "Total 12.50",
+    "label": "invoice",
+    "object": {"total": "12.50", "date": "2024-01-02"},
+}
+"""A prediction of each output of an ML task."""
+
+TABLES: Mapping[str, Any] = {
+    "version": 1,
+    "id": "20260101-1200-example-abcd",
+    "path": "/nowhere/20260101-1200-example-abcd",
+    "plan": {"name": "example", "description": "An example."},
+    "metrics": {
+        "version": 1,
+        "run_tasks": {
+            "vqa": {
+                "ml_task": "vqa", "model": "m", "dataset": "d", "split": None, "prompt": "p",
+                "on_failed": "zero", "asked": 4, "answered": 3, "unread": 0, "coverage": 0.75,
+                "outcomes": {"failed": 1, "ok": 3}, "errors": [],
+                "metrics": {
+                    "anls": {
+                        "value": 0.5, "low": 0.25, "high": 0.75, "level": 0.95, "n": 4, "clusters": 4,
+                        "method": "mean", "signature": "anls|v1", "higher_is_better": True,
+                    },
+                    "=1+1": None,
+                },
+            }
+        },
+    },
+    "performance": {"version": 1, "run_tasks": {"vqa": {"requests": 4, "answered": 3, "tries": 5}}},
+    "manifest": {"version": 1, "hpcbench": "0", "created": "2026-01-01T12:00:00+0000"},
+}  # fmt: skip
+"""Tables as reports and trackers get them; a metric may have no value, and a name may be hostile."""
+
+EVENT: Mapping[str, Any] = {
+    "experiment": "20260101-1200-example-abcd",
+    "state": "done",
+    "report": "/nowhere/report",
+    "summary": "example <is> done: vqa anls 0.500 & more",
+    "time": "2026-01-01T12:00:00+0000",
+}
+
+
+def check(kind: str, plugin: Any, folder: Path) -> None:
+    """Run every contract test of a kind.
+
+    Args:
+        kind: datasets, engines, metrics, …
+        plugin: the class.
+        folder: an empty folder to work in.
+
+    Raises:
+        AssertionError: what does not hold.
+    """
+    wrong = plugins.mismatch(kind, plugin)
+    assert wrong is None, f"{plugin!r} {wrong}"
+    for test in _CONTRACTS[kind]:
+        room = folder / test.__name__.strip("_")
+        room.mkdir(parents=True)
+        test(plugin, room)
+
+
+def contracts(kind: str) -> Iterator[tuple[str, Callable[[Any, Path], None]]]:
+    """What each contract test of a kind says, and the test."""
+    for test in _CONTRACTS[kind]:
+        yield (test.__doc__ or "").splitlines()[0].rstrip("."), test
+
+
+def _example(plugin: Any, folder: Path) -> Mapping[str, Any]:
+    if hasattr(plugin, "example"):
+        found: Mapping[str, Any] = plugin.example(folder)
+        return found
+    return {}
+
+
+def _sample(**more: Any) -> Sample:
+    image = Path("page.png")
+    known: dict[str, Any] = {
+        "id": "s1", "images": (image,), "fields": {"question": "Total?"}, "references": ("12.50",),
+        "document": "d1", "metadata": {"language": "en", "doc_type": "invoice"},
+    }  # fmt: skip
+    return Sample(**{**known, **more})
+
+
+# --- metrics --------------------------------------------------------------------------------------------
+
+
+def _right_is_best(plugin: Any, folder: Path) -> None:
+    """The reference itself scores as well as anything can."""
+    for kind in getattr(plugin, "accepts", ("text",)):
+        metric, right = plugin(**_example(plugin, folder)), OF_KIND[kind]
+        best = metric.aggregate([metric.score(right, [right])])
+        worst = metric.aggregate([metric.score(None, [right])])
+        ordered = worst <= best if metric.higher_is_better else best <= worst
+        assert ordered, f"{right!r} scores {best}, and nothing at all scores {worst}"
+        low, high = metric.bounds
+        assert low <= best and (high is None or best <= high), f"{best} is outside {metric.bounds}"
+
+
+def _scores_anything(plugin: Any, folder: Path) -> None:
+    """Any prediction is scored, none raises."""
+    for kind in getattr(plugin, "accepts", ("text",)):
+        metric = plugin(**_example(plugin, folder))
+        for prediction in (*ANSWERS, None, 7, {"total": None}, ["x"]):
+            part = metric.score(prediction, [OF_KIND[kind]])
+            assert isinstance(part.numerator, (int, float)), f"numerator {part.numerator!r}"
+            assert isinstance(part.denominator, (int, float)), f"denominator {part.denominator!r}"
+
+
+def _aggregates_in_any_order(plugin: Any, folder: Path) -> None:
+    """Samples in another order give the same aggregate."""
+    for kind in getattr(plugin, "accepts", ("text",)):
+        metric, right = plugin(**_example(plugin, folder)), OF_KIND[kind]
+        parts = [metric.score(one, [right]) for one in (right, None, right, "")]
+        values = {metric.aggregate(list(order)) for order in itertools.permutations(parts)}
+        assert len(values) == 1, f"one set of samples has aggregates {sorted(values)}"
+
+
+def _signs(plugin: Any, folder: Path) -> None:
+    """The signature names metric and version, and tells options apart."""
+    metric = plugin(**_example(plugin, folder))
+    assert metric.signature.startswith(plugin.name), f"'{metric.signature}' lacks '{plugin.name}'"
+    assert "|v" in metric.signature, f"'{metric.signature}' ends in no version, `|v1`"
+    assert metric.aggregation in ("mean", "ratio"), f"aggregation {metric.aggregation!r}"
+
+
+# --- parsers, tasks -------------------------------------------------------------------------------------
+
+
+def _reads_anything(plugin: Any, folder: Path) -> None:
+    """Any answer is read or given up, none raises, twice the same."""
+    for answer in ANSWERS:
+        assert plugin().parse(answer) == plugin().parse(answer), (
+            f"{answer[:20]!r} is read in two ways"
+        )
+
+
+def _reads_anything_of_a_sample(plugin: Any, folder: Path) -> None:
+    """Any answer is read or given up, none raises, twice the same."""
+    for answer in ANSWERS:
+        once, again = (plugin().parse(answer, _sample()) for _ in range(2))
+        assert once == again, f"{answer[:20]!r} is read in two ways"
+
+
+# --- prompts --------------------------------------------------------------------------------------------
+
+
+def _builds_messages(plugin: Any, folder: Path) -> None:
+    """Messages hold text, the last is the user's, and every image is shown once."""
+    strategy = plugin("You read documents.", "What does it say?", _example(plugin, folder))
+    for images in ((Path("a.png"),), (Path("a.png"), b"bytes"), ()):
+        messages = strategy.build(_sample(images=images))
+        assert messages and messages[-1].role == "user", "the last message is not the user's"
+        assert all(isinstance(one, Message) and isinstance(one.text, str) for one in messages)
+        shown = tuple(image for message in messages for image in message.images)
+        assert shown == images, f"images {images} became {shown}"
+
+
+# --- datasets -------------------------------------------------------------------------------------------
+
+
+def _iterates(plugin: Any, folder: Path) -> None:
+    """Samples are counted, sliced and come in one order, with references and unique ids."""
+    spec = DatasetSpec(**{"folder": folder, "annotations": "", **_example(plugin, folder)})
+    count = plugin(spec).count()
+    samples = list(plugin(spec).iter(0, count))
+    assert count == len(samples) > 0, f"counts {count}, gives {len(samples)}"
+    assert samples == list(plugin(spec).iter(0, count)), (
+        "another order or other samples the second time"
+    )
+    assert samples[1:2] == list(plugin(spec).iter(1, 2)), "iter(1, 2) is not the second sample"
+    assert len({sample.id for sample in samples}) == count, "ids stand twice"
+    assert all(sample.references and sample.images for sample in samples), (
+        "no reference, or no image"
+    )
+    assert all(sample.document for sample in samples), "a sample without a document"
+
+
+def _names_its_files(plugin: Any, folder: Path) -> None:
+    """Every file it reads is named, lies in its folder and is there."""
+    spec = DatasetSpec(**{"folder": folder, "annotations": "", **_example(plugin, folder)})
+    files = set(plugin(spec).files())
+    assert files, "names no file: nothing could be hashed"
+    for path in files:
+        assert path.is_file() and path.is_relative_to(spec.folder), f"{path} is not in the folder"
+    samples = plugin(spec).iter(0, plugin(spec).count())
+    images = {one for sample in samples for one in sample.images if isinstance(one, Path)}
+    assert images <= files, f"{images - files} is read and not named"
+
+
+# --- engines, environments ------------------------------------------------------------------------------
+
+
+def _spec(options: Mapping[str, Any]) -> EngineSpec:
+    return EngineSpec("/models/m", "m", "/tmp/engine.sock", options=options)  # noqa: S108 - a name only
+
+
+def _commands(plugin: Any, folder: Path) -> None:
+    """The command is an argument list that names the socket."""
+    command = plugin().launch_command(_spec(_example(plugin, folder)))
+    words = [*command.argv, *command.env.values()]
+    assert all(isinstance(word, str) for word in words), "an argument that is no text"
+    assert any("/tmp/engine.sock" in word for word in words), "the socket is not passed on"  # noqa: S108
+
+
+def _refuses_unknown_options(plugin: Any, folder: Path) -> None:
+    """An option it does not know is refused, or handed on to the engine in the command."""
+    try:
+        command = plugin().launch_command(_spec({"no_such_option_at_all": 1}))
+    except UserError:
+        return
+    passed = any("no" in word and "such" in word and "option" in word for word in command.argv)
+    assert passed, "an unknown option is silently ignored"
+
+
+# --- reports, trackers, notifiers, storage --------------------------------------------------------------
+
+
+def _renders(plugin: Any, folder: Path) -> None:
+    """Files have plain names, hold something, and are the same for the same tables."""
+    options = _example(plugin, folder)
+    files = plugin(options).render(TABLES)
+    assert files, "no file"
+    for name, content in files.items():
+        assert name and Path(name).name == name, f"'{name}' is no plain file name"
+        assert isinstance(content, (str, bytes)) and content, f"'{name}' is empty"
+    assert files == plugin(options).render(TABLES), "other bytes for the same tables"
+
+
+def _logs(plugin: Any, folder: Path) -> None:
+    """Scores are logged, one without a value too, and again without harm."""
+    options = _example(plugin, folder)
+    plugin(options).log(TABLES)
+    plugin(options).log({**TABLES, "id": "20260101-1300-example-efgh"})
+
+
+def _sends(plugin: Any, folder: Path) -> None:
+    """Both ends of an experiment are told."""
+    options = _example(plugin, folder)
+    plugin(options).send(EVENT)
+    plugin(options).send({**EVENT, "state": "incomplete", "report": None})
+
+
+def _stores(plugin: Any, folder: Path) -> None:
+    """What is put is listed with its size and fetched as it was."""
+    url = _example(plugin, folder)["url"]
+    source, back = folder / "source.bin", folder / "back.bin"
+    source.write_bytes(bytes(range(256)) * 20)
+    plugin().put(source, url, "a/b.bin")
+    listed = dict(plugin().list(url))
+    assert listed.get("a/b.bin") == source.stat().st_size, f"lists {listed}"
+    plugin().fetch(url, "a/b.bin", back)
+    assert back.read_bytes() == source.read_bytes(), "came back changed"
+
+
+_CONTRACTS: Mapping[str, tuple[Callable[[Any, Path], None], ...]] = {
+    "datasets": (_iterates, _names_its_files),
+    "engines": (_commands, _refuses_unknown_options),
+    "environments": (),
+    "metrics": (_right_is_best, _scores_anything, _aggregates_in_any_order, _signs),
+    "notifiers": (_sends,),
+    "parsers": (_reads_anything,),
+    "prompts": (_builds_messages,),
+    "reports": (_renders,),
+    "storage": (_stores,),
+    "tasks": (_reads_anything_of_a_sample,),
+    "trackers": (_logs,),
+}

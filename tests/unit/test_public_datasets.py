@@ -1,0 +1,313 @@
+"""Public datasets as their publishers ship them: tiny ones, right and broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench import plugins
+from hpcbench.data.hashing import content_hash
+from hpcbench.data.public import Funsd, OmniDocBench, PublicDataset, Sroie
+from hpcbench.errors import UserError
+from hpcbench.plugins import DatasetSpec
+from hpcbench.schema.records import FieldMap, Sample
+
+
+def put(path: Path, content: str | bytes | object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        text = content if isinstance(content, str) else json.dumps(content)
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def spec(
+    folder: Path, annotations: str = "", split: str | None = None, **options: Any
+) -> DatasetSpec:
+    return DatasetSpec(folder, annotations, split, options=options)
+
+
+def samples(dataset: PublicDataset) -> list[Sample]:
+    return list(dataset.iter(0, dataset.count()))
+
+
+def messages(dataset: PublicDataset) -> str:
+    with pytest.raises(UserError) as caught:
+        dataset.count()
+    assert len(caught.value.problems) <= 20
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("plugin", [Funsd, Sroie, OmniDocBench])
+def test_fits_the_protocol_and_refuses_what_it_does_not_know(plugin: Any, tmp_path: Path) -> None:
+    assert plugins.mismatch("datasets", plugin) is None
+    with pytest.raises(UserError, match="unknown option 'colour'"):
+        plugin(spec(tmp_path, colour="red"))
+    with pytest.raises(UserError, match="takes no 'mapping'"):
+        plugin(DatasetSpec(tmp_path, "a", mapping=FieldMap(id="x")))
+    for outside in ("../a", "/etc"):
+        with pytest.raises(UserError, match="outside"):
+            plugin(spec(tmp_path, outside))
+    messages(plugin(spec(tmp_path)))
+    messages(plugin(spec(tmp_path, ".")))
+
+
+# --- FUNSD --------------------------------------------------------------------------------------------
+
+
+def entity(number: int, label: str, text: str, *links: tuple[int, int]) -> Mapping[str, Any]:
+    words = [{"text": word, "box": [0, 0, 1, 1]} for word in text.split()]
+    box = [0, 0, 9, 9]
+    return {
+        "id": number,
+        "label": label,
+        "text": text,
+        "box": box,
+        "words": words,
+        "linking": links,
+    }
+
+
+FORM = [
+    entity(0, "header", "ORDER FORM", (0, 1)),
+    entity(1, "question", "Name:", (0, 1), (1, 2)),
+    entity(2, "answer", "Ann Lee", (1, 2)),
+    entity(3, "question", "Colours", (3, 4), (5, 3)),
+    entity(4, "answer", "red", (3, 4)),
+    entity(5, "answer", "blue", (5, 3)),
+    entity(6, "question", "Signature"),
+    entity(7, "other", ""),
+    entity(8, "question", "Date:", (8, 7), (8, 9)),
+    entity(9, "answer", "  ", (8, 9)),
+]
+
+
+def form(folder: Path, name: str, entities: object, image: str = ".png") -> Path:
+    put(folder / "images" / f"{name}{image}", b"image")
+    return put(folder / "annotations" / f"{name}.json", {"form": entities})
+
+
+@pytest.fixture
+def funsd(tmp_path: Path) -> Path:
+    form(tmp_path / "training_data", "b", FORM[:3])
+    form(tmp_path / "testing_data", "d", [])
+    form(tmp_path / "testing_data", "c", FORM)
+    put(tmp_path / "testing_data" / "annotations" / "._c.json", b"\x00\x05")
+    put(tmp_path / "testing_data" / "images" / "unlabelled.png", b"image")
+    return tmp_path
+
+
+def test_funsd_pairs_follow_the_links(funsd: Path) -> None:
+    dataset = Funsd(spec(funsd, "annotations", "test"))
+    assert dataset.count() == 2
+    first, second = samples(dataset)
+    assert first.id == first.document == "test/c"
+    assert first.fields == {}
+    assert first.metadata == {"split": "test"}
+    assert first.images == (funsd / "testing_data/images/c.png",)
+    assert first.references == ({"Name:": "Ann Lee", "Colours": ["red", "blue"]},)
+    assert second.references == ({},)
+    assert [sample.id for sample in dataset.iter(1, 2)] == ["test/d"]
+
+
+def test_funsd_text_is_an_entity_a_line(funsd: Path) -> None:
+    first = samples(Funsd(spec(funsd, split="test", task="ocr")))[0]
+    expected = "ORDER FORM\nName:\nAnn Lee\nColours\nred\nblue\nSignature\nDate:"
+    assert first.references == (expected,)
+
+
+def test_funsd_splits_are_folders(funsd: Path) -> None:
+    everything = Funsd(spec(funsd))
+    assert [sample.id for sample in samples(everything)] == ["test/c", "test/d", "train/b"]
+    files = list(everything.files())
+    assert len(files) == len(set(files)) == 6
+    assert content_hash(funsd, files).startswith("sha256:")
+    assert [one.id for one in samples(Funsd(spec(funsd, split="train")))] == ["train/b"]
+    whole = "testing_data/annotations"
+    assert Funsd(spec(funsd, whole, "test")).count() == 2
+    assert "expected testing_data/annotations" in messages(Funsd(spec(funsd, whole, "train")))
+    assert "of split 'dev'" in messages(Funsd(spec(funsd, split="dev")))
+
+
+def test_funsd_without_split_folders(tmp_path: Path) -> None:
+    form(tmp_path, "a", FORM, image=".jpeg")
+    (sample,) = samples(Funsd(spec(tmp_path)))
+    assert sample.id == "a"
+    assert sample.metadata == {}
+
+
+def test_funsd_tells_all_that_is_wrong_at_its_place(funsd: Path) -> None:
+    folder = funsd / "testing_data"
+    (folder / "images" / "c.png").unlink()
+    put(folder / "annotations" / "d.json", '{"form": [\n  {"id": 1,\n]}')
+    form(folder, "e", [entity(0, "question", "Q", (0, 17))])
+    form(folder, "f", [entity(0, "question", "Q"), entity(0, "answer", "A")])
+    form(folder, "g", [{"id": "x", "text": "T", "label": "other", "words": []}])
+    put(folder / "annotations" / "h.json", b'{"form": "\xff"}')
+    put(folder / "annotations" / "i.json", "[" * 100_000)
+    put(folder / "annotations" / "j.json", "{}")
+    told = messages(Funsd(spec(funsd)))
+    assert f"c.json: no image c in {folder}/images" in told
+    assert "d.json:3: not JSON" in told
+    assert "e.json: a link to entity 17, which is not there" in told
+    assert "f.json: two entities have the same id" in told
+    assert "g.json: form.0.id: Input should be a valid integer" in told
+    assert "g.json: form.0.linking: Field required" in told
+    for name in ("h", "i", "j"):
+        assert f"{name}.json" in told
+
+
+def test_no_more_than_twenty_problems_are_told(tmp_path: Path) -> None:
+    for number in range(25):
+        put(tmp_path / "annotations" / f"{number}.json", "{")
+    messages(Funsd(spec(tmp_path)))
+
+
+# --- SROIE --------------------------------------------------------------------------------------------
+
+RECEIPT = {
+    "company": "SHOP SDN BHD",
+    "date": "01/02/2018",
+    "address": " 1, JALAN A ",
+    "total": "9.00",
+}
+BOX = "72,25,326,25,326,64,72,64,SHOP SDN BHD\r\n\r\n50,82,440,82,440,121,50,121,1, JALAN A,\r\n"
+
+
+@pytest.fixture
+def sroie(tmp_path: Path) -> Path:
+    for split, name in (("train", "X1"), ("test", "X3"), ("test", "X2")):
+        put(tmp_path / split / "img" / f"{name}.jpg", b"image")
+        put(tmp_path / split / "entities" / f"{name}.txt", RECEIPT)
+        put(tmp_path / split / "box" / f"{name}.txt", BOX)
+    return tmp_path
+
+
+def test_sroie_reads_entities_and_boxes(sroie: Path) -> None:
+    put(sroie / "test" / "entities" / "X2.txt", {"company": "A", "total": ""})
+    first, second = samples(Sroie(spec(sroie, split="test")))
+    assert (first.id, second.id) == ("test/X2", "test/X3")
+    assert first.images == (sroie / "test/img/X2.jpg",)
+    assert first.references == ({"company": "A"},)
+    assert second.references == ({**RECEIPT, "address": "1, JALAN A"},)
+    text = Sroie(spec(sroie, split="train", task="ocr"))
+    assert samples(text)[0].references == ("SHOP SDN BHD\n1, JALAN A,",)
+    assert sroie / "train/box/X1.txt" in set(text.files())
+    assert Sroie(spec(sroie, "entities")).count() == 3
+
+
+def test_sroie_drops_bytes_that_are_no_text(sroie: Path) -> None:
+    put(sroie / "train" / "box" / "X1.txt", b"1,1,2,1,2,2,1,2,TOTAL\xff 9.00\n")
+    (sample,) = samples(Sroie(spec(sroie, split="train", task="ocr")))
+    assert sample.references == ("TOTAL 9.00",)
+
+
+def test_sroie_tells_all_that_is_wrong_at_its_place(sroie: Path) -> None:
+    (sroie / "test" / "img" / "X2.jpg").unlink()
+    put(sroie / "test" / "entities" / "X3.txt", '{"company": "A",\n "date"}')
+    put(sroie / "train" / "entities" / "X1.txt", {"shop": "A", "total": 9})
+    told = messages(Sroie(spec(sroie)))
+    assert "X2.txt: no image X2 in" in told
+    assert "X3.txt:2: not JSON" in told
+    assert "X1.txt: shop" in told
+    assert "X1.txt: total: Input should be a valid string" in told
+    put(sroie / "train" / "box" / "X1.txt", BOX + "1,2,3,TOTAL\n")
+    told = messages(Sroie(spec(sroie, split="train", task="ocr")))
+    assert "X1.txt:4: not x1,y1,…,x4,y4,text" in told
+    with pytest.raises(UserError, match="task"):
+        Sroie(spec(sroie, task="vqa"))
+
+
+# --- OmniDocBench -------------------------------------------------------------------------------------
+
+
+def block(kind: str, order: int | None, **rest: Any) -> Mapping[str, Any]:
+    return {
+        "category_type": kind,
+        "order": order,
+        "ignore": False,
+        "anno_id": 1,
+        "poly": [0.0] * 8,
+        **rest,
+    }
+
+
+def page(image: str, *blocks: Mapping[str, Any], **traits: Any) -> Mapping[str, Any]:
+    info = {"page_no": 3, "height": 9, "width": 9, "image_path": image, "page_attribute": traits}
+    return {"page_info": info, "layout_dets": blocks, "extra": {"relation": []}}
+
+
+def omnidocbench(folder: Path, *pages: object) -> OmniDocBench:
+    put(folder / "OmniDocBench.json", list(pages))
+    return OmniDocBench(spec(folder, "OmniDocBench.json"))
+
+
+def test_omnidocbench_is_markdown_in_reading_order(tmp_path: Path) -> None:
+    put(tmp_path / "images" / "b_eng_page_003.png", b"image")
+    put(tmp_path / "a.pdf_7.jpg", b"image")
+    dataset = omnidocbench(
+        tmp_path,
+        page(
+            "b_eng_page_003.png",
+            block("text_block", 10, text="Last."),
+            block("title", 0, text="# Results"),
+            block("table", 2, html="<table></table>", latex="\\begin{tabular}"),
+            block("text_block", 1, text="First.\n"),
+            block("equation_isolated", 3, latex="$$x=5\\$$$"),
+            block("equation_isolated", 4, latex="\\[ y \\]"),
+            block("equation_isolated", 5, latex="z"),
+            block("code_txt", 6, text="a = 1"),
+            block(
+                "text_block",
+                7,
+                merge_list=[block("text_block", 7, text="- x"), block("text_block", 8)],
+            ),
+            block("figure", 8, text=None),
+            block("title", 9),
+            block("header", 9, text="HEADER"),
+            block("page_number", None, text="3"),
+            block("text_mask", 9, text="MASK") | {"ignore": True},
+            data_source="book",
+            fuzzy_scan=False,
+            special_issue=["watermark"],
+        ),
+        page("a.pdf_7.jpg"),
+    )
+    first, second = samples(dataset)
+    assert (first.id, first.document, first.references) == ("a.pdf_7.jpg", "a", ("",))
+    assert first.images == (tmp_path / "a.pdf_7.jpg",)
+    assert second.document == "b_eng"
+    assert second.metadata == {"data_source": "book", "fuzzy_scan": False}
+    assert second.references[0].split("\n\n") == [
+        "# Results", "First.", "<table></table>", "$$x=5\\$$$", "$$y$$", "$$z$$",
+        "```\na = 1\n```", "- x", "Last.",
+    ]  # fmt: skip
+    assert content_hash(tmp_path, dataset.files()).startswith("sha256:")
+    assert samples(OmniDocBench(spec(tmp_path))) == [first, second]
+
+
+def test_omnidocbench_tells_what_is_wrong(tmp_path: Path) -> None:
+    put(tmp_path / "images" / "a.png", b"image")
+    put(tmp_path.parent / "secret.png", b"image")
+    told = messages(omnidocbench(tmp_path, page("a.png"), page("b.png"), page("../secret.png")))
+    assert "no image b in" in told
+    assert "image ../secret.png lies outside" in told
+    assert "share the images ['a.png']" in messages(
+        omnidocbench(tmp_path, page("a.png"), page("a.png"))
+    )
+    told = messages(omnidocbench(tmp_path, {"layout_dets": []}, page("a.png", {"order": "x"})))
+    assert "0.page_info.image_path: Field required" in told
+    assert "1.layout_dets.0.category_type: Field required" in told
+    put(tmp_path / "OmniDocBench.json", "[\n{]")
+    assert "OmniDocBench.json:2: not JSON" in messages(OmniDocBench(spec(tmp_path)))
+    put(tmp_path / "OmniDocBench.json", "null")
+    assert "valid tuple" in messages(OmniDocBench(spec(tmp_path)))
+    put(tmp_path / "OmniDocBench.json", "[]")
+    assert "no sample" in messages(OmniDocBench(spec(tmp_path)))
+    assert "has no splits" in messages(OmniDocBench(spec(tmp_path, split="test")))

@@ -1,0 +1,57 @@
+"""Schemas and reference pages say what the models say, and the shipped documents keep to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from hpcbench.registry.resolve import check_registries
+from hpcbench.schema.describe import field_docs, json_schema, reference
+from hpcbench.schema.documents import KINDS
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "registries").glob("*/**/*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_shipped_schemas_are_those_of_the_models(kind: str) -> None:
+    shipped = json.loads((ROOT / f"registries/schemas/{kind}.json").read_text())
+    assert shipped == json_schema(kind), "run: hpcbench schema --out registries/schemas"
+
+
+def test_the_page_of_all_fields_is_that_of_the_models() -> None:
+    page = (ROOT / "docs/documents.md").read_text()
+    assert page == reference(), "run: hpcbench schema --markdown > docs/documents.md"
+
+
+@pytest.mark.parametrize("model", KINDS.values(), ids=KINDS)
+def test_every_field_is_explained(model: type) -> None:
+    docs = field_docs(model.__name__)
+    assert [name for name in model.model_fields if not docs.get(name)] == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT / "registries"))
+)
+def test_a_shipped_document_keeps_to_its_schema_and_points_editors_at_it(path: Path) -> None:
+    text = path.read_text()
+    kind = path.relative_to(ROOT / "registries").parts[0]
+    head, _, where = text.splitlines()[0].partition("$schema=")
+    assert head == "# yaml-language-server: "
+    assert (path.parent / where).resolve() == ROOT / f"registries/schemas/{kind}.json"
+    jsonschema.validate(yaml.safe_load(text), json_schema(kind))
+
+
+def test_all_shipped_documents_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In dev mode: digests and revisions that nobody looked up are left empty, never invented."""
+    monkeypatch.setenv("RUN_MODE", "dev")
+    assert check_registries() == len(SHIPPED)
