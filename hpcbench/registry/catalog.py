@@ -230,10 +230,11 @@ def _documents(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path, s
             for file in files
             if file.endswith(".yaml")
         ]
-        for path in sorted(
-            found, key=lambda one: (one.removesuffix(".dev.yaml"), one.endswith(".dev.yaml"))
-        ):
-            name = path[len(top) + 1 :].removesuffix(".yaml").removesuffix(".dev")
+        named = (
+            (path[len(top) + 1 :].removesuffix(".yaml").removesuffix(".dev"), path)
+            for path in found
+        )
+        for name, path in sorted(named, key=lambda one: (one[0], one[1].endswith(".dev.yaml"))):
             yield Path(path), name
 
 

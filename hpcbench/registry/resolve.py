@@ -108,7 +108,7 @@ class _Resolver:
         self.checks.plan(plan, source, site)
         self._unused_settings()
         if self.problems or site is None:
-            raise UserError(*_ordered(self.problems))
+            raise UserError(*_ordered(self.problems, source.path))
         return ResolvedPlan(
             plan=plan,
             site=site,
@@ -366,10 +366,10 @@ class _Resolver:
                 )
 
 
-def _ordered(problems: Sequence[Problem]) -> list[Problem]:
-    """Each once, file by file from top to bottom."""
+def _ordered(problems: Sequence[Problem], first: Path | None = None) -> list[Problem]:
+    """Each once, file by file from top to bottom; the plan's own file first."""
     once = list(dict.fromkeys(problems))
-    files = list(dict.fromkeys(one.file for one in once))
+    files = list(dict.fromkeys([str(first), *(one.file for one in once)]))
     return sorted(once, key=lambda one: (files.index(one.file), one.line or 0, one.column or 0))
 
 

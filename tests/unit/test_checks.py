@@ -1,0 +1,484 @@
+"""Cross-checks: every mistake is found before anything is submitted, at its line, all at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcbench.registry.resolve import load_plan
+from hpcbench.schema.documents import KINDS
+from tests.unit.registries import DOCUMENTS, PLAN, Files
+
+HASH = "0" * 40
+
+SITE = """\
+name: default
+executor: slurm
+slurm:
+  partition: gpu
+  max_array_size: 1001
+  partitions:
+    gpu: {time_limit: "1-00:00:00", cpus: 64, memory_gb: 500, gpus: {a100: 4}, gpu_memory_gb: {a100: 40}}
+    cpu: {time_limit: "02:00:00", cpus: 128, memory_gb: 250, gpus: {}}
+    anything: {}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("RUN_MODE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Files(tmp_path)
+
+
+def with_model(files: Files, text: str) -> None:
+    files.write("models/org/tiny.yaml", f"name: org/tiny\nsource: ../../weights\n{text}")
+
+
+# --- what documents say of each other -------------------------------------------------------------------
+
+
+def test_a_prompt_asks_only_for_fields_the_dataset_has(files: Files) -> None:
+    files.write("prompts/ask.yaml", "name: ask\nuser: '{{ doc_type }}: {{ qestion }} {{ page }}'\n")
+    assert files.refusal() == [
+        "p.yaml:7:13: prompt 'ask' asks for {{ page }}: unknown field of dataset 'pages' 'page' "
+        "(there are: doc_type, question) (list it under the dataset's `fields` or `group_by`)",
+        "p.yaml:7:13: prompt 'ask' asks for {{ qestion }}: unknown field of dataset 'pages' 'qestion' "
+        "(did you mean 'question'?)",
+    ]
+
+
+def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:
+    files.write("prompts/ask.yaml", "name: ask\nuser: '{{ question'\n")
+    (told,) = files.refusal()
+    assert told.startswith("registry/prompts/ask.yaml:2:7: prompt is no Jinja2 template")
+
+
+def test_a_split_is_one_that_the_dataset_has(files: Files) -> None:
+    assert files.refusal(PLAN + "    split: esay\n") == [
+        "p.yaml:8:12: unknown split of dataset 'pages' 'esay' (did you mean 'easy'?)"
+    ]
+
+
+def test_a_metric_scores_what_the_ml_task_reads_answers_into(files: Files) -> None:
+    files.write("ml_tasks/odd.yaml", "name: odd\nplugin: vqa\noutput: text\nmetrics: [kv_f1]\n")
+    assert files.refusal(PLAN.replace("vqa", "odd")) == [
+        "p.yaml:3:5: metric 'kv_f1' scores object, and ML task 'odd' reads answers into text"
+    ]
+
+
+def test_options_of_plugins_are_known_and_right(files: Files) -> None:
+    files.write("metrics/anls.yaml", "name: anls\nplugin: anls\noptions: {cse: lower}\n")
+    files.write("datasets/pages.yaml", DOCUMENTS["datasets/pages.yaml"] + "options: {record: x}\n")
+    assert files.refusal() == [
+        "registry/datasets/pages.yaml:7:11: unknown option 'record' (did you mean 'records'?)",
+        "registry/metrics/anls.yaml:3:11: unknown option 'cse' (did you mean 'case'?)",
+    ]
+
+
+def test_a_metric_of_a_stated_version_is_of_that_version(files: Files) -> None:
+    files.write("metrics/anls.yaml", "name: anls\nplugin: anls\nversion: v2\n")
+    assert files.refusal() == [
+        "registry/metrics/anls.yaml:3:10: metric 'anls' is version 1 here, not v2"
+    ]
+
+
+def test_settings_and_options_are_known_to_the_engine(files: Files) -> None:
+    with_model(files, "engine: huggingface\nengine_options: {atn_implementation: sdpa}\n")
+    told = files.refusal(PLAN + "    generation: {extra: {top_k: 5}}\n")
+    assert told == [
+        "p.yaml:8:33: unknown generation setting of huggingface 'top_k' (there are: none)",
+        "registry/models/org/tiny.yaml:4:18: unknown engine option 'atn_implementation' "
+        "(did you mean 'attn_implementation'?)",
+    ]
+
+
+def test_an_option_that_hpcbench_sets_itself_is_refused_with_the_field_to_use(files: Files) -> None:
+    with_model(files, "engine: vllm\nengine_options: {max-model-len: 4096}\n")
+    (told,) = files.refusal()
+    assert "'max_model_len' is set by hpcbench (set the model's 'context_length')" in told
+
+
+def test_an_image_holds_the_engine(files: Files) -> None:
+    with_model(files, "engine: vllm\nimage: sg\n")
+    files.write(
+        "images/sg.yaml",
+        f"name: sg\nreference: docker://x/sg:1\ndigest: sha256:{'a' * 64}\nengines: [sglang]\n",
+    )
+    assert files.refusal() == [
+        "registry/models/org/tiny.yaml:4:8: image 'sg' holds sglang, not vllm"
+    ]
+    files.write(
+        "images/sg.yaml", f"name: sg\nreference: docker://x/sg:1\ndigest: sha256:{'a' * 64}\n"
+    )
+    found = files.resolved().run_tasks[0].model
+    assert found.image == f"docker://x/sg:1@sha256:{'a' * 64}"
+
+
+def test_a_chat_template_is_there_and_is_one_and_its_text_is_kept(files: Files) -> None:
+    with_model(files, "engine: vllm\nchat_template: chat.jinja\n")
+    (told,) = files.refusal()
+    assert "chat.jinja cannot be read: No such file" in told
+    files.write("models/org/chat.jinja", "{% for m in messages %}")
+    (told,) = files.refusal()
+    assert "no Jinja2 template" in told
+    files.write("models/org/chat.jinja", "{{ messages }}")
+    assert files.resolved().run_tasks[0].model.chat_template == "{{ messages }}"
+
+
+def test_an_output_schema_is_a_json_schema_of_an_object(files: Files) -> None:
+    text = "name: form\nplugin: kie\nmetrics: [kv_f1]\noutput: {}\noutput_schema: {{type: {}}}\n"
+    files.write("ml_tasks/form.yaml", text.format("object", "objct"))
+    (told,) = files.refusal(PLAN.replace("vqa", "form"))
+    assert told.startswith("registry/ml_tasks/form.yaml:5:16: no JSON Schema: 'objct' is not valid")
+    files.write("ml_tasks/form.yaml", text.format("text", "object"))
+    told = files.refusal(PLAN.replace("vqa", "form"))
+    assert (
+        told[-1] == "registry/ml_tasks/form.yaml:5:16: only an object has a schema (output: object)"
+    )
+
+
+# --- the site -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "resources", "told"),
+    [
+        ("gpus: 1", 'time_limit: "2-00:00:00"', "8:29: {gives} at most 1-00:00:00, not 2-00:00:00"),
+        ("gpus: 1", "cpus: 65", "8:23: {gives} cpus 64 at most, not 65"),
+        ("gpus: 1", "memory_gb: 600", "8:28: {gives} memory_gb 500 at most, not 600"),
+        ("gpus: 1", "partition: cpu", "5:12: partition 'cpu' gives no GPU, and model 'org/tiny' needs one"),
+        ("gpus: 0", "partition: cpus", "8:28: unknown partition 'cpus' (did you mean 'cpu'?) "
+         "(`hpcbench init --force` looks again)"),
+        ("gpus: 1", "gpu_type: a10", "8:27: unknown GPU of partition 'gpu' 'a10' (did you mean 'a100'?)"),
+        ("gpus: 8", "cpus: 1", "5:12: {gives} 4 GPUs on a node, and model 'org/tiny' needs 8 on one: "
+         "several nodes are not supported"),
+        ("gpu_memory_gb: 80", "cpus: 1", "5:12: {gives} GPUs of 40 GiB, and model 'org/tiny' needs "
+         "80 GiB on each"),
+    ],
+)  # fmt: skip
+def test_resources_fit_the_site(files: Files, model: str, resources: str, told: str) -> None:
+    files.write("sites/default.yaml", SITE)
+    with_model(files, f"engine: vllm\n{model}\n")
+    told = "p.yaml:" + told.format(gives="partition 'gpu' gives")
+    assert files.refusal(PLAN + f"    resources: {{{resources}}}\n") == [told]
+
+
+def test_what_the_profile_does_not_know_is_not_checked(files: Files) -> None:
+    files.write("sites/default.yaml", SITE)
+    with_model(files, "engine: vllm\ngpus: 8\n")
+    files.resolved(PLAN + "    resources: {cpus: 1000, partition: anything}\n")
+
+
+def test_an_array_is_no_larger_than_the_cluster_allows(files: Files) -> None:
+    files.write("sites/default.yaml", SITE)
+    assert files.refusal(PLAN + "parallelism: 1001\n") == [
+        "p.yaml:8:14: an array of 1001 workers is more than this cluster's MaxArraySize of 1001 allows "
+        "(at most 1000)"
+    ]
+    files.resolved(PLAN + "parallelism: 1001\nexecutor: local\n")
+
+
+# --- prod and dev ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("source: hf://org/tiny\nengine: vllm\n", "2:9: model 'org/tiny' is not locked"),
+        (
+            "source: x\nengine: vllm\nimage: docker://a/b:1\n",
+            "4:8: image docker://a/b:1 is not locked",
+        ),
+    ],
+)
+def test_prod_refuses_what_can_move(files: Files, model: str, told: str) -> None:
+    files.write("models/org/tiny.yaml", f"name: org/tiny\n{model}")
+    (problem,) = files.refusal()
+    assert f"registry/models/org/tiny.yaml:{told}" in problem
+    assert "RUN_MODE=dev" in problem
+    files.resolved(mode="dev")
+
+
+@pytest.mark.parametrize("lock", [f"revision: '{HASH}'", f"content_hash: sha256:{'1' * 64}"])
+def test_prod_takes_what_is_locked(files: Files, lock: str) -> None:
+    files.write(
+        "models/org/tiny.yaml", f"name: org/tiny\nsource: hf://org/tiny\nengine: vllm\n{lock}\n"
+    )
+    assert files.resolved().run_tasks[0].model.source == "hf://org/tiny"
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("{type: local, path: .}", "2:9: package 'mine' is a local folder, which changes"),
+        ("{type: git, url: https://x/y.git}", "2:9: package 'mine' names no commit or tag"),
+        ("{type: pypi, name: y}", "2:9: package 'mine' names no version"),
+        ("{type: local, path: nowhere}", "2:29: no such folder: "),
+        (
+            "{type: gti, url: x}",
+            "2:9: source: input tag 'gti' found using 'type' does not match any",
+        ),
+    ],
+)
+def test_prod_takes_packages_that_are_the_same_tomorrow(
+    files: Files, source: str, told: str
+) -> None:
+    files.write("packages/mine.yaml", f"name: mine\nsource: {source}\n")
+    (problem,) = files.refusal(PLAN + "    packages: [mine]\n")
+    assert problem.startswith(f"registry/packages/mine.yaml:{told}")
+
+
+def test_a_package_brings_the_plugins_it_says(files: Files) -> None:
+    files.write(
+        "packages/mine.yaml",
+        "name: mine\nsource: {type: pypi, name: mine, version: '1'}\nprovides: {metrics: [closeness]}\n",
+    )
+    files.write("metrics/anls.yaml", "name: anls\nplugin: closeness\n")
+    assert list(files.resolved().packages) == ["mine"]
+    files.write("metrics/anls.yaml", "name: anls\nplugin: closenes\npackage: mine\n")
+    assert files.refusal() == [
+        "registry/metrics/anls.yaml:2:9: unknown metrics plugin of package 'mine' 'closenes' "
+        "(did you mean 'closeness'?)"
+    ]
+
+
+def test_a_package_of_an_engine_goes_beside_the_engine_only(files: Files) -> None:
+    files.write(
+        "packages/mine.yaml",
+        "name: mine\nsource: {type: pypi, name: mine, version: '1'}\nprovides: {engines: [fast]}\n",
+    )
+    with_model(files, "engine: fast\n")
+    found = files.resolved()
+    assert found.run_tasks[0].engine_packages == ("mine",)
+    assert found.host_packages == ()
+    assert found.run_tasks[0].environment == " + mine"
+
+
+def test_a_class_by_its_dotted_path_is_a_plugin(files: Files) -> None:
+    files.write("metrics/anls.yaml", "name: anls\nplugin: hpcbench.metrics.text.Anls\n")
+    files.resolved()
+    files.write("metrics/anls.yaml", "name: anls\nplugin: hpcbench.metrics.text.Anlss\n")
+    (told,) = files.refusal()
+    assert "cannot be imported: AttributeError" in told
+    files.write("metrics/anls.yaml", "name: anls\nplugin: not_there_at_all.Metric\n")
+    (told,) = files.refusal()
+    assert "no module 'not_there_at_all'" in told
+
+
+# --- secrets --------------------------------------------------------------------------------------------
+
+
+def test_secrets_are_references_that_can_be_had(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with_model(files, "engine: vllm\nenv: {HF_TOKEN: '${env:HF_TOKEN}', SPEED: fast}\n")
+    assert files.refusal() == [
+        "registry/models/org/tiny.yaml:4:17: ${env:HF_TOKEN}: no such variable in the environment "
+        "(export it before submitting)"
+    ]
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
+    assert "hf_verysecret" not in files.resolved().model_dump_json()
+    with_model(files, "engine: vllm\nenv: {HF_TOKEN: hf_verysecret}\n")
+    (told,) = files.refusal()
+    assert "HF_TOKEN holds a secret in plain text" in told
+    assert "hf_verysecret" not in told
+
+
+# --- run tasks from matrices and repeats ----------------------------------------------------------------
+
+MATRIX = """\
+name: grid
+matrix:
+  - ml_task: vqa
+    models: [org/tiny, org/two]
+    datasets: [pages, more]
+    prompts: [ask]
+    limit: 5
+    exclude: [{model: org/two, dataset: more}]
+    include: [{name: extra, ml_task: vqa, model: org/two, dataset: more, prompt: ask, limit: 1}]
+"""
+
+
+@pytest.fixture
+def grid(files: Files) -> Files:
+    files.write("models/org/two.yaml", "name: org/two\nsource: x\nengine: vllm\n")
+    files.write(
+        "datasets/more.yaml", DOCUMENTS["datasets/pages.yaml"].replace("pages\n", "more\n", 1)
+    )
+    return files
+
+
+def test_a_matrix_is_written_out_without_what_it_excludes(grid: Files) -> None:
+    found = grid.resolved(MATRIX).run_tasks
+    assert [(one.name, one.task.limit) for one in found] == [
+        ("org.tiny-pages", 5),
+        ("org.tiny-more", 5),
+        ("org.two-pages", 5),
+        ("extra", 1),
+    ]
+
+
+def test_mistakes_in_a_matrix_are_told_at_the_name(grid: Files) -> None:
+    text = MATRIX.replace("org/two]", "org/tow]").replace("dataset: more}]", "dataset: mor}]")
+    assert grid.refusal(text) == [
+        "p.yaml:4:24: unknown model 'org/tow' (did you mean 'org/two'?)",
+        "p.yaml:8:15: excludes no cell of this matrix",
+    ]
+
+
+def test_two_cells_of_one_name_are_refused(grid: Files) -> None:
+    (told,) = grid.refusal(MATRIX.replace("[pages, more]", "[pages, pages]").replace(
+        "exclude: [{model: org/two, dataset: more}]", "exclude: [{model: org/two}]"))  # fmt: skip
+    assert told == "p.yaml:4:14: run task 'org.tiny-pages' stands twice"
+
+
+def test_repeats_differ_in_seed_and_name(files: Files) -> None:
+    found = files.resolved(
+        PLAN + "    repeats: 3\n    generation: {seed: 10, temperature: 0.7}\n"
+    ).run_tasks
+    assert [(one.name, one.task.generation.seed) for one in found] == [
+        ("first-r1", 10), ("first-r2", 11), ("first-r3", 12),
+    ]  # fmt: skip
+
+
+def test_a_plan_without_any_run_task_is_refused(files: Files) -> None:
+    assert files.refusal("name: empty\n") == ["p.yaml:1:1: a plan needs 'run_tasks' or a 'matrix'"]
+
+
+def test_stages_follow_on_each_other(files: Files) -> None:
+    files.resolved(PLAN + "stages: [inference]\n")
+    (told,) = files.refusal(PLAN + "stages: [inference, reporting]\n")
+    assert told.startswith("p.yaml:8:9: stages follow on each other (write the first of them")
+
+
+def test_notifiers_and_trackers_are_known_with_their_options(files: Files) -> None:
+    told = files.refusal(
+        PLAN
+        + "notifications:\n  - {plugin: webhok}\n  - {plugin: command, options: {argvs: [x]}}\n"
+        "trackers:\n  - {plugin: jsonl}\n"
+    )
+    assert told == [
+        "p.yaml:9:14: unknown notifiers plugin 'webhok' (did you mean 'webhook'?)",
+        "p.yaml:10:23: option 'argv' is missing",
+        "p.yaml:10:33: unknown option 'argvs' (did you mean 'argv'?)",
+        "p.yaml:12:5: option 'path' is missing",
+    ]
+
+
+def test_a_model_is_used_with_changes(files: Files) -> None:
+    choice = "{name: org/tiny, engine_options: {max_num_seqs: 2}, env: {A: b}}"
+    plan = PLAN.replace("model: org/tiny", f"model: {choice}")
+    model = files.resolved(plan).run_tasks[0].model
+    assert model.name.startswith("org/tiny.")
+    assert (model.source, dict(model.engine_options), dict(model.env)) == (
+        str(files.registry / "weights"),
+        {"max_num_seqs": 2},
+        {"A": "b"},
+    )
+
+
+# --- words of VLMHyperBench v0.2 ------------------------------------------------------------------------
+
+V02_RUN = """\
+name: snils
+version: "1.0.0"
+ml_task: vqa
+model:
+  name: org/tiny
+  framework: vllm
+  docker_image: vllm/vllm-openai:v0.14.0
+  package_manager: uv
+  engine_params: {max_num_seqs: 2}
+  env: {A: b}
+  params: {temperature: 0.5, max_tokens: 77}
+dataset: pages
+metrics: [anls]
+reports: [markdown]
+custom_packages:
+  - {name: mine, source: {type: local, path: ../mine, editable: true}, install_args: {}}
+"""
+
+
+def test_a_run_task_of_v02_is_valid_as_it_is(files: Files) -> None:
+    (files.registry / "mine").mkdir()
+    files.write("runs/snils.yaml", V02_RUN)
+    files.write("tasks/vqa.yaml",
+                "name: vqa\nentry_point: hpcbench.tasks.vqa.Vqa\nsupported_metrics: [anls]\n"
+                "supported_frameworks: [vllm]\nprompt: ask\n")  # fmt: skip
+    files.write(
+        "metrics/anls.yaml", "name: anls\nclass_path: hpcbench.metrics.text.Anls\nparams: {}\n"
+    )
+    files.write("datasets/pages.yaml",
+                "name: pages\ntype: hpcbench.data.table.TableDataset\npath: ../pages\nannotations: a.jsonl\n"
+                "fields: [question]\n")  # fmt: skip
+    plan = "name: old\nparallelism: 1\ntasks: [snils]\n"
+    (one,) = files.resolved(plan, mode="dev").run_tasks
+    assert one.model.image == "docker://vllm/vllm-openai:v0.14.0"
+    assert one.model.engine == "vllm"
+    assert dict(one.model.engine_options) == {"max_num_seqs": 2}
+    assert (one.task.generation.temperature, one.task.generation.max_tokens) == (0.5, 77)
+    assert one.dataset.source == str(files.registry / "pages")
+    assert [metric.plugin for metric in one.metrics] == ["hpcbench.metrics.text.Anls"]
+
+
+def test_mistakes_in_old_words_are_told_where_they_stand(files: Files) -> None:
+    files.write("runs/snils.yaml", V02_RUN.replace("temperature: 0.5", "temperature: hot"))
+    told = files.refusal("name: old\ntasks: [snils]\n", mode="dev")
+    assert told == [
+        "registry/runs/snils.yaml:11:25: generation.temperature: input should be a valid number, "
+        "unable to parse string as a number, not 'hot'"
+    ]
+
+
+def test_todays_form_is_held_to_todays_words(files: Files) -> None:
+    told = files.refusal("schema_version: 1\nname: old\ntasks: [x]\n")
+    assert told == ["p.yaml:3:1: unknown key 'tasks' (did you mean 'run_tasks'?)"]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("7", "schema_version 7 is not known here (upgrade hpcbench)"),
+        ("'one'", "schema_version 'one' is not known here (1 is the form of today"),
+        ("true", "schema_version True is not known here"),
+    ],
+)
+def test_an_unknown_version_is_refused_with_the_remedy(
+    files: Files, version: str, told: str
+) -> None:
+    (problem,) = files.refusal(f"schema_version: {version}\n" + PLAN)
+    assert problem.startswith(f"p.yaml:1:17: {told}")
+
+
+# --- YAML's traps ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("description: no\n", "p.yaml:8:14: description: YAML reads a bare yes, no, on, off, true or false "
+         "as false (put the word in quotes)"),
+        ("version: 1.10\n", "p.yaml:8:10: version: YAML reads 1.1 as a number (put it in quotes)"),
+        ("version: 2024-01-02\n", "p.yaml:8:10: YAML reads '2024-01-02' as a date (put it in quotes)"),
+        ("metadata: {on: 1}\n", "p.yaml:8:12: YAML reads the key 'on' as a bool (put it in quotes)"),
+        ("metadata: {1: 1}\n", "p.yaml:8:12: YAML reads the key '1' as a int (put it in quotes)"),
+        ("metadata: {x: !!binary aGk=}\n", "p.yaml:8:15: !!binary has no place in a document"),
+        ("metadata: !mine {x: 1}\n", "p.yaml:8:11: !mine has no place in a document"),
+        ("metadata: {<<: 5}\n", "p.yaml:8:16: << merges maps only"),
+    ],
+)  # fmt: skip
+def test_what_yaml_makes_of_a_word_is_told(files: Files, text: str, told: str) -> None:
+    assert files.refusal(PLAN + text) == [told]
+
+
+def test_every_kind_has_a_folder_and_a_resolved_plan_survives_json(files: Files) -> None:
+    found = files.resolved()
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+    assert set(KINDS) >= {"packages", "images", "reports", "sites", "experiments"}
+    assert json.loads(found.model_dump_json())["mode"] == "prod"
+    assert load_plan(files.plan(), [files.registry]) == found
