@@ -96,7 +96,8 @@ def test_what_runs_in_the_image_sees_engine_packages_and_only_what_was_given(
 
 def test_an_image_the_registry_does_not_know_is_one_clear_line(user: User, image: str) -> None:
     user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
-    user.use_image(image.replace("tiny-engine", "not-there"))
+    user.use_image(image.partition("@")[0].replace("tiny-engine", "not-there"))
+    user.environment["RUN_MODE"] = "dev"  # prod takes no tag
     plan = user.plan("gone", [{"name": "x", "ml_task": "vqa", "model": "tiny-vlm",
                                "dataset": "demo_vqa", "prompt": "demo_vqa"}])  # fmt: skip
     done = user.hpcbench("submit", plan, "--registry", user.registry)

@@ -1,0 +1,74 @@
+"""Files inside a ZIP by URL: `zip:///path/to/file.zip`, or a folder in it, `zip:///path/to/file.zip!/pages`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+
+def split_url(url: str) -> tuple[Path, str]:
+    """The ZIP file and the folder inside it, with a slash at its end unless it is the top."""
+    path, _, inner = unquote(url.partition("://")[2]).partition("!")
+    folder = inner.strip("/")
+    return Path(path), f"{folder}/" if folder else ""
+
+
+class ZipStorage:
+    """The storage for hpcbench."""
+
+    api: ClassVar[int] = 1
+
+    def list(self, url: str) -> Iterator[tuple[str, int]]:
+        """Members below the folder, sorted; those whose names would lead out of it are refused."""
+        file, folder = split_url(url)
+        with zipfile.ZipFile(file) as archive:
+            for member in sorted(archive.infolist(), key=lambda one: one.filename):
+                if member.is_dir() or not member.filename.startswith(folder):
+                    continue
+                name = member.filename[len(folder) :]
+                if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                    raise OSError(f"{file}: a member called {name!r} leads out of it")
+                yield name, member.file_size
+
+    def fetch(self, url: str, path: str, target: Path) -> None:
+        """One member, whole or not at all."""
+        file, folder = split_url(url)
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            with (
+                zipfile.ZipFile(file) as archive,
+                archive.open(folder + path) as member,
+                beside.open("wb") as out,
+            ):
+                shutil.copyfileobj(member, out)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def put(self, source: Path, url: str, path: str) -> None:
+        """Add or replace one member: the archive is written anew beside the old one, then renamed."""
+        file, folder = split_url(url)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as out, zipfile.ZipFile(out, "w") as fresh:
+                if file.exists():
+                    with zipfile.ZipFile(file) as old:
+                        for member in old.infolist():
+                            if member.filename != folder + path:
+                                fresh.writestr(member, old.read(member))
+                fresh.write(source, folder + path)
+            Path(name).replace(file)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    @staticmethod
+    def example(folder: Path) -> Mapping[str, Any]:
+        """What the contract tests use."""
+        return {"url": f"zip://{folder}/store.zip!/pages"}
