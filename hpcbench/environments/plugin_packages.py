@@ -25,6 +25,7 @@ from hpcbench import secret
 from hpcbench.environments.packages import INDEX, folder_for_host, why
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.once import make_once
+from hpcbench.registry.source import Source, read
 from hpcbench.schema.documents import GitSource, Package, PypiSource
 
 Say = Callable[[str], None]
@@ -68,7 +69,8 @@ def lock(package: Package, cache: Path, *, dev: bool, say: Say = lambda line: No
         return Locked(package.name, line, (line, *index))
     if isinstance(source, GitSource):
         commit = _commit(package, source, dev)
-        identity = f"{source.url}@{commit}"
+        below = f"#subdirectory={source.subdirectory}" if source.subdirectory else ""
+        identity = f"{source.url}@{commit}{below}"
         wheel = _wheel(package, identity, cache, lambda room: _checkout(source, commit, room), say)
         return Locked(package.name, identity, (_line(package, wheel),))
     folder = Path(source.path)
@@ -107,18 +109,26 @@ def check_provides(
         for point in one.entry_points
     }
     problems = [
-        Problem(
+        _place(origins.get(f"packages/{name}"), kind, plugin).problem(
+            ("provides", kind, number),
             f"package '{name}' says it provides the {kind} plugin '{plugin}', and has no such entry point",
-            origins.get(f"packages/{name}"),
-            remedy=f'its pyproject.toml needs [project.entry-points."hpcbench.{kind}"] {plugin} = …',
+            f'its pyproject.toml needs [project.entry-points."hpcbench.{kind}"] {plugin} = …',
         )
         for name, package in packages.items()
         for kind, plugins in package.provides.items()
-        for plugin in plugins
+        for number, plugin in enumerate(plugins)
         if (f"hpcbench.{kind}", plugin) not in there
     ]
     if problems:
         raise UserError(*problems)
+
+
+def _place(file: str | None, kind: str, plugin: str) -> Source:
+    """The document that makes a promise; one written out inside a plan has no file of its own."""
+    try:
+        return read(Path(file or ""))
+    except UserError:
+        return Source(Path(file or f"{kind}/{plugin}"), None)
 
 
 def _line(package: Package, wheel: Path) -> str:

@@ -1,0 +1,425 @@
+"""Packages nobody installed: from a folder, a git repository and an index, all the way to scores.
+
+The examples of `examples/plugins` are used as a user would use them; the repository and the index are made by
+the test, on this machine. Nothing here needs a model: the echo engine answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples/plugins").iterdir())
+TOKEN = "very-secret-token-of-the-index"
+
+
+@dataclass
+class Bench:
+    """An ordinary user's shell in a project of her own."""
+
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *arguments: str | Path, mode: str = "prod", code: int = 0) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcbench.cli.main", *map(str, arguments)],
+            cwd=self.folder, capture_output=True, text=True, check=False, timeout=300,
+            env={
+                **os.environ, "HPCBENCH_HOME": str(self.folder / "home"), "RUN_MODE": mode,
+                "XDG_CONFIG_HOME": str(self.folder / "config"), **self.environ,
+            },
+        )  # fmt: skip
+        assert done.returncode == code, (
+            f"{done.returncode}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        )
+        return done
+
+    def write(self, name: str, data: object) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(data if isinstance(data, str) else yaml.safe_dump(data), encoding="utf-8")
+        return path
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All examples as wheels, as their authors would upload them."""
+    folder = tmp_path_factory.mktemp("wheels")
+    argv = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder)]
+    subprocess.run([*argv, *map(str, EXAMPLES)], check=True, capture_output=True)
+    return folder
+
+
+class Index:
+    """A simple index (PEP 503) over a folder of wheels; with a password if asked for."""
+
+    def __init__(self, folder: Path, password: str | None = None) -> None:
+        self.asked: list[str] = []
+        expected = "Basic " + base64.b64encode(f"user:{password}".encode()).decode()
+        asked = self.asked
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                if password is not None and self.headers.get("Authorization") != expected:
+                    self.send_response(401)
+                    self.send_header("WWW-Authenticate", 'Basic realm="index"')
+                    self.end_headers()
+                    return
+                parts = self.path.strip("/").split("/")
+                wheel = folder / parts[-1]
+                if wheel.suffix == ".whl" and wheel.is_file():
+                    self._send(wheel.read_bytes(), "application/octet-stream")
+                    return
+                name = parts[-1].replace("-", "_")
+                found = sorted(folder.glob(f"{name}-*.whl"))
+                if not found:
+                    self.send_error(404)
+                    return
+                links = "".join(f'<a href="/files/{one.name}">{one.name}</a>' for one in found)
+                self._send(f"<html><body>{links}</body></html>".encode(), "text/html")
+
+            def _send(self, data: bytes, kind: str) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.port = self.server.server_address[1]
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def index(wheels: Path) -> Iterator[Index]:
+    served = Index(wheels, TOKEN)
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A bare repository with all examples, tag v1."""
+    bare, work = tmp_path / "plugins.git", tmp_path / "work"
+    shutil.copytree(ROOT / "examples/plugins", work, ignore=shutil.ignore_patterns("__pycache__"))
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for argv in (
+        ["init", "-q", "-b", "main", str(work)],
+        ["-C", str(work), "add", "-A"],
+        ["-C", str(work), *who, "commit", "-qm", "examples"],
+        ["-C", str(work), *who, "tag", "-a", "v1", "-m", "first"],
+        ["clone", "-q", "--bare", str(work), str(bare)],
+    ):
+        subprocess.run(["git", *argv], check=True, capture_output=True)
+    return bare
+
+
+KINDS = {
+    "amount-metric": ("metrics", "amount_match"), "csv-report": ("reports", "csv"),
+    "echo-engine": ("engines", "echo"), "feed-notifier": ("notifiers", "feed"),
+    "history-tracker": ("trackers", "history"), "keyvalue-parser": ("parsers", "keyvalue"),
+    "language-prompt": ("prompts", "by_language"), "sidecar-dataset": ("datasets", "sidecar"),
+    "yesno-task": ("tasks", "yesno"), "zip-storage": ("storage", "zip"),
+}  # fmt: skip
+
+
+def write_project(bench: Bench, source: Any) -> Path:
+    """A plan that uses ten packages; `source(name)` says where each comes from."""
+    data = bench.folder / "data"
+    data.mkdir()
+    (bench.folder / "weights").mkdir()
+    (bench.folder / "weights/config.json").write_text("{}")
+    for number in range(6):
+        (data / f"{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes([number]))
+        (data / f"{number}.txt").write_text("1 234,50 €", encoding="utf-8")
+    zipped = bench.folder / "zipped"
+    zipped.mkdir()
+    lines = [
+        {"id": str(n), "images": ["p.png"], "fields": {"question": "Is it signed?"}, "references": ["yes"],
+         "metadata": {"language": "ru"}, "document": str(n)}
+        for n in range(4)
+    ]  # fmt: skip
+    (zipped / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (zipped / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    shutil.make_archive(str(bench.folder / "pages"), "zip", zipped)
+    for name, (kind, plugin) in KINDS.items():
+        document = {"name": name, "source": source(name), "provides": {kind: [plugin]}}
+        bench.write(f"registries/packages/{name}.yaml", document)
+    documents: dict[str, dict[str, Any]] = {
+        "models/echo": {"source": "../../weights", "engine": "echo", "gpus": 0},
+        "models/yes": {"source": "../../weights", "engine": "echo", "gpus": 0,
+                       "engine_options": {"answer": "Да, yes: 1,234.50 EUR"}},
+        "datasets/scans": {"source": "../../data", "iterator": "sidecar"},
+        "datasets/zipped": {"source": f"zip://{bench.folder}/pages.zip", "annotations": "a.jsonl",
+                            "fields": ["question"], "group_by": ["language"]},
+        "metrics/amount_match": {"plugin": "amount_match", "options": {"currency": True}, "version": "1"},
+        "prompts/by_language": {"strategy": "by_language", "user": "Read.",
+                                "options": {"templates": {"ru": "Вопрос: {question}"}}},
+        "prompts/read": {"user": "Read the total."},
+        "reports/csv": {"plugin": "csv", "options": {"delimiter": ";"}},
+        "ml_tasks/amount": {"plugin": "ocr", "metrics": ["amount_match"], "prompt": "read"},
+        "ml_tasks/yesno": {"plugin": "yesno", "metrics": ["accuracy"], "output": "label",
+                           "sample_fields": ["question"], "prompt": "by_language"},
+        "ml_tasks/lines": {"plugin": "kie", "parser": "keyvalue", "output": "object", "metrics": ["kv_f1"],
+                           "prompt": "read"},
+    }  # fmt: skip
+    for name, document in documents.items():
+        body = {"name": name.partition("/")[2], **document}
+        bench.write(f"registries/{name}.yaml", body)
+    tasks = [
+        {"name": "amounts", "ml_task": "amount", "model": "yes", "dataset": "scans"},
+        {"name": "signed", "ml_task": "yesno", "model": "yes", "dataset": "zipped"},
+        {"name": "echoed", "ml_task": "yesno", "model": "echo", "dataset": "zipped"},
+    ]
+    plan = {
+        "name": "packages", "executor": "local", "run_tasks": tasks, "reports": ["csv", "markdown"],
+        "trackers": [{"plugin": "history", "options": {"path": str(bench.folder / "history.jsonl")}}],
+        "notifications": [{"plugin": "feed", "options": {"path": str(bench.folder / "feed.xml")}}],
+    }  # fmt: skip
+    return bench.write("plan.yaml", plan)
+
+
+@pytest.mark.parametrize("kind", ["local", "git", "pypi"])
+def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
+    bench: Bench, kind: str, repository: Path, index: Index
+) -> None:
+    bench.environ["INDEX_PASSWORD"] = TOKEN
+    sources = {
+        "local": lambda name: {"type": "local", "path": str(ROOT / "examples/plugins" / name)},
+        "git": lambda name: {"type": "git", "url": f"file://{repository}", "ref": "v1", "subdirectory": name},
+        "pypi": lambda name: {
+            "type": "pypi", "name": f"hpcbench-example-{name}", "version": "1.0.0",
+            "index": f"http://user:${{env:INDEX_PASSWORD}}@127.0.0.1:{index.port}/simple",
+        },
+    }  # fmt: skip
+    plan = write_project(bench, sources[kind])
+    mode = "dev" if kind == "local" else "prod"
+
+    done = bench.run("submit", plan, "--wait", "--json", mode=mode)
+
+    status = json.loads(done.stdout)
+    (experiment,) = (bench.folder / "home/experiments").iterdir()
+    metrics = json.loads((experiment / "metrics.json").read_text())["run_tasks"]
+    assert status["state"] == "done"
+    assert metrics["amounts"]["metrics"]["amount_match"]["value"] == 1.0
+    assert (
+        metrics["amounts"]["metrics"]["amount_match"]["signature"]
+        == "amount_match|currency:compared|v1"
+    )
+    assert metrics["signed"]["metrics"]["accuracy"]["value"] == 1.0
+    assert metrics["echoed"]["metrics"]["accuracy"]["value"] == 0.0
+    assert metrics["echoed"]["unread"] == 4
+    assert (experiment / "report/metrics.csv").read_text().splitlines()[0].startswith("experiment;")
+    assert not (experiment / "report/failed.txt").exists()
+    history = (bench.folder / "history.jsonl").read_text().splitlines()
+    assert {json.loads(line)["run_task"] for line in history} == {"amounts", "signed", "echoed"}
+    assert f"{experiment.name} is done" in (bench.folder / "feed.xml").read_text()
+    locked = json.loads((experiment / "manifest.json").read_text())["plugin_packages"]
+    assert set(locked) >= set(KINDS) - {"keyvalue-parser"}
+    if kind == "git":
+        head = subprocess.run(["git", "-C", str(repository), "rev-parse", "v1^{commit}"],
+                              capture_output=True, text=True, check=True).stdout.strip()  # fmt: skip
+        assert locked["echo-engine"] == f"file://{repository}@{head}#subdirectory=echo-engine"
+    if kind == "pypi":
+        assert index.asked
+        assert (
+            subprocess.run(["grep", "-rl", TOKEN, str(bench.folder)], capture_output=True).stdout
+            == b""
+        )
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_an_example_stands_alone_and_keeps_the_contract_of_its_kind(
+    bench: Bench, folder: Path
+) -> None:
+    alone = [
+        sys.executable,
+        "-m",
+        "pytest",
+        str(folder / "tests"),
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+    ]
+    environ = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        alone, env=environ, capture_output=True, text=True, check=False, cwd=bench.folder
+    )
+    assert done.returncode == 0, done.stdout
+    code = f"import sys, {next(folder.glob('*.py')).stem}; print('hpcbench' in sys.modules)"
+    imported = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert imported.stdout.strip() == "False", "its core imports hpcbench"
+    rows = json.loads(bench.run("plugins", "check", folder, "--json").stdout)
+    assert rows
+    assert [row for row in rows if row["problem"]] == []
+
+
+def test_a_new_package_works_as_it_is_written(bench: Bench) -> None:
+    bench.run("plugins", "new", "metrics", "word_share")
+    rows = json.loads(bench.run("plugins", "check", "hpcbench-word-share", "--json").stdout)
+    assert [row["problem"] for row in rows] == [None] * len(rows)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "tests"],
+        cwd=bench.folder / "hpcbench-word-share", env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_broken_contract_is_told_in_words_and_by_the_exit_code(bench: Bench) -> None:
+    bench.run("plugins", "new", "parsers", "shaky")
+    module = bench.folder / "hpcbench-shaky/hpcbench_shaky.py"
+    module.write_text(module.read_text().replace("lines[-1] if lines else None", "lines[-1]"))
+    done = bench.run("plugins", "check", "hpcbench-shaky", code=1)
+    assert (
+        "✗ parsers/shaky: Any answer is read or given up, none raises, twice the same"
+        in done.stdout
+    )
+    assert "IndexError" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def package(bench: Bench, name: str, dependencies: list[str], point: str = "x") -> None:
+    """A little package of a metric that depends on something."""
+    bench.write(f"{name}/{name}.py", "class Metric:\n    api = 1\n")
+    bench.write(
+        f"{name}/pyproject.toml",
+        f'[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        f'[project]\nname = "{name}"\nversion = "1.0"\ndependencies = {dependencies}\n'
+        f'[project.entry-points."hpcbench.metrics"]\n{point} = "{name}:Metric"\n'
+        f'[tool.hatch.build.targets.wheel]\nonly-include = ["{name}.py"]\n',
+    )
+    bench.write(
+        f"registries/packages/{name}.yaml",
+        {"name": name, "source": {"type": "local", "path": f"../../{name}", "editable": False},
+         "provides": {"metrics": ["closeness"]}},
+    )  # fmt: skip
+    bench.write("registries/metrics/anls.yaml", {"name": "anls", "plugin": "closeness"})
+    names = {"ml_task": "vqa", "model": "tiny-vlm", "dataset": "demo_vqa", "prompt": "demo_vqa"}
+    bench.write("plan.yaml", {"name": "p", "run_tasks": [{"name": "a", **names}]})
+
+
+def test_a_package_that_needs_another_version_of_what_is_there_is_refused_with_both(
+    bench: Bench,
+) -> None:
+    from importlib.metadata import version
+
+    package(bench, "stubborn", ["packaging==23.0"], point="closeness")
+    done = bench.run("validate", "plan.yaml", "--packages", mode="dev", code=2)
+    assert done.stderr.splitlines()[-1] == (
+        f"stubborn needs packaging 23.0, and there is packaging {version('packaging')} "
+        "(another version of the package, or an image that has what it needs)"
+    )
+
+
+def test_a_package_that_lacks_an_entry_point_it_declares_is_refused(bench: Bench) -> None:
+    package(bench, "liar", [], point="other")
+    done = bench.run("validate", "plan.yaml", "--packages", mode="dev", code=2)
+    assert (
+        "package 'liar' says it provides the metrics plugin 'closeness', and has no such entry point"
+        in done.stderr
+    )
+    assert "registries/packages/liar.yaml:4:" in done.stderr
+
+
+def test_a_package_whose_plugin_does_not_fit_is_found_before_anything_runs(bench: Bench) -> None:
+    package(bench, "unfit", [], point="closeness")
+    done = bench.run("validate", "plan.yaml", "--packages", mode="dev", code=2)
+    assert (
+        "plugin 'closeness' of kind metrics (unfit:Metric of unfit 1.0) lacks score" in done.stderr
+    )
+
+
+def test_a_package_that_cannot_be_built_is_one_line(bench: Bench) -> None:
+    package(bench, "broken", [], point="closeness")
+    bench.write("broken/pyproject.toml", "[project]\nname = 5\n")
+    done = bench.run("validate", "plan.yaml", "--packages", mode="dev", code=3)
+    assert done.stderr.splitlines()[-1].startswith("hpcbench: package 'broken' cannot be built: ")
+
+
+def test_prod_takes_a_tag_and_no_branch(bench: Bench, repository: Path) -> None:
+    package(bench, "moving", [], point="closeness")
+    for ref, code, told in (
+        ("main", 2, "main is a branch of file://"),
+        ("v9", 2, "has no commit, tag or branch 'v9'"),
+        ("v1", 2, "has no such entry point"),
+    ):
+        source = {
+            "type": "git",
+            "url": f"file://{repository}",
+            "ref": ref,
+            "subdirectory": "amount-metric",
+        }
+        bench.write("registries/packages/moving.yaml",
+                    {"name": "moving", "source": source, "provides": {"metrics": ["closeness"]}})  # fmt: skip
+        assert told in bench.run("validate", "plan.yaml", "--packages", code=code).stderr
+
+
+def test_two_who_want_the_same_package_build_it_once(bench: Bench) -> None:
+    bench.run("plugins", "new", "metrics", "closeness", "--out", "closeness")
+    package(bench, "unused", [], point="closeness")
+    (bench.folder / "registries/packages/unused.yaml").unlink()
+    bench.write("registries/packages/mine.yaml", {
+        "name": "mine", "source": {"type": "local", "path": "../../closeness", "editable": False},
+        "provides": {"metrics": ["closeness"]}})  # fmt: skip
+    told: list[str] = []
+
+    def validate() -> None:
+        told.append(bench.run("validate", "plan.yaml", "--packages", mode="dev").stderr)
+
+    threads = [threading.Thread(target=validate) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 3
+    assert sum("building package mine" in one for one in told) == 1
+    assert len(list((bench.folder / "home/cache/wheels").iterdir())) == 1
+    assert len(list((bench.folder / "home/cache/plugins").iterdir())) == 1
+
+
+def test_an_editable_folder_counts_as_it_is_now_in_dev(bench: Bench) -> None:
+    bench.run("plugins", "new", "metrics", "closeness", "--out", "closeness")
+    package(bench, "unused", [], point="closeness")
+    (bench.folder / "registries/packages/unused.yaml").unlink()
+    bench.write("registries/packages/mine.yaml", {
+        "name": "mine", "source": {"type": "local", "path": "../../closeness"},
+        "provides": {"metrics": ["closeness"]}})  # fmt: skip
+    bench.run("validate", "plan.yaml", "--packages", mode="dev")
+    module = bench.folder / "closeness/hpcbench_closeness.py"
+    module.write_text(
+        module.read_text().replace("api: ClassVar[int] = 1", "api: ClassVar[int] = 2")
+    )
+    done = bench.run("validate", "plan.yaml", "--packages", mode="dev", code=2)
+    assert "is not written for api 1: it says api = 2" in done.stderr
