@@ -39,6 +39,9 @@ from hpcbench.schema.plan import ResolvedRunTask
 
 Where = Callable[[str], Loc]
 
+TRANSPORTS = ("docker", "oci-archive", "docker-archive")
+"""What an image reference may begin with that is not the name of an environment's plugin."""
+
 STAGES = ("inference", "evaluation", "reporting")
 
 
@@ -346,6 +349,9 @@ class Checks:
                     source, (*loc, "env", name), f"{name} holds a secret in plain text",
                     f"write ${{env:{name}}} and export it, or ${{file:PATH}}",
                 )  # fmt: skip
+        scheme, colon, _ = (model.image or "").partition(":")
+        if colon and scheme not in TRANSPORTS:
+            self._plugin("environments", scheme, source, (*loc, "image"))
         self._engine_options(model, source, loc)
         if model.chat_template is not None:
             self._chat_template(model.chat_template, source, (*loc, "chat_template"))

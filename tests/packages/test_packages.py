@@ -423,3 +423,24 @@ def test_an_editable_folder_counts_as_it_is_now_in_dev(bench: Bench) -> None:
     )
     done = bench.run("validate", "plan.yaml", "--packages", mode="dev", code=2)
     assert "is not written for api 1: it says api = 2" in done.stderr
+
+
+def test_an_environment_of_a_package_runs_a_real_engine(bench: Bench) -> None:
+    bench.write("registries/packages/interpreter.yaml", {
+        "name": "interpreter", "provides": {"environments": ["interpreter"]},
+        "source": {"type": "local", "path": str(ROOT / "examples/plugins/interpreter-environment")},
+    })  # fmt: skip
+    shipped = yaml.safe_load((ROOT / "registries/models/tiny-vlm.yaml").read_text())
+    weights = str(ROOT / "examples/demo/model")
+    model = {**shipped, "source": weights, "image": f"interpreter:{sys.executable}"}
+    bench.write("registries/models/tiny-vlm.yaml", model)
+    task = {"name": "a", "ml_task": "vqa", "model": "tiny-vlm", "dataset": "demo_vqa", "split": "easy",
+            "prompt": "demo_vqa", "limit": 8, "generation": {"max_tokens": 32}}  # fmt: skip
+    bench.write("plan.yaml", {"name": "p", "executor": "local", "run_tasks": [task]})
+    bench.run("submit", "plan.yaml", "--wait", mode="dev")
+    (experiment,) = (bench.folder / "home/experiments").iterdir()
+    metrics = json.loads((experiment / "metrics.json").read_text())["run_tasks"]["a"]
+    assert metrics["answered"] == 8
+    assert metrics["metrics"]["exact_match"]["value"] == 1.0
+    (environment,) = json.loads((experiment / "manifest.json").read_text())["environments"].values()
+    assert environment["kind"] == "interpreter"
