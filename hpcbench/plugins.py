@@ -268,6 +268,7 @@ def find(kind: str, name: str) -> EntryPoint | None:
     return point
 
 
+@cache
 def load(kind: str, name: str) -> Any:
     """Import one plugin class and check that it fits its Protocol.
 
@@ -341,7 +342,13 @@ def add_folder(folder: Path) -> None:
     """Make the packages of a folder importable, behind all that is installed already."""
     if str(folder) not in sys.path:
         site.addsitedir(str(folder))  # knows .pth files, which editable packages are
-        available.cache_clear()
+        forget()
+
+
+def forget() -> None:
+    """Look for plugins anew: packages came or went."""
+    available.cache_clear()
+    load.cache_clear()
 
 
 def origin(point: EntryPoint) -> str:

@@ -7,9 +7,10 @@ does not have is an error before anything is sent, never an empty gap in a promp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
-from jinja2 import StrictUndefined, TemplateError, meta
+from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import BaseModel, ConfigDict
 
@@ -30,17 +31,25 @@ class TemplatePrompt:
         model_config = ConfigDict(extra="forbid")
 
     def __init__(self, system: str | None, user: str, options: Mapping[str, Any]) -> None:
-        self._texts = [text for text in (system, user) if text is not None]
+        self._system, self._user = system, user
+        texts = [text for text in (system, user) if text is not None]
         try:
-            self._system = _ENVIRONMENT.from_string(system) if system is not None else None
-            self._user = _ENVIRONMENT.from_string(user)
+            for text in texts:
+                _ENVIRONMENT.compile(text, raw=True)  # finds filters that are none, too
+            self._parsed = [_ENVIRONMENT.parse(text) for text in texts]
         except TemplateError as error:
             raise UserError(Problem(f"prompt is no Jinja2 template: {error}")) from error
 
     def placeholders(self) -> frozenset[str]:
         """Names that the templates take from the sample."""
-        found = (meta.find_undeclared_variables(_ENVIRONMENT.parse(text)) for text in self._texts)
+        found = (meta.find_undeclared_variables(parsed) for parsed in self._parsed)
         return frozenset().union(*found) - _ENVIRONMENT.globals.keys()
+
+    @cached_property
+    def _templates(self) -> tuple[Template | None, Template]:
+        """System and user template, compiled: that takes longer than all the checks before a run."""
+        system = _ENVIRONMENT.from_string(self._system) if self._system is not None else None
+        return system, _ENVIRONMENT.from_string(self._user)
 
     def build(self, sample: Sample) -> tuple[Message, ...]:
         """The messages for a sample.
@@ -50,9 +59,8 @@ class TemplatePrompt:
         """
         context = {**sample.metadata, **sample.fields}
         try:
-            user = Message("user", self._user.render(context), sample.images)
-            if self._system is None:
-                return (user,)
-            return (Message("system", self._system.render(context)), user)
+            system, question = self._templates
+            user = Message("user", question.render(context), sample.images)
+            return (user,) if system is None else (Message("system", system.render(context)), user)
         except TemplateError as error:
             raise UserError(Problem(f"prompt for sample '{sample.id}': {error}")) from error

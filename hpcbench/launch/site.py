@@ -17,7 +17,7 @@ from pathlib import Path
 from hpcbench import slurm
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import home
-from hpcbench.schema.documents import ContainerSite, Site, SlurmSite
+from hpcbench.schema.documents import ContainerSite, Partition, Site, SlurmSite
 
 MIN_SLURM = (22, 5)
 """Oldest Slurm this is tested with."""
@@ -66,21 +66,31 @@ def _slurm_site(remarks: list[str]) -> SlurmSite:
     default = next(
         (one["PartitionName"] for one in partitions if one.get("Default") == "YES"), None
     )
-    gpus = {
-        name: set(re.findall(r"gpu:([A-Za-z_][\w.-]*):\d+", ",".join(gres)))
-        for name, gres in slurm.gres_by_partition().items()
-    }
+    nodes = slurm.nodes_by_partition()
+    known: dict[str, Partition] = {}
     for partition in partitions:
         name = partition["PartitionName"]
-        listed = ", ".join(sorted(gpus.get(name, ()))) or "no typed GPUs"
-        remarks.append(f"partition {name}: {listed}, time limit {partition.get('MaxTime', '?')}")
-    with_gpus = sorted(name for name, types in gpus.items() if types and name)
+        own = nodes.get(name)
+        gpus = own.gpus if own is not None else {}
+        limit = partition.get("MaxTime", "")
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(gpus.items()))
+        remarks.append(f"partition {name}: {listed or 'no typed GPUs'}, time limit {limit or '?'}")
+        known[name] = Partition(
+            time_limit=limit if re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", limit) else None,
+            cpus=own.cpus if own is not None else None,
+            memory_gb=own.memory_gb if own is not None else None,
+            # GPUs without a type cannot be told from here: then nothing is said of them.
+            gpus=gpus if own is not None and (gpus or "gpu" not in ",".join(own.gres)) else None,
+        )
+    with_gpus = sorted(name for name, one in known.items() if one.gpus)
     chosen = default if not with_gpus or default in with_gpus else with_gpus[0]
-    found = sorted(gpus.get(chosen or "", ()))
+    found = sorted(known[chosen].gpus or ()) if chosen else []
     return SlurmSite(
         partition=chosen,
         cpu_partition=default if default != chosen else None,
         gpu_gres=f"gpu:{found[0]}" if len(found) == 1 else "gpu",
+        max_array_size=slurm.max_array_size(),
+        partitions=known,
     )
 
 

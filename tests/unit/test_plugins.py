@@ -16,9 +16,9 @@ from hpcbench.errors import EnvironmentFault, UserError
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of installed distributions."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins.available.cache_clear()
+    plugins.forget()
     yield tmp_path
-    plugins.available.cache_clear()
+    plugins.forget()
 
 
 def install(site: Path, name: str, points: str, code: str = "") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm import Job, parse_key_values, parse_sacct, parse_sinfo, parse_squeue
+from hpcbench.slurm import Job, Nodes, parse_key_values, parse_sacct, parse_sinfo, parse_squeue
 
 DATA = Path(__file__).parent / "data"
 OLD = (DATA / "slurm-22.05" / "squeue.json").read_text()
@@ -64,13 +64,21 @@ def test_partitions_are_read_from_one_line_each() -> None:
     assert partitions[0]["MaxTime"] == "1-00:00:00"
 
 
-def test_gpu_types_of_partitions_are_read_from_old_and_new_sinfo() -> None:
+def test_nodes_of_partitions_are_read_from_old_and_new_sinfo() -> None:
     old = parse_sinfo((DATA / "slurm-22.05" / "sinfo.json").read_text())
-    assert old == {name: {"gpu:fake:2"} for name in ("main", "low", "high")}
+    assert old == {
+        name: Nodes(frozenset({"gpu:fake:2"}), 4, 62.5) for name in ("main", "low", "high")
+    }
+    assert old["main"].gpus == {"fake": 2}
     rows = [
-        {"partition": {"name": "gpu"}, "gres": {"total": "gpu:a100:8"}},
-        {"partition": {"name": "gpu"}, "gres": {"total": "gpu:h100:4"}},
+        {
+            "partition": {"name": "gpu"}, "gres": {"total": "gpu:a100:8"},
+            "cpus": {"maximum": 64}, "memory": {"maximum": 1_024_000},
+        },
+        {"partition": {"name": "gpu"}, "gres": {"total": "gpu:a100:4,gpu:h100:4"}},
         {"partition": {"name": "cpu"}, "gres": {"total": ""}},
-    ]
+    ]  # fmt: skip
     new = parse_sinfo(json.dumps({"sinfo": rows, "errors": []}))
-    assert new == {"gpu": {"gpu:a100:8", "gpu:h100:4"}, "cpu": {""}}
+    assert new["gpu"].gpus == {"a100": 8, "h100": 4}
+    assert (new["gpu"].cpus, new["gpu"].memory_gb) == (64, 1000.0)
+    assert new["cpu"] == Nodes(frozenset({""}), None, None)

@@ -1,0 +1,170 @@
+"""Plans of v0.1 become ours: what is written is valid, what is not carried over is said, nothing is lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import jinja2
+import pytest
+import yaml
+
+from hpcbench.data.datasets import open_dataset
+from hpcbench.errors import UserError
+from hpcbench.registry.legacy import COLUMNS, import_v01
+from hpcbench.registry.resolve import load_plan
+
+REAL = Path(__file__).parent / "data/v01"
+HEAD = ";".join(COLUMNS)
+
+
+@pytest.fixture(autouse=True)
+def _no_user_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def data_dirs(tmp_path: Path) -> Path:
+    """v0.1's folder with one dataset, one collection and one system prompt."""
+    folder = tmp_path / "data_dirs"
+    dataset = folder / "Datasets/VQA/demo_mini"
+    (dataset / "images").mkdir(parents=True)
+    (dataset / "images/1.jpg").write_bytes(b"\xff\xd8\xff")
+    (dataset / "annotation.csv").write_text(
+        "data_index;split;image_path;question;answer;doc_class;question_type;answer_bbox\n"
+        "0;test;images/1.jpg;Какой номер?;45 11 123456;passport;Серия и номер паспорта;[1, 2, 3, 4]\n"
+        "1;test;images/1.jpg;Кто выдал?;ОВД;passport;Кем выдан;[]\n",
+        encoding="utf-8-sig",
+    )
+    prompts = folder / "PromptCollections/VQA/demo_mini"
+    prompts.mkdir(parents=True)
+    for name in ("JuliaJu_Qwen2-VL-2B_demo_mini_cer0", "JuliaJu_Qwen2_5-VL-3B_demo_mini_008"):
+        (prompts / f"{name}.csv").write_text(
+            'prompt;doc_class_question_type;cer\n'
+            'Напишите {{ номер }} "как есть";passport Серия и номер паспорта;0.0\n',
+            encoding="utf-8-sig",
+        )  # fmt: skip
+    return folder
+
+
+def config(folder: Path, *rows: str, head: str = HEAD, encoding: str = "utf-8-sig") -> Path:
+    path = folder / "user_config.csv"
+    path.write_bytes("\n".join([head, *rows, ""]).encode(encoding))
+    return path
+
+
+def row(**cells: str) -> str:
+    known = {
+        "dataset": "d", "task": "VQA", "framework": "vLLM", "model_name": "m", "metrics": "['CER']",
+        "only_evaluate_metrics": "False", "metrics_aggregators": "[]",
+    }  # fmt: skip
+    return ";".join({**dict.fromkeys(COLUMNS, ""), **known, **cells}[name] for name in COLUMNS)
+
+
+def refusal(folder: Path, *rows: str, **more: str) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        import_v01(config(folder, *rows, **more), folder / "out")
+    assert not (folder / "out").exists()
+    assert not list(folder.glob(".out*"))
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("name", ["user_config_model_eval.csv", "user_config_prompt_eval.csv"])
+def test_the_real_files_become_a_plan_that_is_valid_and_reads_its_data(
+    tmp_path: Path, data_dirs: Path, name: str
+) -> None:
+    found = import_v01(REAL / name, tmp_path / "out", REAL / "vlm_base.csv", data_dirs)
+    plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
+    for run_task in plan.run_tasks:
+        samples = list(open_dataset(run_task.dataset).iter(0, 10))
+        assert samples[0].references == ("45 11 123456",)
+        assert samples[0].document == "images/1.jpg"
+        assert run_task.model.image is not None
+        assert run_task.model.image.startswith("docker://ghcr.io/")
+    assert len(plan.run_tasks) == (2 if "model" in name else 1)
+    assert any("metrics_aggregators" in remark for remark in found.remarks)
+
+
+def test_a_filtered_row_keeps_only_its_samples(tmp_path: Path, data_dirs: Path) -> None:
+    found = import_v01(REAL / "user_config_prompt_eval.csv", tmp_path / "out", None, data_dirs)
+    plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
+    (sample,) = open_dataset(plan.run_tasks[0].dataset).iter(0, 10)
+    assert sample.metadata == {"doc_class": "passport", "question_type": "Серия и номер паспорта"}
+
+
+def test_a_collection_becomes_a_template_that_asks_as_v01_did(
+    tmp_path: Path, data_dirs: Path
+) -> None:
+    found = import_v01(REAL / "user_config_prompt_eval.csv", tmp_path / "out", None, data_dirs)
+    (prompt,) = (
+        yaml.safe_load(path.read_text()) for path in found.written if "prompts" in path.parts
+    )
+    template = jinja2.Template(prompt["user"])
+    matching = {"doc_class": "passport", "question_type": "Серия и номер паспорта", "question": "?"}
+    assert template.render(matching) == 'Напишите {{ номер }} "как есть"'
+    assert template.render({**matching, "question_type": "Кем выдан", "question": "Кто?"}) == "Кто?"
+
+
+def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:
+    rows = [
+        row(),
+        row(metrics="['BLEU', 'ANLS']"),
+        row(only_evaluate_metrics="True"),
+        row(framework="SGLang"),
+    ]
+    found = import_v01(config(tmp_path, *rows), tmp_path / "out")
+    told = "\n".join(found.remarks)
+    assert "metric BLEU (row 3) is not there yet" in told
+    assert "row 4 only scores answers that are there" in told
+    assert "engine sglang of model m is not built in yet" in told
+    assert "model m is not in vlm_base.csv" in told
+    names = [task["name"] for task in yaml.safe_load(found.plan.read_text())["run_tasks"]]
+    assert names == ["d-m-vqa", "d-m-vqa-2", "d-m-vqa-3"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ({"task": "VQQ"}, "user_config.csv:2: unknown task 'VQQ'"),
+        ({"framework": "vLM"}, "user_config.csv:2: unknown framework 'vLM' (did you mean 'vLLM'?)"),
+        ({"metrics": "[CER]"}, "user_config.csv:2: metrics: '[CER]' is no list of texts (['CER'])"),
+        ({"metrics": "__import__('os')"}, "is no list of texts"),
+        ({"metrics_aggregators": "5"}, "metrics_aggregators: '5' is no list of texts"),
+    ],
+)
+def test_a_wrong_cell_is_told_at_its_line_and_nothing_is_written(
+    tmp_path: Path, cells: dict[str, str], told: str
+) -> None:
+    assert told in refusal(tmp_path, row(**cells))[0]
+
+
+def test_all_wrong_rows_are_told_at_once(tmp_path: Path) -> None:
+    assert len(refusal(tmp_path, row(task="x"), row(), row(framework="y"))) == 2
+
+
+def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
+    assert (
+        "no column 'dataset'" in refusal(tmp_path, row(), head=HEAD.replace("dataset", "datset"))[0]
+    )
+    assert refusal(tmp_path) == ["user_config.csv: no rows"]
+    assert "this row has others" in refusal(tmp_path, row() + ";more")[0]
+    assert "cannot be read" in refusal(tmp_path, row(dataset="Ы"), encoding="cp1251")[0]
+    assert "nothing to plan" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
+
+
+def test_line_ends_and_marks_of_windows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_bytes(("\ufeff" + "\r\n".join([HEAD, row(dataset="Набор")]) + "\r\n").encode())
+    found = import_v01(path, tmp_path / "out")
+    assert yaml.safe_load(found.plan.read_text())["run_tasks"][0]["name"] == "nabor-m-vqa"
+
+
+def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
+    path = config(tmp_path, row())
+    import_v01(path, tmp_path / "out")
+    before = (tmp_path / "out/plan.yaml").read_bytes()
+    with pytest.raises(UserError, match="is there already"):
+        import_v01(path, tmp_path / "out")
+    assert (tmp_path / "out/plan.yaml").read_bytes() == before
+    shutil.rmtree(tmp_path / "out")
