@@ -1,0 +1,57 @@
+"""Secrets are references; what they hold is seen nowhere but where it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench import secret
+from hpcbench.errors import EnvironmentFault
+
+
+def test_a_reference_is_what_the_variable_or_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hf_abcdef")
+    (tmp_path / "key").write_text("s3cr3t-key\n")
+    assert secret.reveal("x ${env:MY_TOKEN} y") == "x hf_abcdef y"
+    data = {"a": ["${env:MY_TOKEN}", 1], "b": f"${{file:{tmp_path}/key}}"}
+    assert secret.reveal_all(data) == {"a": ["hf_abcdef", 1], "b": "s3cr3t-key"}
+    assert secret.mask("the key s3cr3t-key of hf_abcdef") == "the key *** of ***"
+
+
+def test_text_without_references_stays_as_it_is() -> None:
+    assert secret.reveal("$HOME ${x} {{ y }} ${other:z}") == "$HOME ${x} {{ y }} ${other:z}"
+
+
+def test_what_cannot_be_had_is_told_by_its_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    with pytest.raises(EnvironmentFault, match=r"\$\{env:NOT_SET\}: no such variable"):
+        secret.reveal("${env:NOT_SET}")
+    (tmp_path / "empty").touch()
+    assert [
+        why for why, _ in secret.missing(f"${{file:{tmp_path}/empty}} ${{file:{tmp_path}/no}}")
+    ] == [
+        f"${{file:{tmp_path}/empty}}: the file is empty",
+        f"${{file:{tmp_path}/no}}: cannot be read: No such file or directory",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("HF_TOKEN", "hf_x", True),
+        ("AWS_SECRET_ACCESS_KEY", "x", True),
+        ("DB_PASSWORD", "x", True),
+        ("OPENAI_API_KEY", "x", True),
+        ("HF_TOKEN", "${env:HF_TOKEN}", False),
+        ("TOKENIZERS_PARALLELISM", "false", False),
+        ("MONKEY", "banana", False),
+        ("HF_TOKEN", "", False),
+    ],
+)
+def test_a_secret_in_plain_text_is_known_by_its_name(name: str, value: str, wrong: bool) -> None:
+    assert secret.written_out(name, value) is wrong
