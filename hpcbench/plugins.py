@@ -333,8 +333,8 @@ def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[s
         return wrong
     try:
         plugin(**options)  # type: ignore[operator]
-    except (TypeError, ValueError) as error:
-        return [((), str(error))]
+    except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+        return [((), str(error) or type(error).__name__)]
     return []
 
 

@@ -37,8 +37,13 @@ class TemplatePrompt:
             for text in texts:
                 _ENVIRONMENT.compile(text, raw=True)  # finds filters that are none, too
             self._parsed = [_ENVIRONMENT.parse(text) for text in texts]
-        except TemplateError as error:
-            raise UserError(Problem(f"prompt is no Jinja2 template: {error}")) from error
+        except (
+            TemplateError,
+            ValueError,
+            RecursionError,
+        ) as error:  # ValueError: a number without end
+            what = f"prompt is no Jinja2 template: {str(error)[:200]}"
+            raise UserError(Problem(what)) from error
 
     def placeholders(self) -> frozenset[str]:
         """Names that the templates take from the sample."""

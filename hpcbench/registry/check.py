@@ -313,6 +313,9 @@ class Checks:
             own = plugin(**metric.options).signature.rpartition("|v")[2]
         except (TypeError, ValueError):
             return  # told as a wrong option
+        except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+            self._say(source, ("plugin",), _failed(metric.plugin, error))
+            return
         if metric.version.removeprefix("v") != own:
             self._say(
                 source, ("version",),
@@ -375,6 +378,8 @@ class Checks:
                 self._say(source, at, problem.message, problem.remedy, at_key=True)
         except EnvironmentFault:
             return  # of this machine; the engine runs on another
+        except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+            self._say(source, (*loc, "engine"), _failed(model.engine, error))
 
     def _model_locked(self, model: Model, source: Source, loc: Loc) -> None:
         if model.source.startswith("hf://") and not (model.revision or model.content_hash):
@@ -399,6 +404,8 @@ class Checks:
             self._say(source, loc, f"{path} cannot be read: {error.strerror}")
         except UnicodeDecodeError:
             self._say(source, loc, f"{path} is not UTF-8")
+        except (ValueError, RecursionError) as error:
+            self._say(source, loc, f"{path} is no Jinja2 template: {str(error)[:200]}")
         except TemplateSyntaxError as error:
             self._say(source, loc, f"{path}:{error.lineno}: no Jinja2 template: {error.message}")
 
@@ -421,6 +428,9 @@ class Checks:
         except UserError as error:
             for problem in error.problems:
                 self._say(source, ("user",), problem.message, problem.remedy)
+            return
+        except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+            self._say(source, ("strategy",), _failed(prompt.strategy, error))
             return
         if hasattr(built, "placeholders"):
             self._placeholders[prompt.name] = frozenset(built.placeholders())
@@ -533,6 +543,10 @@ class Checks:
         at_key: bool = False,
     ) -> None:
         self.problems.append(source.problem(loc, message, remedy, at_key=at_key))
+
+
+def _failed(plugin: str, error: Exception) -> str:
+    return f"plugin '{plugin}' fails: {type(error).__name__}: {str(error)[:200]}"
 
 
 def _absent(module: str) -> bool:
