@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from hpcbench.cli.main import parser
+from hpcbench.cli.main import main, parser
 from hpcbench.launch.status import ExperimentStatus
+from hpcbench.plugins import REQUIRED
+from hpcbench.registry.catalog import load_document
 from hpcbench.registry.source import read, validate
-from hpcbench.schema.documents import ExperimentPlan, Site
+from hpcbench.schema.documents import KINDS, ExperimentPlan, Site
+from hpcbench.testing import check
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "hpcbench"
@@ -70,3 +74,56 @@ def test_the_verbs_of_the_readme_are_those_there_are() -> None:
     used = set(re.findall(r"^hpcbench (\w+)", "\n".join(blocks), re.MULTILINE))
     assert used
     assert used <= set(verbs)
+
+
+def shown_documents() -> list[tuple[str, str, str]]:
+    """Page, `KIND/NAME` and text of every document that a page shows under its path."""
+    found = []
+    for page in ("registries.md", "plugins.md"):
+        text = (ROOT / "docs" / page).read_text()
+        for name, body in re.findall(r"```yaml\n# (\w+/\S+)\.yaml\n(.*?)```", text, re.DOTALL):
+            found.append((page, name, body))
+    return found
+
+
+@pytest.mark.parametrize(("page", "name", "body"), shown_documents())
+def test_a_document_shown_under_its_path_is_one(
+    tmp_path: Path, page: str, name: str, body: str
+) -> None:
+    kind, _, document = name.partition("/")  # the rest of a path is the name
+    path = tmp_path / f"{name}.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(body)
+    assert load_document(KINDS[kind], path, document)[0].name == document
+
+
+def test_the_metric_of_the_plugins_page_keeps_the_contract(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/plugins.md").read_text(), re.DOTALL)
+    (tmp_path / "amount.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check("metrics", importlib.import_module("amount").SameDigits, tmp_path / "room")
+
+
+def test_the_plugins_page_has_every_kind_with_its_example() -> None:
+    text = (ROOT / "docs/plugins.md").read_text()
+    for kind in REQUIRED:
+        assert f"| `{kind}` |" in text
+    examples = {path.name for path in (ROOT / "examples/plugins").iterdir()}
+    assert examples == set(re.findall(r"examples/plugins/([\w-]+)\)", text))
+
+
+def test_the_commands_of_the_registries_page_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/registries.md").read_text(), re.DOTALL)
+    commands = [line.split()[1:] for block in blocks for line in block.splitlines()]
+    ran = 0
+    for arguments in commands:
+        if arguments[0] == "registry":
+            assert main(arguments) in (0, 1)
+            assert capsys.readouterr().out
+            ran += 1
+    assert ran >= 4

@@ -404,8 +404,13 @@ def test_a_dataset_must_have_the_fields_its_ml_task_needs(tmp_path: Path, regist
 
 
 def test_a_prompt_is_needed_somewhere(tmp_path: Path, registry: Path) -> None:
-    told = refusal(tmp_path, registry, PLAN.replace("    prompt: ask\n", "", 1))
+    text = PLAN.replace("ml_task: vqa", "ml_task: classification", 1).replace(
+        "    prompt: ask\n", "", 1
+    )
+    told = refusal(tmp_path, registry, text)
     assert told == ["p.yaml:6:5: key 'prompt' is missing and the ML task has no default"]
+    resolved = resolve(tmp_path, registry, PLAN.replace("    prompt: ask\n", "", 1))
+    assert resolved.run_tasks[0].prompt.name == "vqa_short"
 
 
 def test_two_run_tasks_of_one_name_are_refused(tmp_path: Path, registry: Path) -> None:
