@@ -32,7 +32,9 @@ def init(arguments: argparse.Namespace) -> int:
     # What equals the default goes unsaid, except the lines a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}
-    text = "# Site profile of this cluster. Fields: docs/cluster-guide.md\n"
+    schema = share_dir() / "registries" / "schemas" / "sites.json"
+    text = f"# yaml-language-server: $schema={schema}\n"
+    text += "# Site profile of this cluster. All fields: `hpcbench schema sites`\n"
     text += yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if arguments.dry_run:
         print(text, end="")

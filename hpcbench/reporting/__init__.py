@@ -33,15 +33,18 @@ POLICY = {
 }
 
 
+class _NoOptions(BaseModel):
+    """Of a report that has none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class Markdown:
     """`report.md`, for terminals and repositories."""
 
     api: ClassVar[int] = 1
 
-    class Options(BaseModel):
-        """It has none."""
-
-        model_config = ConfigDict(extra="forbid")
+    Options: ClassVar[type[BaseModel]] = _NoOptions
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = self.Options.model_validate(dict(options))
@@ -57,10 +60,7 @@ class Html:
 
     api: ClassVar[int] = 1
 
-    class Options(BaseModel):
-        """It has none."""
-
-        model_config = ConfigDict(extra="forbid")
+    Options: ClassVar[type[BaseModel]] = _NoOptions
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = self.Options.model_validate(dict(options))

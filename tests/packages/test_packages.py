@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hpcbench.plugins import REQUIRED
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples/plugins").iterdir())
 TOKEN = "very-secret-token-of-the-index"
@@ -175,6 +177,7 @@ def write_project(bench: Bench, source: Any) -> Path:
     documents: dict[str, dict[str, Any]] = {
         "models/echo": {"source": "../../weights", "engine": "echo", "gpus": 0},
         "models/yes": {"source": "../../weights", "engine": "echo", "gpus": 0,
+                       "env": {"MY_TOKEN": "${env:INDEX_PASSWORD}"},
                        "engine_options": {"answer": "Да, yes: 1,234.50 EUR"}},
         "datasets/scans": {"source": "../../data", "iterator": "sidecar"},
         "datasets/zipped": {"source": f"zip://{bench.folder}/pages.zip", "annotations": "a.jsonl",
@@ -249,10 +252,8 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
         assert locked["echo-engine"] == f"file://{repository}@{head}#subdirectory=echo-engine"
     if kind == "pypi":
         assert index.asked
-        assert (
-            subprocess.run(["grep", "-rl", TOKEN, str(bench.folder)], capture_output=True).stdout
-            == b""
-        )
+    written = subprocess.run(["grep", "-rl", TOKEN, str(bench.folder)], capture_output=True)
+    assert written.stdout == b"", "a secret was written"
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
@@ -285,9 +286,11 @@ def test_an_example_stands_alone_and_keeps_the_contract_of_its_kind(
     assert [row for row in rows if row["problem"]] == []
 
 
-def test_a_new_package_works_as_it_is_written(bench: Bench) -> None:
-    bench.run("plugins", "new", "metrics", "word_share")
+@pytest.mark.parametrize("kind", REQUIRED)
+def test_a_new_package_works_as_it_is_written(bench: Bench, kind: str) -> None:
+    bench.run("plugins", "new", kind, "word_share")
     rows = json.loads(bench.run("plugins", "check", "hpcbench-word-share", "--json").stdout)
+    assert {row["plugin"] for row in rows} == {f"{kind}/word_share"}
     assert [row["problem"] for row in rows] == [None] * len(rows)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "tests"],
@@ -444,3 +447,24 @@ def test_an_environment_of_a_package_runs_a_real_engine(bench: Bench) -> None:
     assert metrics["metrics"]["exact_match"]["value"] == 1.0
     (environment,) = json.loads((experiment / "manifest.json").read_text())["environments"].values()
     assert environment["kind"] == "interpreter"
+
+
+def test_stages_end_where_the_plan_says_and_a_baseline_must_be_there(bench: Bench) -> None:
+    plan = write_project(
+        bench, lambda name: {"type": "local", "path": str(ROOT / "examples/plugins" / name)}
+    )
+    bench.environ["INDEX_PASSWORD"] = TOKEN
+    ended = "stages=[inference]"
+    status = json.loads(
+        bench.run("submit", plan, "--wait", "--json", "--set", ended, mode="dev").stdout
+    )
+    first = bench.folder / "home/experiments" / status["id"]
+    assert status["state"] == "done"
+    assert list(first.glob("shards/*/*.responses.jsonl"))
+    assert not (first / "metrics.json").exists()
+    assert not (first / "report").exists()
+    done = bench.run("submit", plan, "--set", "baseline=20200101-none", mode="dev", code=2)
+    assert "20200101-none" in done.stderr
+    bench.run("submit", plan, "--wait", "--set", f"baseline={first.name}", mode="dev")
+    (second,) = set((bench.folder / "home/experiments").iterdir()) - {first}
+    assert f"| baseline | {first.name} |" in (second / "report/report.md").read_text()
