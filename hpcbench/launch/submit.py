@@ -321,6 +321,7 @@ def _parameters(
         "requeue": True,
         **site.options,
     }
+    gres = f"gpu:{resources.gpu_type}" if resources.gpu_type else site.gpu_gres
     chosen: dict[str, Any] = {
         "job_name": name,
         "comment": name,
@@ -332,7 +333,7 @@ def _parameters(
         "ntasks_per_node": 1,
         "cpus_per_task": resources.cpus,
         "mem": f"{int(resources.memory_gb * 1024)}M",
-        "gres": f"{site.gpu_gres}:{gpus}" if gpus else None,
+        "gres": f"{gres}:{gpus}" if gpus else None,
         "dependency": f"afterany:{':'.join(after)}" if after else None,
         "setup": list(resolved.site.setup) or None,
         "stderr_to_stdout": True,

@@ -48,7 +48,7 @@ STAGES = ("inference", "evaluation", "reporting")
 class Checks:
     """Finds what does not fit; every document is looked at once."""
 
-    def __init__(self, catalog: Catalog, problems: list[Problem]) -> None:
+    def __init__(self, catalog: Catalog, problems: list[Problem], *, locks: bool = True) -> None:
         self.catalog, self.problems = catalog, problems
         self.packages: dict[str, Package] = {}
         self.origins: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Checks:
         self._providers: dict[tuple[str, str], str] | None = None
         self._placeholders: dict[str, frozenset[str]] = {}
         self._engine_of: dict[str, tuple[str, ...]] = {}
-        self._prod = catalog.mode == "prod"
+        self._prod = catalog.mode == "prod" and locks
 
     # --- one document -------------------------------------------------------------------------------
 

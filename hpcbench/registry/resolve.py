@@ -68,10 +68,12 @@ def load_plan(
 def check_registries(registries: Sequence[Path] = (), mode: RunMode | None = None) -> int:
     """Read every document of the search path and check what it names; returns how many there are.
 
+    Locks are not asked for: a document may wait for its digest until a plan uses it.
+
     Raises:
         UserError: every mistake found.
     """
-    return _Resolver(Catalog(registries, mode=mode)).everything()
+    return _Resolver(Catalog(registries, mode=mode), locks=False).everything()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,10 @@ class _Written:
 class _Resolver:
     """Collects problems instead of stopping at the first."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, *, locks: bool = True) -> None:
         self.catalog = catalog
         self.problems: list[Problem] = []
-        self.checks = Checks(catalog, self.problems)
+        self.checks = Checks(catalog, self.problems, locks=locks)
         self.origins: dict[str, str] = {}
         self._resolved: dict[tuple[str, str], tuple[Document, Source]] = {}
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.launch.submit import sbatch_text
+from hpcbench.planning import plan_work
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import KINDS
 from tests.unit.registries import DOCUMENTS, PLAN, Files
+from tests.unit.small import measured
 
 HASH = "0" * 40
 
@@ -165,6 +168,13 @@ def test_resources_fit_the_site(files: Files, model: str, resources: str, told: 
     with_model(files, f"engine: vllm\n{model}\n")
     told = "p.yaml:" + told.format(gives="partition 'gpu' gives")
     assert files.refusal(PLAN + f"    resources: {{{resources}}}\n") == [told]
+
+
+def test_the_gpu_type_of_a_run_task_is_what_slurm_is_asked_for(files: Files) -> None:
+    files.write("sites/default.yaml", SITE + "  gpu_gres: gpu:v100\n")
+    found = files.resolved(PLAN + "    resources: {gpu_type: a100}\n")
+    (group,) = plan_work(found, measured(found)).groups
+    assert "--gres=gpu:a100:1" in sbatch_text(files.folder, found, group)
 
 
 def test_what_the_profile_does_not_know_is_not_checked(files: Files) -> None:
