@@ -343,6 +343,7 @@ def _manifest(
         "plan_key": plan_key(resolved, measured),
         "seed": resolved.plan.seed,
         "mode": resolved.mode,
+        "settings": list(resolved.settings),
         "baseline": resolved.plan.baseline,
         "host_packages": str(packages.host) if packages.host is not None else None,
         "plugin_packages": plugin_packages,

@@ -453,7 +453,7 @@ class Checks:
         self, resolved: ResolvedRunTask, source: Source, where: Where, site: Site
     ) -> None:
         """What a worker asks for against what the partition gives, as far as the profile knows it."""
-        if site.executor != "slurm" or not site.slurm.partitions:
+        if not site.slurm.partitions:
             return
         need, model = resolved.task.resources, resolved.model
         loc = where("resources")

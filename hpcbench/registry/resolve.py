@@ -105,7 +105,9 @@ class _Resolver:
         self._unique(written)
         if not written and not self.problems:
             self.problems.append(source.problem((), "a plan needs 'run_tasks' or a 'matrix'"))
-        found = [self._run_task(one, site) for one in written]
+        executor = plan.executor or (site.executor if site is not None else "local")
+        cluster = site if executor == "slurm" else None
+        found = [self._run_task(one, cluster) for one in written]
         reports = self._reports(plan, source, written)
         self.checks.plan(plan, source, site)
         self._unused_settings()
@@ -117,6 +119,7 @@ class _Resolver:
             run_tasks=tuple(one for one in found if one is not None),
             mode=self.catalog.mode,
             reports=reports,
+            settings=tuple(setting.text for setting in self.catalog.settings),
             packages=dict(sorted(self.checks.packages.items())),
             origins=dict(sorted({**self.origins, **self.checks.origins}.items())),
         )

@@ -190,6 +190,8 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(manifest["seed"])),
         ("RUN_MODE", manifest.get("mode", "prod")),
     ]
+    if manifest.get("settings"):
+        facts.append(("--set", ", ".join(manifest["settings"])))
     if manifest.get("baseline"):
         facts.append(("baseline", manifest["baseline"]))
     facts += [(f"model {name}", value) for name, value in measured["model_hashes"].items()]

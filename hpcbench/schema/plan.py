@@ -63,6 +63,8 @@ class ResolvedPlan(Part):
     """The plan's run tasks, in its order; matrices and repeats written out."""
     mode: Literal["prod", "dev"] = "prod"
     """RUN_MODE it was resolved in."""
+    settings: tuple[str, ...] = ()
+    """`--set` of the command line, as they were written."""
     reports: tuple[Report, ...] = ()
     """Reports to write."""
     packages: Mapping[str, Package] = Field(default_factory=dict)

@@ -467,4 +467,6 @@ def test_stages_end_where_the_plan_says_and_a_baseline_must_be_there(bench: Benc
     assert "20200101-none" in done.stderr
     bench.run("submit", plan, "--wait", "--set", f"baseline={first.name}", mode="dev")
     (second,) = set((bench.folder / "home/experiments").iterdir()) - {first}
-    assert f"| baseline | {first.name} |" in (second / "report/report.md").read_text()
+    report = (second / "report/report.md").read_text()
+    assert f"| baseline | {first.name} |" in report
+    assert f"| --set | baseline={first.name} |" in report

@@ -177,6 +177,15 @@ def test_the_gpu_type_of_a_run_task_is_what_slurm_is_asked_for(files: Files) -> 
     assert "--gres=gpu:a100:1" in sbatch_text(files.folder, found, group)
 
 
+def test_the_site_counts_only_for_what_runs_on_it(files: Files) -> None:
+    files.write("sites/default.yaml", SITE)
+    with_model(files, "engine: vllm\ngpus: 8\n")
+    files.resolved(PLAN + "executor: local\n")
+    files.write("sites/default.yaml", SITE.replace("executor: slurm", "executor: local"))
+    files.resolved()
+    assert "gives 4 GPUs on a node" in files.refusal(PLAN + "executor: slurm\n")[0]
+
+
 def test_what_the_profile_does_not_know_is_not_checked(files: Files) -> None:
     files.write("sites/default.yaml", SITE)
     with_model(files, "engine: vllm\ngpus: 8\n")
