@@ -9,7 +9,8 @@ demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
 
 test: lint test-quick
-	.venv/bin/python -m pytest tests/engine tests/demo tests/packages tests/apptainer tests/slurm -q
+	.venv/bin/python -m pytest tests/packages -q -n auto
+	.venv/bin/python -m pytest tests/engine tests/demo tests/apptainer tests/slurm -q
 
 test-quick: .venv/dev.done
 	.venv/bin/python -m pytest tests/unit -q -n auto

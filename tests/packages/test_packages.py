@@ -169,6 +169,10 @@ def write_project(bench: Bench, source: Any) -> Path:
         for n in range(4)
     ]  # fmt: skip
     (zipped / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    read = {"Да, yes": "1,234.50 EUR"}
+    (zipped / "b.jsonl").write_text(
+        json.dumps({"id": "b", "images": ["p.png"], "references": [read]}) + "\n"
+    )
     (zipped / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     shutil.make_archive(str(bench.folder / "pages"), "zip", zipped)
     for name, (kind, plugin) in KINDS.items():
@@ -182,6 +186,7 @@ def write_project(bench: Bench, source: Any) -> Path:
         "datasets/scans": {"source": "../../data", "iterator": "sidecar"},
         "datasets/zipped": {"source": f"zip://{bench.folder}/pages.zip", "annotations": "a.jsonl",
                             "fields": ["question"], "group_by": ["language"]},
+        "datasets/lines": {"source": f"zip://{bench.folder}/pages.zip", "annotations": "b.jsonl"},
         "metrics/amount_match": {"plugin": "amount_match", "options": {"currency": True}, "version": "1"},
         "prompts/by_language": {"strategy": "by_language", "user": "Read.",
                                 "options": {"templates": {"ru": "Вопрос: {question}"}}},
@@ -199,6 +204,7 @@ def write_project(bench: Bench, source: Any) -> Path:
     tasks = [
         {"name": "amounts", "ml_task": "amount", "model": "yes", "dataset": "scans"},
         {"name": "signed", "ml_task": "yesno", "model": "yes", "dataset": "zipped"},
+        {"name": "lined", "ml_task": "lines", "model": "yes", "dataset": "lines"},
         {"name": "echoed", "ml_task": "yesno", "model": "echo", "dataset": "zipped"},
     ]
     plan = {
@@ -209,20 +215,22 @@ def write_project(bench: Bench, source: Any) -> Path:
     return bench.write("plan.yaml", plan)
 
 
+def source_of(kind: str, name: str, repository: Path, index: Index) -> dict[str, Any]:
+    """Where an example comes from, as a package's document says it."""
+    if kind == "local":
+        return {"type": "local", "path": str(ROOT / "examples/plugins" / name)}
+    if kind == "git":
+        return {"type": "git", "url": f"file://{repository}", "ref": "v1", "subdirectory": name}
+    url = f"http://user:${{env:INDEX_PASSWORD}}@127.0.0.1:{index.port}/simple"
+    return {"type": "pypi", "name": f"hpcbench-example-{name}", "version": "1.0.0", "index": url}
+
+
 @pytest.mark.parametrize("kind", ["local", "git", "pypi"])
 def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
     bench: Bench, kind: str, repository: Path, index: Index
 ) -> None:
     bench.environ["INDEX_PASSWORD"] = TOKEN
-    sources = {
-        "local": lambda name: {"type": "local", "path": str(ROOT / "examples/plugins" / name)},
-        "git": lambda name: {"type": "git", "url": f"file://{repository}", "ref": "v1", "subdirectory": name},
-        "pypi": lambda name: {
-            "type": "pypi", "name": f"hpcbench-example-{name}", "version": "1.0.0",
-            "index": f"http://user:${{env:INDEX_PASSWORD}}@127.0.0.1:{index.port}/simple",
-        },
-    }  # fmt: skip
-    plan = write_project(bench, sources[kind])
+    plan = write_project(bench, lambda name: source_of(kind, name, repository, index))
     mode = "dev" if kind == "local" else "prod"
 
     done = bench.run("submit", plan, "--wait", "--json", mode=mode)
@@ -237,15 +245,21 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
         == "amount_match|currency:compared|v1"
     )
     assert metrics["signed"]["metrics"]["accuracy"]["value"] == 1.0
+    assert metrics["lined"]["metrics"]["kv_f1"]["value"] == 1.0
     assert metrics["echoed"]["metrics"]["accuracy"]["value"] == 0.0
     assert metrics["echoed"]["unread"] == 4
     assert (experiment / "report/metrics.csv").read_text().splitlines()[0].startswith("experiment;")
     assert not (experiment / "report/failed.txt").exists()
     history = (bench.folder / "history.jsonl").read_text().splitlines()
-    assert {json.loads(line)["run_task"] for line in history} == {"amounts", "signed", "echoed"}
+    assert {json.loads(line)["run_task"] for line in history} == {
+        "amounts",
+        "signed",
+        "lined",
+        "echoed",
+    }
     assert f"{experiment.name} is done" in (bench.folder / "feed.xml").read_text()
     locked = json.loads((experiment / "manifest.json").read_text())["plugin_packages"]
-    assert set(locked) >= set(KINDS) - {"keyvalue-parser"}
+    assert set(locked) == set(KINDS)
     if kind == "git":
         head = subprocess.run(["git", "-C", str(repository), "rev-parse", "v1^{commit}"],
                               capture_output=True, text=True, check=True).stdout.strip()  # fmt: skip
@@ -428,10 +442,14 @@ def test_an_editable_folder_counts_as_it_is_now_in_dev(bench: Bench) -> None:
     assert "is not written for api 1: it says api = 2" in done.stderr
 
 
-def test_an_environment_of_a_package_runs_a_real_engine(bench: Bench) -> None:
+@pytest.mark.parametrize("kind", ["local", "git", "pypi"])
+def test_an_environment_of_a_package_runs_a_real_engine(
+    bench: Bench, kind: str, repository: Path, index: Index
+) -> None:
+    bench.environ["INDEX_PASSWORD"] = TOKEN
     bench.write("registries/packages/interpreter.yaml", {
         "name": "interpreter", "provides": {"environments": ["interpreter"]},
-        "source": {"type": "local", "path": str(ROOT / "examples/plugins/interpreter-environment")},
+        "source": source_of(kind, "interpreter-environment", repository, index),
     })  # fmt: skip
     shipped = yaml.safe_load((ROOT / "registries/models/tiny-vlm.yaml").read_text())
     weights = str(ROOT / "examples/demo/model")
@@ -440,7 +458,7 @@ def test_an_environment_of_a_package_runs_a_real_engine(bench: Bench) -> None:
     task = {"name": "a", "ml_task": "vqa", "model": "tiny-vlm", "dataset": "demo_vqa", "split": "easy",
             "prompt": "demo_vqa", "limit": 8, "generation": {"max_tokens": 32}}  # fmt: skip
     bench.write("plan.yaml", {"name": "p", "executor": "local", "run_tasks": [task]})
-    bench.run("submit", "plan.yaml", "--wait", mode="dev")
+    bench.run("submit", "plan.yaml", "--wait", mode="dev" if kind == "local" else "prod")
     (experiment,) = (bench.folder / "home/experiments").iterdir()
     metrics = json.loads((experiment / "metrics.json").read_text())["run_tasks"]["a"]
     assert metrics["answered"] == 8

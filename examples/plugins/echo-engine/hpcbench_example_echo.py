@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import signal
 import socketserver
 import sys
 import time
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 OPTIONS = ("answer", "delay_ms")
+"""What `engine_options` may hold: the text to answer, and milliseconds to wait before it."""
 
 
 class Echo:
@@ -23,99 +26,192 @@ class Echo:
 
     api: ClassVar[int] = 1
     generation: ClassVar[frozenset[str]] = frozenset()
+    packages: ClassVar[tuple[str, ...]] = ("hpcbench-example-echo-engine",)
 
     def launch_command(self, spec: Any) -> Any:
+        """This very module as a server.
+
+        Raises:
+            UserError: an option is not known, or its value is of no use.
+        """
         from hpcbench.errors import Problem, UserError
         from hpcbench.plugins import Command, unknown
 
-        wrong = [name for name in spec.options if name not in OPTIONS]
-        if wrong:
-            raise UserError(*(Problem(unknown("engine option", name, OPTIONS)) for name in wrong))
-        argv = [
-            sys.executable,
-            "-m",
-            "hpcbench_example_echo",
-            "--uds",
-            spec.socket,
-            "--name",
-            spec.model_name,
+        wrong = [
+            unknown("engine option", name, OPTIONS) for name in spec.options if name not in OPTIONS
         ]
+        if problem := wrong_value(spec.options):
+            wrong.append(problem)
+        if wrong:
+            raise UserError(*map(Problem, wrong))
+        argv = [sys.executable, "-m", "hpcbench_example_echo"]
+        argv += ["--uds", spec.socket, "--name", spec.model_name]
         for name, value in spec.options.items():
-            argv += [f"--{name.replace('_', '-')}", str(value)]
+            # In one word, so that an answer which begins with a dash is not read as an option.
+            argv.append(f"--{name.replace('_', '-')}={value}")
         return Command(argv)
 
 
-def answer_to(body: Mapping[str, Any], fixed: str | None) -> str:
-    """The fixed answer, or the text of the last user message."""
-    if fixed is not None:
-        return fixed
-    content = [one["content"] for one in body["messages"] if one["role"] == "user"][-1]
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", "") for part in content)
+def wrong_value(options: Mapping[str, Any]) -> str | None:
+    """What is wrong with the values of the options; None if nothing is."""
+    answer, delay = options.get("answer", ""), options.get("delay_ms", 0)
+    if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
+        return "engine option 'answer' is a text"
+    if "\0" in str(answer):
+        return "engine option 'answer' holds a NUL, which no argument can"
+    if isinstance(delay, bool) or not isinstance(delay, (int, float)):
+        return "engine option 'delay_ms' is a number"
+    if not (math.isfinite(delay) and delay >= 0):
+        return "engine option 'delay_ms' is 0 or more"
+    return None
+
+
+def answer_to(body: Mapping[str, Any], fixed: str | None = None) -> str:
+    """The fixed answer, or the text of the last user message; its images are passed over.
+
+    Raises:
+        ValueError: there is no user message.
+    """
+    messages = body.get("messages")
+    asked = [one for one in _objects(messages) if one.get("role") == "user"]
+    if not asked:
+        raise ValueError("there is no user message")
+    return _text(asked[-1]) if fixed is None else fixed
 
 
 def completion(body: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """The answer as OpenAI's object; a word is a token."""
-    tokens = len(text.split())
+    """The answer as OpenAI's object; a word is a token, an image is none."""
+    asked = sum(len(_text(one).split()) for one in _objects(body.get("messages")))
+    told = len(text.split())
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": "stop",
+    }
     return {
-        "id": "echo", "object": "chat.completion", "created": int(time.time()), "model": body.get("model"),
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": tokens + 1},
-    }  # fmt: skip
+        "id": "echo",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": body.get("model"),
+        "choices": [choice],
+        "usage": {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told},
+    }
 
 
 def chunks(body: Mapping[str, Any], text: str) -> Iterator[bytes]:
-    """The answer as server-sent events, word by word."""
-    whole = completion(body, text)
-    head = {**whole, "object": "chat.completion.chunk"}
+    """The answer as server-sent events: the role, each word, the end, and the usage if it is asked for."""
+    head = {**completion(body, text), "object": "chat.completion.chunk"}
     usage = head.pop("usage")
-    for piece in [f"{word} " for word in text.split(" ")[:-1]] + text.split(" ")[-1:]:
-        choice = {"index": 0, "delta": {"content": piece}, "finish_reason": None}
-        yield _event({**head, "choices": [choice]})
+    *words, last = text.split(" ")
+    deltas = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": piece} for piece in (*(f"{word} " for word in words), last) if piece]
+    for delta in deltas:
+        yield _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
     yield _event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    if (body.get("stream_options") or {}).get("include_usage"):
+    options = body.get("stream_options")
+    if isinstance(options, Mapping) and options.get("include_usage"):
         yield _event({**head, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 
 
-def _event(data: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+class Server(socketserver.ThreadingUnixStreamServer):
+    """Serves on a Unix socket, a thread per connection; `serve_forever()` inside a `with`.
+
+    A socket that an ended server left behind is replaced; any other file is not.
+
+    Raises:
+        OSError: the socket cannot be made.
+    """
+
+    daemon_threads = True
+    # A full queue refuses a client at once on a Unix socket: room for all that a worker opens together.
+    request_queue_size = 4096
+
+    def __init__(
+        self, uds: str | Path, name: str = "echo", answer: str | None = None, delay_ms: float = 0.0
+    ) -> None:
+        self.path, self.name, self.answer, self.delay = Path(uds), name, answer, delay_ms / 1000
+        if self.path.is_socket():
+            self.path.unlink()
+        super().__init__(str(uds), _Handler)
+
+    def server_close(self) -> None:
+        """Stop listening and take the socket away."""
+        super().server_close()
+        if self.path.is_socket():
+            self.path.unlink(missing_ok=True)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves early is no error; all else is told on standard error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    answer: ClassVar[str | None] = None
-    delay: ClassVar[float] = 0.0
-    name: ClassVar[str] = "echo"
+    server: Server
 
     def do_GET(self) -> None:
-        models = {"object": "list", "data": [{"id": self.name, "object": "model"}]}
-        known = {"/health": {}, "/v1/models": models}
-        self._whole(known.get(self.path), 200 if self.path in known else 404)
+        path = self.path.partition("?")[0]
+        if path == "/health":
+            self._whole({})
+        elif path == "/v1/models":
+            model = {"id": self.server.name, "object": "model", "owned_by": "echo"}
+            self._whole({"object": "list", "data": [model]})
+        else:
+            self._refuse(404, f"there is no {path}")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path != "/v1/chat/completions":
-            self._whole(None, 404)
+        raw = self._body()  # also of a request that is refused: the next one follows it
+        path = self.path.partition("?")[0]
+        if path != "/v1/chat/completions":
+            self._refuse(404, f"there is no {path}")
             return
-        time.sleep(self.delay)
-        text = answer_to(body, self.answer)
-        if not body.get("stream"):
-            self._whole(completion(body, text), 200)
+        try:
+            body = json.loads(raw)
+            if not isinstance(body, dict):
+                raise ValueError("the body is no JSON object")
+            text = answer_to(body, self.server.answer)
+        except (ValueError, RecursionError) as error:
+            self._refuse(400, str(error))
             return
+        time.sleep(self.server.delay)
+        if body.get("stream"):
+            self._stream(chunks(body, text))
+        else:
+            self._whole(completion(body, text))
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
+            length = self.headers.get("Content-Length", "0")
+            return self.rfile.read(int(length)) if length.isdecimal() else b""
+        parts = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():  # trailers
+            pass
+        return b"".join(parts)
+
+    def _stream(self, events: Iterator[bytes]) -> None:
+        chunked = self.request_version != "HTTP/1.0"
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header(
+            *(("Transfer-Encoding", "chunked") if chunked else ("Connection", "close"))
+        )
         self.end_headers()
-        for chunk in chunks(body, text):
-            self.wfile.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
-        self.wfile.write(b"0\r\n\r\n")
+        for event in events:
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event) if chunked else event)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
 
-    def _whole(self, data: Any, status: int) -> None:
-        text = json.dumps(
-            data if data is not None else {"error": {"message": "not found"}}
-        ).encode()
+    def _refuse(self, status: int, message: str) -> None:
+        error = {"message": message, "type": "invalid_request_error", "code": status}
+        self._whole({"error": error}, status)
+
+    def _whole(self, data: Mapping[str, Any], status: int = 200) -> None:
+        text = json.dumps(data).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
@@ -123,29 +219,42 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def address_string(self) -> str:
+        """There is no address on a Unix socket."""
         return "unix"
 
     def log_message(self, format: str, *args: Any) -> None:
-        return
+        """Say nothing of single requests: there may be millions."""
 
 
-class _Server(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-    request_queue_size = 256
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text") or "") for part in _objects(content))
+
+
+def _event(data: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"  # ASCII: a lone surrogate has no bytes
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until the process is ended."""
+    """Serve until SIGTERM or Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m hpcbench_example_echo")
-    parser.add_argument("--uds", required=True)
-    parser.add_argument("--name", default="echo")
-    parser.add_argument("--answer")
-    parser.add_argument("--delay-ms", type=float, default=0.0)
+    parser.add_argument("--uds", required=True, help="Unix socket to serve on")
+    parser.add_argument("--name", default="echo", help="name of the model in /v1/models")
+    parser.add_argument("--answer", help="answer this instead of the question")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="wait so long before an answer")
     given = parser.parse_args(argv)
-    _Handler.answer, _Handler.delay, _Handler.name = given.answer, given.delay_ms / 1000, given.name
-    Path(given.uds).unlink(missing_ok=True)
-    with _Server(given.uds, _Handler) as server:
-        server.serve_forever()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with Server(given.uds, given.name, given.answer, given.delay_ms) as server:
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            sys.exit(130)
 
 
 if __name__ == "__main__":
