@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hpcbench.errors import RunFailed
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.status import ENDED, ExperimentStatus, RunTaskStatus
@@ -94,6 +95,25 @@ def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
             status = status_of(experiment)
             live.update(status_screen(status))
     return status
+
+
+def finish(experiment: Experiment, *, as_json: bool = False) -> int:
+    """Follow an experiment to its end and print what came out."""
+    ended = follow(experiment, silent=as_json)
+    if as_json:
+        print_json(ended.model_dump(mode="json"))
+    else:
+        out = console()
+        if ended.troubles and not out.is_terminal:
+            out.print(status_screen(ended))
+        if experiment.metrics_file.exists():
+            out.print()
+            out.print(metric_table(experiment))
+        if ended.report:
+            out.print(f"\nreport: {ended.report}", soft_wrap=True)
+    if ended.state != "done":
+        raise RunFailed(f"{experiment.id} is {ended.state}: `hpcbench status {experiment.id}`")
+    return 0
 
 
 def metric_table(experiment: Experiment) -> Table:

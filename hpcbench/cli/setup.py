@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 import yaml
 
-from hpcbench.cli.screen import console, print_json, say
-from hpcbench.cli.submit import finish
+from hpcbench.cli.screen import console, finish, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic
 from hpcbench.launch.prepare import prepare

@@ -11,12 +11,12 @@ from rich.text import Text
 from hpcbench.cli.screen import (
     COLOURS,
     console,
+    finish,
     metric_table,
     print_json,
     status_screen,
     tail,
 )
-from hpcbench.cli.submit import finish
 from hpcbench.errors import Problem, RunFailed, UserError
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home

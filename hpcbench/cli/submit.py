@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hpcbench.cli.screen import console, follow, metric_table, print_json, say, status_screen
-from hpcbench.errors import RunFailed
+from hpcbench.cli.screen import finish, print_json, say
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.launch.prepare import load, localise, measure, plan_key, prepare
 from hpcbench.launch.status import status
@@ -75,25 +74,6 @@ def _submitted(experiment: Experiment, arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print(f"submitted {experiment.id} in {experiment.path}")
     return finish(experiment, as_json=arguments.json)
-
-
-def finish(experiment: Experiment, *, as_json: bool = False) -> int:
-    """Follow an experiment to its end and print what came out."""
-    ended = follow(experiment, silent=as_json)
-    if as_json:
-        print_json(ended.model_dump(mode="json"))
-    else:
-        out = console()
-        if ended.troubles and not out.is_terminal:
-            out.print(status_screen(ended))
-        if experiment.metrics_file.exists():
-            out.print()
-            out.print(metric_table(experiment))
-        if ended.report:
-            out.print(f"\nreport: {ended.report}", soft_wrap=True)
-    if ended.state != "done":
-        raise RunFailed(f"{experiment.id} is {ended.state}: `hpcbench status {experiment.id}`")
-    return 0
 
 
 def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
