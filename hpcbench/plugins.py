@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import site
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from typing import Any, ClassVar, Protocol
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.schema.records import FieldMap, Message, Sample
+
+_DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[.:][^\W\d]\w*")
 
 API = 1
 """Version of these Protocols; a plugin states the one it was written for as `api`."""
@@ -150,16 +153,33 @@ class Report(Protocol):
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]: ...
 
 
-class Storage(Protocol):
-    """Reads and writes files under a URL of its scheme. Constructed with nothing.
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as a storage lists it."""
 
-    `list` gives paths below the URL with sizes in bytes; `fetch` and `put` move one of them whole.
+    path: str
+    """Below the URL, parts joined by `/`."""
+    size: int
+    """Bytes."""
+    mark: str = ""
+    """Another one whenever the content may be another: an ETag, a time of change; empty: not known."""
+    sha256: str | None = None
+    """Hash of the content, where the storage knows it: what comes is held against it."""
+
+
+class Storage(Protocol):
+    """Files under a URL of its scheme. Constructed with its options; used by several threads at once.
+
+    `read` gives the bytes `start` to `stop` (exclusive) of a file that `list` gave, in pieces of any size.
+    `put` writes one file whole or not at all. All raise OSError; FileNotFoundError and PermissionError are
+    final, anything else is tried again. A class that has `parallel: int` says how many reads at once
+    serve it best.
     """
 
     api: ClassVar[int]
 
-    def list(self, url: str) -> Iterable[tuple[str, int]]: ...
-    def fetch(self, url: str, path: str, target: Path) -> None: ...
+    def list(self, url: str) -> Iterable[StoredFile]: ...
+    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]: ...
     def put(self, source: Path, url: str, path: str) -> None: ...
 
 
@@ -227,7 +247,7 @@ REQUIRED: Mapping[str, Mapping[str, int | None]] = {
     "parsers": {"parse": 1},
     "prompts": {"build": 1},
     "reports": {"render": 1},
-    "storage": {"list": 1, "fetch": 3, "put": 3},
+    "storage": {"list": 1, "read": 4, "put": 3},
     "tasks": {"parse": 2},
     "trackers": {"log": 1},
 }
@@ -260,7 +280,7 @@ def find(kind: str, name: str) -> EntryPoint | None:
     A dotted path, `package.module.Class` or `package.module:Class`, is taken at its word.
     """
     point = available(kind).get(name)
-    if point is None and "." in name.strip(".:"):
+    if point is None and _DOTTED_PATH.fullmatch(name):
         module, colon, attribute = name.partition(":")
         if not colon:
             module, _, attribute = name.rpartition(".")

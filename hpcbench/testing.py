@@ -7,11 +7,12 @@
 
 `hpcbench plugins check FOLDER` runs the same on a whole package. A plugin that cannot work without options or
 data has a static method `example(folder) -> Mapping` that makes what it needs in an empty folder and gives
-the options (datasets: the fields of `DatasetSpec`; storage: `{"url": …}`).
+the options (datasets: the fields of `DatasetSpec`; storage: its options and a `url`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -272,15 +273,31 @@ def _sends(plugin: Any, folder: Path) -> None:
 
 
 def _stores(plugin: Any, folder: Path) -> None:
-    """What is put is listed with its size and fetched as it was."""
-    url = _example(plugin, folder)["url"]
-    source, back = folder / "source.bin", folder / "back.bin"
-    source.write_bytes(bytes(range(256)) * 20)
-    plugin().put(source, url, "a/b.bin")
-    listed = dict(plugin().list(url))
-    assert listed.get("a/b.bin") == source.stat().st_size, f"lists {listed}"
-    plugin().fetch(url, "a/b.bin", back)
-    assert back.read_bytes() == source.read_bytes(), "came back changed"
+    """What is put is listed with its size and read as it was, whole and in part; changed, it is marked so."""
+    example = dict(_example(plugin, folder))
+    url = example.pop("url")
+    storage = plugin(example)
+    data, source = bytes(range(256)) * 20, folder / "source.bin"
+    source.write_bytes(data)
+    storage.put(source, url, "a/b.bin")
+    listed = {file.path: file for file in storage.list(url)}
+    file = listed.get("a/b.bin")
+    assert file is not None and file.size == len(data), f"lists {listed}"
+    assert b"".join(storage.read(url, file, 0, len(data))) == data, "came back changed"
+    assert b"".join(storage.read(url, file, 300, 1000)) == data[300:1000], (
+        "a part came back changed"
+    )
+    source.write_bytes(data[::-1])
+    storage.put(source, url, "a/b.bin")
+    (again,) = [one for one in storage.list(url) if one.path == "a/b.bin"]
+    assert not file.mark or again.mark != file.mark, f"other bytes have the same mark {file.mark}"
+    assert b"".join(storage.read(url, again, 0, again.size)) == data[::-1], "came back changed"
+    try:
+        gone = dataclasses.replace(file, path="no/such.bin")
+        read = b"".join(storage.read(url, gone, 0, 1))
+    except OSError:
+        return
+    raise AssertionError(f"what is not there reads as {read!r}, and not as an OSError")
 
 
 _CONTRACTS: Mapping[str, tuple[Callable[[Any, Path], None], ...]] = {

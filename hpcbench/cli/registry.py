@@ -253,8 +253,8 @@ def lock_image(arguments: argparse.Namespace) -> int:
 def verify_model(arguments: argparse.Namespace) -> int:
     """`hpcbench models verify NAME`."""
     from hpcbench.data.hashing import content_hash, folder_files
-    from hpcbench.data.hub import find_in_hub
     from hpcbench.experiment.layout import home
+    from hpcbench.launch.prepare import open_cache
     from hpcbench.registry.catalog import user_site
     from hpcbench.registry.paths import with_absolute_paths
     from hpcbench.schema.documents import Model, Site
@@ -262,8 +262,7 @@ def verify_model(arguments: argparse.Namespace) -> int:
     site = user_site() or Site(name="default")
     found, source = Catalog(arguments.registry).get_with_source(Model, arguments.model)
     model = with_absolute_paths(found, source)
-    hub = model.source.startswith("hf://")
-    folder = find_in_hub(model.source, site.models, model.revision) if hub else Path(model.source)
+    folder = Path(open_cache(site).local(model, fetch=False).source)
     say(f"hashing {folder}")
     digest = content_hash(folder, folder_files(folder), home(site) / "cache" / "hashes.json")
     if model.content_hash is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hpcbench.data.sync import Moved, Progress, size_text
 from hpcbench.errors import RunFailed
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
@@ -45,6 +47,61 @@ def print_json(data: Any) -> None:
 def say(line: str) -> None:
     """News for people; not on standard output, which may be piped."""
     print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def transfer_bar() -> Iterator[Progress]:
+    """A bar with rate and time left while something is transferred; plain lines when piped."""
+    err = Console(stderr=True, highlight=False)
+    if not err.is_terminal:
+        yield _PlainProgress()
+        return
+    from rich import progress as rich_progress
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(30), DownloadColumn(binary_units=True),
+        TransferSpeedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with rich_progress.Progress(*columns, console=err, transient=True) as shown:
+        task = shown.add_task("", total=None, visible=False)
+
+        def tell(moved: Moved) -> None:
+            files = f"  {moved.files}/{moved.of_files} files" if moved.of_files else ""
+            total = moved.of_bytes or None
+            shown.update(
+                task,
+                description=f"{moved.what}{files}",
+                completed=moved.bytes,
+                total=total,
+                visible=True,
+            )
+
+        yield tell
+
+
+class _PlainProgress:
+    """A line whenever something else goes on, and every ten seconds."""
+
+    def __init__(self) -> None:
+        self.what, self.told = "", 0.0
+
+    def __call__(self, moved: Moved) -> None:
+        now = time.monotonic()
+        if moved.what == self.what and now - self.told < 10:
+            return
+        self.what, self.told = moved.what, now
+        if moved.of_files:
+            done, whole = size_text(moved.bytes), size_text(moved.of_bytes)
+            say(f"{moved.what}: {done} of {whole}, {moved.files} of {moved.of_files} files")
+        else:
+            say(moved.what)
 
 
 def status_screen(status: ExperimentStatus) -> RenderableType:

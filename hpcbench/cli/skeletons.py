@@ -275,27 +275,39 @@ class {cls}:
     "storage": '''\
 """Files of a folder by URL: `{name}:///folder`. Replace what the three methods do."""
 
+import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+
+from hpcbench.plugins import StoredFile
 
 
 class {cls}:
     api: ClassVar[int] = 1
 
-    def list(self, url: str) -> Iterable[tuple[str, int]]:
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    def list(self, url: str) -> Iterable[StoredFile]:
         for path in sorted(_folder(url).rglob("*")):
             if path.is_file():
-                yield path.relative_to(_folder(url)).as_posix(), path.stat().st_size
+                stat = path.stat()
+                name = path.relative_to(_folder(url)).as_posix()
+                yield StoredFile(name, stat.st_size, f"{{stat.st_mtime_ns}}-{{stat.st_ino}}")
 
-    def fetch(self, url: str, path: str, target: Path) -> None:
-        shutil.copyfile(_folder(url) / path, target)
+    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
+        with (_folder(url) / file.path).open("rb") as opened:
+            opened.seek(start)
+            yield opened.read(stop - start)
 
     def put(self, source: Path, url: str, path: str) -> None:
         place = _folder(url) / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, place)
+        temporary = place.with_name(f".{{place.name}}.tmp")
+        shutil.copyfile(source, temporary)
+        os.replace(temporary, place)
 
     @staticmethod
     def example(folder: Path) -> Mapping[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hpcbench.cli.screen import finish, print_json, say
+from hpcbench.cli.screen import finish, print_json, say, transfer_bar
+from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.launch.prepare import load, localise, measure, plan_key, prepare
+from hpcbench.launch.prepare import load, localise, measure, open_cache, plan_key, prepare
 from hpcbench.launch.status import status
 from hpcbench.launch.submit import cancel as cancel_jobs
 from hpcbench.launch.submit import (
@@ -32,7 +33,8 @@ def submit(arguments: argparse.Namespace) -> int:
     if experiment is not None:
         say(f"going on with {experiment.id}, whose submission was interrupted")
     else:
-        experiment = prepare(resolved, arguments.plan, say, packages)
+        with transfer_bar() as progress:
+            experiment = prepare(resolved, arguments.plan, say, packages, progress)
     submit_round(experiment)
     return _submitted(experiment, arguments)
 
@@ -85,7 +87,10 @@ def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
     ]
     if not candidates:
         return None
-    here = localise(resolved, home(resolved.site) / "cache", say)
+    try:
+        here = localise(resolved, open_cache(resolved.site), fetch=False)
+    except UserError:
+        return None  # what is not here yet was not being submitted
     key = plan_key(here, measure(here))
     same = [experiment for experiment in candidates if experiment.manifest["plan_key"] == key]
     return same[-1] if same else None
@@ -98,7 +103,7 @@ def _unfinished_submission(experiment: Experiment) -> bool:
 
 def _dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
     """Print what would be done; read the datasets, touch nothing."""
-    resolved = localise(resolved, home(resolved.site) / "cache", say, fetch=False)
+    resolved = localise(resolved, open_cache(resolved.site), fetch=False)
     measured: Measured = measure(resolved, hashes=False)
     work = plan_work(resolved, measured)
     folder = Path(home(resolved.site)) / "experiments" / f"ID-{resolved.plan.name}"

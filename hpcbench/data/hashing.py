@@ -1,17 +1,17 @@
 """Which bytes were used: one hash for a dataset or a folder of weights.
 
 The hash is SHA-256 over lines `SHA256  RELATIVE/PATH`, sorted by path: what `sha256sum` prints for the
-same files, hashed once more. Hashes of single files are cached by path, size, mtime and inode, so
-that the gigabytes of a model are read once.
+same files, hashed once more. Files that were synced are not read again: their manifest knows them. Hashes of
+others are cached by path, size, mtime and inode, so that the gigabytes of a model are read once.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from hpcbench.data.tree import Tree, combined, hash_file
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import write_atomic
 
@@ -33,23 +33,26 @@ def content_hash(
     Raises:
         UserError: a file is missing or unreadable.
     """
+    tree = Tree(folder)
     known = _read_cache(cache)
     fresh: dict[str, str] = {}
-    lines = []
-    for path in sorted(set(files)):
+    found: dict[str, str] = {}
+    for path in set(files):
+        name = path.relative_to(folder).as_posix()
+        if digest := tree.sha256(path):
+            found[name] = digest
+            continue
         try:
             stat = path.stat()
             key = f"{path}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
-            digest = known.get(key) or _hash_file(path)
+            found[name] = fresh[key] = known.get(key) or hash_file(path)
         except OSError as error:
             raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
-        fresh[key] = digest
-        lines.append(f"{digest}  {path.relative_to(folder).as_posix()}\n")
         if progress is not None:
             progress(stat.st_size)
     if cache is not None and not fresh.keys() <= known.keys():
         _write_cache(cache, {**known, **fresh})
-    return "sha256:" + hashlib.sha256("".join(lines).encode()).hexdigest()
+    return combined(found)
 
 
 def folder_files(folder: Path) -> list[Path]:
@@ -69,14 +72,6 @@ def folder_files(folder: Path) -> list[Path]:
     if not files:
         raise UserError(Problem("the folder is empty", str(folder)))
     return sorted(files)
-
-
-def _hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _read_cache(cache: Path | None) -> dict[str, str]:

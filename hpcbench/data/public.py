@@ -15,6 +15,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
 from operator import itemgetter
@@ -23,6 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec, check_options
 from hpcbench.schema.records import FieldMap, Sample
@@ -47,6 +49,7 @@ class PublicDataset(ABC):
     """What the three share: options, counting, files."""
 
     api: ClassVar[int] = 1
+    packs: ClassVar[bool] = True
     Options: ClassVar[type[BaseModel]] = NoOptions
 
     def __init__(self, spec: DatasetSpec) -> None:
@@ -58,6 +61,7 @@ class PublicDataset(ABC):
         if wrong:
             raise UserError(*wrong)
         self.spec, self.ocr = spec, spec.options.get("task") == "ocr"
+        self.tree = Tree(spec.folder)
 
     def count(self) -> int:
         """Samples of the split."""
@@ -65,7 +69,8 @@ class PublicDataset(ABC):
 
     def iter(self, start: int, stop: int) -> Iterator[Sample]:
         """Samples `start` to `stop` (exclusive) of the split, sorted by name."""
-        yield from (sample for _, _, sample in self._pages[start:stop])
+        for _, image, sample in self._pages[start:stop]:
+            yield replace(sample, images=(self.tree.image(image),))
 
     def files(self) -> Iterable[Path]:
         """Annotations and images of the split, once each."""
@@ -106,21 +111,23 @@ class FolderDataset(PublicDataset):
         folder, wanted = self.spec.folder, self.spec.split
         annotations = self.spec.annotations or self.layout[self.ocr]
         found = [(folder / name / annotations, self.splits[name]) for name in sorted(self.splits)]
-        if not any(path.is_dir() for path, _ in found):
+        if not any(self.tree.listing(path) for path, _ in found):
             found = [(folder / annotations, self.splits.get(annotations.split("/")[0], ""))]
-        found = [one for one in found if one[0].is_dir() and wanted in (None, one[1])]
+        found = [one for one in found if self.tree.listing(one[0]) and wanted in (None, one[1])]
         if not found:
             what = f"no folder '{annotations}'" + (f" of split '{wanted}'" if wanted else "")
             layout = " or ".join(f"{name}/{self.layout[self.ocr]}" for name in sorted(self.splits))
             raise UserError(Problem(what, str(folder), remedy=f"expected {layout}"))
         for parent, split in found:
-            # macOS leaves `._NAME` beside files, also in published archives
-            for path in sorted(parent.glob(f"[!.]*{self.layout[3]}")):
-                yield partial(self._page, path, split)
+            for path in self.tree.listing(parent):
+                if path.suffix == self.layout[3]:
+                    yield partial(self._page, path, split)
 
     def _page(self, path: Path, split: str) -> Page:
         stem = path.parent.parent / self.layout[2] / path.stem
-        image = _first(path, *(Path(f"{stem}{suffix}") for suffix in (".png", ".jpg", ".jpeg")))
+        image = _first(
+            self.tree, path, *(Path(f"{stem}{suffix}") for suffix in (".png", ".jpg", ".jpeg"))
+        )
         name = f"{split}/{path.stem}" if split else path.stem
         metadata = {"split": split} if split else {}
         return path, image, Sample(name, (image,), {}, (self._reference(path),), name, metadata)
@@ -149,7 +156,7 @@ class Funsd(FolderDataset):
     layout = ("annotations", "annotations", "images", ".json")
 
     def _reference(self, path: Path) -> str | dict[str, Any]:
-        form = _parsed(path, _Form).form
+        form = _parsed(self.tree, path, _Form).form
         known = {entity.id for entity in form}
         links = {frozenset(link) for entity in form for link in entity.linking}
         wrong = [f"a link to entity {end}, which is not there" for end in {*chain(*links)} - known]
@@ -181,8 +188,12 @@ class Sroie(FolderDataset):
     def _reference(self, path: Path) -> str | dict[str, Any]:
         if not self.ocr:
             keys = dict[Literal["company", "date", "address", "total"], str]
-            return {key: text.strip() for key, text in _parsed(path, keys).items() if text.strip()}
-        lines = [line.strip() for line in _text(path, errors="ignore").split("\n")]
+            return {
+                key: text.strip()
+                for key, text in _parsed(self.tree, path, keys).items()
+                if text.strip()
+            }
+        lines = [line.strip() for line in self.tree.text(path, errors="ignore").split("\n")]
         boxes = [re.fullmatch(r"(?:\s*-?[\d.]+\s*,){8}(.*)", line) for line in lines]
         wrong = [place for place, line in enumerate(lines, 1) if line and not boxes[place - 1]]
         if wrong:
@@ -238,7 +249,7 @@ class OmniDocBench(PublicDataset):
         if self.spec.split is not None:
             raise UserError("OmniDocBench has no splits", remedy="leave `split` out")
         path = self.spec.folder / (self.spec.annotations or "OmniDocBench.json")
-        pages = sorted(_parsed(path, tuple[_Page, ...]), key=lambda page: page.image)
+        pages = sorted(_parsed(self.tree, path, tuple[_Page, ...]), key=lambda page: page.image)
         twice = {one.image for one, other in pairwise(pages) if one.image == other.image}
         if twice:
             raise UserError(Problem(f"pages share the images {sorted(twice)[:20]}", str(path)))
@@ -248,7 +259,7 @@ class OmniDocBench(PublicDataset):
         name = page.image
         if not _inside(name):
             raise UserError(Problem(f"image {name} lies outside the dataset's folder", str(path)))
-        image = _first(path, path.parent / "images" / name, path.parent / name)
+        image = _first(self.tree, path, path.parent / "images" / name, path.parent / name)
         placed = [(one.order, one.markdown()) for one in page.layout_dets if one.order is not None]
         text = _joined("\n\n", (text for _, text in sorted(placed, key=itemgetter(0))))
         document = re.sub(r"(\.pdf|_page)_\d+$", "", PurePosixPath(name).stem)
@@ -265,24 +276,17 @@ def _joined(between: str, texts: Iterable[str]) -> str:
     return between.join(text.strip() for text in texts if text.strip())
 
 
-def _first(annotations: Path, *choices: Path) -> Path:
+def _first(tree: Tree, annotations: Path, *choices: Path) -> Path:
     for path in choices:
-        if path.is_file():
+        if tree.has(path):
             return path
     what = f"no image {choices[0].stem} in {choices[0].parent}"
     raise UserError(Problem(what, str(annotations)))
 
 
-def _text(path: Path, errors: str = "strict") -> str:
+def _parsed(tree: Tree, path: Path, model: type[T]) -> T:
     try:
-        return path.read_text(encoding="utf-8-sig", errors=errors)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
-
-
-def _parsed(path: Path, model: type[T]) -> T:
-    try:
-        return TypeAdapter(model).validate_python(json.loads(_text(path)))
+        return TypeAdapter(model).validate_python(json.loads(tree.text(path)))
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
         raise UserError(*(Problem(message, str(path)) for message in wrong)) from error

@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import FieldMap, Sample
@@ -44,6 +45,7 @@ class TableDataset:
     """Iterator over a table of annotations."""
 
     api: ClassVar[int] = 1
+    packs: ClassVar[bool] = True
 
     class Options(BaseModel):
         """Options of the table iterator."""
@@ -59,6 +61,7 @@ class TableDataset:
 
     def __init__(self, spec: DatasetSpec) -> None:
         self.folder, self.split, self.mapping = spec.folder, spec.split, spec.mapping
+        self.tree = Tree(spec.folder)
         self.options = self.Options.model_validate(dict(spec.options))
         if not spec.annotations:
             raise UserError(
@@ -101,7 +104,7 @@ class TableDataset:
         Raises:
             UserError: there is none.
         """
-        found = sorted(self.folder.glob(str(self.path.relative_to(self.folder))))
+        found = self.tree.glob(self.path.relative_to(self.folder).as_posix())
         if not found:
             raise UserError(Problem("no such file", str(self.path)))
         return found
@@ -126,11 +129,7 @@ class TableDataset:
             known = ", ".join([*readers, ".parquet"])
             raise UserError(Problem(f"annotations end in one of {known}", str(self.path)))
         for path in self._files:
-            try:
-                text = path.read_text(encoding="utf-8-sig")
-            except (OSError, UnicodeDecodeError) as error:
-                raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
-            yield from reader(text, path, self.options, problems)
+            yield from reader(self.tree.text(path), path, self.options, problems)
 
     @cached_property
     def _places(self) -> list[int]:
@@ -247,7 +246,7 @@ class TableDataset:
     def _image(self, value: Any) -> Path | bytes:
         if isinstance(value, Mapping):  # Hugging Face's image column
             value = value.get("bytes") or value.get("path")
-        return value if isinstance(value, bytes) else self.folder / str(value)
+        return value if isinstance(value, bytes) else self.tree.image(self.folder / str(value))
 
 
 # --- one record ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -18,18 +19,26 @@ from typing import Any
 
 import hpcbench
 from hpcbench import environments, plugins
-from hpcbench.data.datasets import local_dataset, open_dataset
+from hpcbench.data.cache import Cache
+from hpcbench.data.datasets import open_dataset
 from hpcbench.data.hashing import content_hash, folder_files
-from hpcbench.data.hub import find_in_hub
+from hpcbench.data.sync import Progress, silent
 from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic, write_json
-from hpcbench.experiment.layout import Experiment, experiments_dir, find, home, new_id
+from hpcbench.experiment.layout import (
+    Experiment,
+    all_experiments,
+    experiments_dir,
+    find,
+    home,
+    new_id,
+)
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.documents import Dataset, Model
+from hpcbench.schema.documents import Dataset, Model, Site
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 
 RECORDED_PACKAGES = (
@@ -95,47 +104,65 @@ def _build(resolved: ResolvedPlan, cache: Path, say: Say) -> Packages:
     return Packages(folder, locked)
 
 
-def localise(resolved: ResolvedPlan, cache: Path, say: Say, *, fetch: bool = True) -> ResolvedPlan:
+def open_cache(site: Site, progress: Progress = silent) -> Cache:
+    """The cache below the site's home; versions that an experiment still reads stay in it."""
+    root = home(site)
+
+    def in_use() -> set[str]:
+        found: set[str] = set()
+        for experiment in all_experiments(root):
+            if not experiment.report_dir.exists():
+                text = experiment.resolved_file.read_text(encoding="utf-8")
+                found.update(re.findall(r"/cache/(?:datasets|models)/([0-9a-f]{24})/files", text))
+        return found
+
+    return Cache(root / "cache", site, progress, in_use)
+
+
+def localise(resolved: ResolvedPlan, cache: Cache, *, fetch: bool = True) -> ResolvedPlan:
     """The plan with every dataset and model as a folder of this machine.
 
     Args:
         resolved: the plan.
-        cache: where fetched datasets are kept.
-        say: told what takes long.
+        cache: where what is fetched is kept.
         fetch: whether to bring what lies elsewhere.
 
     Raises:
         UserError: a dataset or model is not to be had, or not yet here and not to be fetched.
         EnvironmentFault: it cannot be fetched.
     """
-    datasets: dict[str, Dataset] = {}
-    models: dict[str, str] = {}
+    here: dict[str, Dataset | Model] = {}
     problems: list[Problem] = []
     for run_task in resolved.run_tasks:
-        dataset, model = run_task.dataset, run_task.model
-        try:
-            if dataset.source not in datasets:
-                datasets[dataset.source] = local_dataset(
-                    dataset, resolved.site, cache, say, fetch=fetch
-                )
-            if model.source.startswith("hf://") and model.source not in models:
-                found = find_in_hub(model.source, resolved.site.models, model.revision)
-                models[model.source] = str(found)
-        except UserError as error:
-            problems.extend(error.problems)
+        documents: tuple[Dataset | Model, ...] = (run_task.dataset, run_task.model)
+        for document in documents:
+            if (key := _source_key(document)) in here:
+                continue
+            here[key] = document
+            try:
+                here[key] = cache.local(document, fetch=fetch)
+            except UserError as error:
+                problems.extend(error.problems)
     if problems:
         raise UserError(*dict.fromkeys(problems))
     run_tasks = []
     for run_task in resolved.run_tasks:
-        folder = datasets[run_task.dataset.source].source
-        weights = models.get(run_task.model.source, run_task.model.source)
         update: dict[str, Any] = {}
-        if folder != run_task.dataset.source:
-            update["dataset"] = run_task.dataset.model_copy(update={"source": folder})
-        if weights != run_task.model.source:
-            update["model"] = run_task.model.model_copy(update={"source": weights})
+        for key in ("dataset", "model"):
+            document = getattr(run_task, key)
+            source = here[_source_key(document)].source
+            if source != document.source:
+                update[key] = document.model_copy(update={"source": source})
         run_tasks.append(run_task.model_copy(update=update) if update else run_task)
     return resolved.model_copy(update={"run_tasks": tuple(run_tasks)})
+
+
+def _source_key(document: Dataset | Model) -> str:
+    """Documents of the same key are the same files."""
+    revision = document.revision if isinstance(document, Model) else None
+    iterator = document.iterator if isinstance(document, Dataset) else None
+    told = [type(document).__name__, document.source, revision, iterator, dict(document.storage)]
+    return json.dumps(told, sort_keys=True)
 
 
 def measure(
@@ -195,6 +222,7 @@ def prepare(
     plan_file: Path,
     say: Say = lambda line: None,
     packages: Packages = NO_PACKAGES,
+    progress: Progress = silent,
 ) -> Experiment:
     """Make the experiment's directory, ready to be submitted.
 
@@ -206,7 +234,13 @@ def prepare(
     root = home(resolved.site)
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
-    resolved = localise(resolved, root / "cache", say)
+    sources = {
+        document.name: document.source
+        for run_task in resolved.run_tasks
+        for document in (run_task.dataset, run_task.model)
+        if "://" in document.source
+    }
+    resolved = localise(resolved, open_cache(resolved.site, progress))
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
     work = plan_work(resolved, measured)
@@ -216,7 +250,7 @@ def prepare(
     for folder in (experiment.jobs_dir, experiment.workers_dir):
         folder.mkdir()
     manifest = _manifest(experiment, resolved, plan_file, measured, work, prepared, packages)
-    write_json(experiment.manifest_file, manifest)
+    write_json(experiment.manifest_file, {**manifest, "sources": sources})
     return experiment
 
 

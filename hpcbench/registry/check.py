@@ -356,6 +356,7 @@ class Checks:
         if colon and scheme not in TRANSPORTS:
             self._plugin("environments", scheme, source, (*loc, "image"))
         self._engine_options(model, source, loc)
+        self._source(model, source, loc)
         if model.chat_template is not None:
             self._chat_template(model.chat_template, source, (*loc, "chat_template"))
         if self._prod:
@@ -412,11 +413,26 @@ class Checks:
     def _dataset(self, dataset: Dataset, source: Source) -> None:
         plugin = self._plugin("datasets", dataset.iterator, source, ("iterator",), dataset.package)
         self._options(plugin, dataset.options, source, ("options",))
-        scheme, marks, _ = dataset.source.partition("://")
-        if marks and scheme != "hf" and self._first("scheme", scheme):
-            self._plugin("storage", scheme, source, ("source",), dataset.package)
+        self._source(dataset, source, ())
         if dataset.splits and dataset.split is not None and dataset.split not in dataset.splits:
             self._say(source, ("split",), unknown("split", dataset.split, dataset.splits))
+
+    def _source(self, document: Dataset | Model, source: Source, loc: Loc) -> None:
+        """The storage of what lies elsewhere, and its options."""
+        scheme, marks, _ = document.source.partition("://")
+        if not marks:
+            return
+        known = plugins.find("storage", scheme) is not None or isinstance(document, Model)
+        package = None if known else document.package
+        plugin = self._plugin("storage", scheme, source, (*loc, "source"), package)
+        self._options(plugin, document.storage, source, (*loc, "storage"))
+        self._references(document.storage, source, (*loc, "storage"))
+        for name, value in document.storage.items():
+            if isinstance(value, str) and secret.written_out(name, value):
+                self._say(
+                    source, (*loc, "storage", name), f"{name} holds a secret in plain text",
+                    "write ${env:NAME} and export it, or ${file:PATH}",
+                )  # fmt: skip
 
     def _prompt(self, prompt: Prompt, source: Source) -> None:
         plugin = self._plugin("prompts", prompt.strategy, source, ("strategy",), prompt.package)

@@ -43,9 +43,9 @@ def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
         path = absolute(document.source.path, "source", "path")
         update["source"] = document.source.model_copy(update={"path": path})
     if isinstance(document, Site):
-        update["models"] = tuple(
-            absolute(os.path.expandvars(folder), "models") for folder in document.models
-        )
+        for key in ("models", "caches"):
+            folders = getattr(document, key)
+            update[key] = tuple(absolute(os.path.expandvars(folder), key) for folder in folders)
     return document.model_copy(update=update) if update else document
 
 

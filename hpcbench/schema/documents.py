@@ -146,8 +146,10 @@ class Model(Document):
     family: str = ""
     """Family for people and tables, e.g. `Qwen2-VL`."""
     source: str
-    """Folder with weights in Hugging Face layout, relative to this file, or `hf://ORGANISATION/NAME`: that
-    model in the site's folders of models or in the Hugging Face cache."""
+    """Folder with weights in Hugging Face layout, relative to this file; `hf://ORGANISATION/NAME`, looked for
+    in the site's folders of models and the Hugging Face cache, else fetched; or `SCHEME://…` of a storage."""
+    storage: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of that storage, over the site's; secrets as references."""
     revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     """Commit of the weights on the hub."""
     content_hash: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
@@ -184,7 +186,10 @@ class Dataset(Document):
     """Document images with questions and references, as they lie on disk."""
 
     source: str
-    """Folder of the dataset, relative to this file, or `SCHEME://…` of a storage plugin of that name."""
+    """Folder of the dataset, relative to this file, or `SCHEME://…` of a storage plugin of that name: file,
+    s3, sftp, http, https, hf, or a package's."""
+    storage: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of that storage, over the site's; secrets as references."""
     iterator: str = "table"
     """Name in the entry-point group `hpcbench.datasets`, or a class by its dotted path."""
     package: Name | None = None
@@ -513,6 +518,15 @@ class Site(Document):
     """Shell lines at the start of every job: module loads, proxies."""
     models: tuple[str, ...] = ()
     """Folders with models as `ORGANISATION/NAME`, where `hf://` is looked for first."""
+    storage: Mapping[str, Mapping[str, JsonValue]] = Field(default_factory=dict)
+    """Scheme → options of its storage, e.g. the endpoint of the S3 server here; secrets as references."""
+    caches: tuple[str, ...] = ()
+    """Caches of others, `HOME/cache`, that are only read: what is there is used in place."""
+    cache_gb: float | None = Field(default=None, gt=0)
+    """Most GiB of datasets, and of models, that are kept: what was used longest ago goes first."""
+    staging: str | None = None
+    """Node-local folder to which a job copies its datasets and models before it starts; variables such as
+    `$TMPDIR` are expanded."""
 
 
 KINDS: Mapping[str, type[Document]] = {

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import evaluation
-from hpcbench.data.datasets import local_dataset, open_dataset
+from hpcbench.data.cache import Cache
+from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import Catalog, load_document, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
@@ -102,7 +104,7 @@ def _dataset(catalog: Catalog, arguments: argparse.Namespace) -> Dataset:
     else:
         dataset = with_absolute_paths(*catalog.get_with_source(Dataset, named))
     site = user_site() or Site(name="default")
-    dataset = local_dataset(dataset, site, Path.cwd(), lambda line: None)
+    dataset = Cache(home(site) / "cache", site).local(dataset)
     return dataset.model_copy(update={"split": arguments.split or dataset.split})
 
 

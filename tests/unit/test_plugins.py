@@ -81,3 +81,8 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both(site: Path) -> Non
     install(site, "second", "same = second:B")
     with pytest.raises(EnvironmentFault, match=r"'same'.*(first|second).*(first|second)"):
         plugins.available("tasks")
+
+
+@pytest.mark.parametrize("name", ["v../..llm", "a.b:", ":a.b", "a..b", "1a.b", "a.b:c:d", "a b.c"])
+def test_what_is_no_dotted_path_is_an_unknown_plugin(name: str) -> None:
+    assert plugins.find("engines", name) is None

@@ -9,9 +9,9 @@ from typing import Any
 import polars
 import pytest
 
-from hpcbench.data.datasets import local_dataset
+from hpcbench.data.cache import Cache
 from hpcbench.data.table import TableDataset
-from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.errors import UserError
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.documents import Dataset, Site
 from hpcbench.schema.records import FieldMap
@@ -153,43 +153,41 @@ def test_a_missing_file_and_missing_annotations_are_told(tmp_path: Path) -> None
 
 
 def test_a_dataset_of_a_storage_is_fetched_once(tmp_path: Path) -> None:
-    source, cache = tmp_path / "far away", tmp_path / "cache"
+    source = tmp_path / "far away"
     source.mkdir()
     as_jsonl(source)
     dataset = Dataset(
         name="d", source=f"file://{str(source).replace(' ', '%20')}", annotations="a.jsonl"
     )
     told: list[str] = []
-    here = local_dataset(dataset, Site(name="s"), cache, told.append)
-    again = local_dataset(dataset, Site(name="s"), cache, told.append)
-    assert here == again
-    assert (Path(here.source) / "a.jsonl").read_bytes() == (source / "a.jsonl").read_bytes()
-    assert len(told) == 1
-    empty = dataset.model_copy(update={"source": f"file://{tmp_path}/nothing"})
+    cache = Cache(tmp_path / "cache", Site(name="s"), lambda moved: told.append(moved.what))
     with pytest.raises(UserError, match="is not here yet"):
-        local_dataset(empty, Site(name="s"), cache, told.append, fetch=False)
-    with pytest.raises((UserError, EnvironmentFault)):
-        local_dataset(empty, Site(name="s"), cache, told.append)
-    assert len(list((cache / "datasets").iterdir())) == 1, "something half is kept"
+        cache.local(dataset, fetch=False)
+    here = cache.local(dataset)
+    assert cache.local(dataset) == cache.local(dataset, fetch=False) == here
+    assert (Path(here.source) / "a.jsonl").read_bytes() == (source / "a.jsonl").read_bytes()
+    assert {"fetching"} == {what for what in told if not what.startswith("listing")}
+    with pytest.raises(UserError, match="no such folder"):
+        cache.local(dataset.model_copy(update={"source": f"file://{tmp_path}/nothing"}))
 
 
 def test_a_dataset_of_the_hub_is_found_where_it_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     dataset = Dataset(name="d", source="hf://datasets/org/name", annotations="a.jsonl")
     with pytest.raises(
-        UserError, match=r"not on this machine \(`hf download org/name --repo-type dataset`"
+        UserError,
+        match=r"not on this machine, and cannot list .* \(`hf download org/name --repo-type dataset`",
     ):
-        local_dataset(dataset, Site(name="s"), tmp_path, lambda line: None)
+        Cache(tmp_path, Site(name="s")).local(dataset)
     snapshot = tmp_path / "hub/datasets--org--name/snapshots/abc"
     snapshot.mkdir(parents=True)
     (tmp_path / "hub/datasets--org--name/refs").mkdir()
     (tmp_path / "hub/datasets--org--name/refs/main").write_text("abc")
-    assert local_dataset(dataset, Site(name="s"), tmp_path, lambda line: None).source == str(
-        snapshot
-    )
+    assert Cache(tmp_path, Site(name="s")).local(dataset).source == str(snapshot)
     (tmp_path / "models/datasets/org/name").mkdir(parents=True)
     site = Site(name="s", models=(str(tmp_path / "models"),))
-    found = local_dataset(dataset, site, tmp_path, lambda line: None)
+    found = Cache(tmp_path, site).local(dataset)
     assert found.source == str(tmp_path / "models/datasets/org/name")

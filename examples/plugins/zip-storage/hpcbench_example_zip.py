@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import unquote
+
+from hpcbench.plugins import StoredFile
 
 
 def split_url(url: str) -> tuple[Path, str]:
@@ -24,7 +25,11 @@ class ZipStorage:
 
     api: ClassVar[int] = 1
 
-    def list(self, url: str) -> Iterator[tuple[str, int]]:
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        if options:
+            raise ValueError(f"zip has no options: {', '.join(options)}")
+
+    def list(self, url: str) -> Iterator[StoredFile]:
         """Members below the folder, sorted; those whose names would lead out of it are refused."""
         file, folder = split_url(url)
         with zipfile.ZipFile(file) as archive:
@@ -33,23 +38,22 @@ class ZipStorage:
                     continue
                 name = member.filename[len(folder) :]
                 if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                    raise OSError(f"{file}: a member called {name!r} leads out of it")
-                yield name, member.file_size
+                    raise PermissionError(f"{file}: a member called {name!r} leads out of it")
+                yield StoredFile(name, member.file_size, f"{member.CRC:08x}")
 
-    def fetch(self, url: str, path: str, target: Path) -> None:
-        """One member, whole or not at all."""
-        file, folder = split_url(url)
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with (
-                zipfile.ZipFile(file) as archive,
-                archive.open(folder + path) as member,
-                beside.open("wb") as out,
-            ):
-                shutil.copyfileobj(member, out)
-            beside.replace(target)
-        finally:
-            beside.unlink(missing_ok=True)
+    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
+        """Bytes of one member."""
+        archive_file, folder = split_url(url)
+        with zipfile.ZipFile(archive_file) as archive:
+            try:
+                member = archive.open(folder + file.path)
+            except KeyError as error:
+                raise FileNotFoundError(f"{archive_file} has no {folder + file.path}") from error
+            with member:
+                member.seek(start)
+                while start < stop and (piece := member.read(min(1 << 16, stop - start))):
+                    start += len(piece)
+                    yield piece
 
     def put(self, source: Path, url: str, path: str) -> None:
         """Add or replace one member: the archive is written anew beside the old one, then renamed."""

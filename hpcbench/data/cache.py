@@ -1,0 +1,111 @@
+"""Datasets and models as folders of this machine: found, or brought into the cache once for all.
+
+HOME/cache/datasets/…   versions of datasets (`sync`)
+HOME/cache/models/…     versions of models
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from hpcbench import plugins
+from hpcbench.data.hub import find_in_hub
+from hpcbench.data.sync import Progress, SmartSync, silent
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.schema.documents import Dataset, Model, Site
+
+DocumentT = TypeVar("DocumentT", bound=Dataset | Model)
+
+
+@dataclass
+class Cache:
+    """Where datasets and models are kept that lie elsewhere."""
+
+    folder: Path
+    """`HOME/cache`."""
+    site: Site
+    """Storage options, read-only caches, the limit, folders of models."""
+    progress: Progress = silent
+    """Told how far a transfer is."""
+    in_use: Callable[[], Collection[str]] = frozenset
+    """Keys of versions that experiments which have not ended read."""
+
+    def sync(self, kind: str) -> SmartSync:
+        """What brings `datasets` or `models`."""
+        limit = self.site.cache_gb
+        return SmartSync(
+            self.folder / kind,
+            shared=[Path(folder) / kind for folder in self.site.caches],
+            limit=int(limit * 2**30) if limit is not None else None,
+            in_use=self.in_use,
+            progress=self.progress,
+        )
+
+    def options(self, document: Dataset | Model) -> dict[str, Any]:
+        """Options of the storage of a document's source: the site's, the document's laid over them."""
+        scheme = document.source.partition("://")[0]
+        return {**self.site.storage.get(scheme, {}), **document.storage}
+
+    def local(self, document: DocumentT, *, fetch: bool = True) -> DocumentT:
+        """The dataset or model with a folder of this machine as its source.
+
+        Args:
+            document: it.
+            fetch: whether to bring it, or what changed of it; else what is here counts.
+
+        Raises:
+            UserError: there is nothing there, or it is not here and not to be fetched.
+            EnvironmentFault: it cannot be fetched.
+        """
+        if "://" not in document.source:
+            return document
+        kind = "datasets" if isinstance(document, Dataset) else "models"
+        url, missing = self.url(document), None
+        if url.startswith("hf://"):
+            revision = document.revision if isinstance(document, Model) else None
+            try:
+                found = find_in_hub(document.source, self.site.models, revision)
+                return _at(document, found)
+            except UserError as error:
+                missing = error
+        sync = self.sync(kind)
+        version = sync.newest(url)
+        if fetch and not (version and missing):  # a revision of the hub does not change
+            if missing and os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", ""):
+                raise missing
+            try:
+                version = sync.bring(url, self.options(document), pack=_may_pack(document))
+            except EnvironmentFault as error:
+                if missing is None or "cannot list" not in error.message:
+                    raise
+                (problem,) = missing.problems
+                what = f"{problem.message}, and {error.message}"
+                raise UserError(Problem(what, remedy=problem.remedy)) from error
+        if version is None:
+            verb = "data sync" if kind == "datasets" else "models fetch"
+            raise UserError(
+                Problem(f"{url} is not here yet", remedy=f"`hpcbench {verb} {document.name}`")
+            )
+        return _at(document, version.touch().files)
+
+    def url(self, document: Dataset | Model) -> str:
+        """Where a document's files come from; a model of the hub at its revision."""
+        revision = document.revision if isinstance(document, Model) else None
+        if document.source.startswith("hf://") and revision and "@" not in document.source:
+            return f"{document.source}@{revision}"
+        return document.source
+
+
+def _at(document: DocumentT, folder: Path) -> DocumentT:
+    return cast(DocumentT, document.model_copy(update={"source": str(folder)}))
+
+
+def _may_pack(document: Dataset | Model) -> bool:
+    """Whether whoever reads it can read packs: engines cannot, and not every iterator."""
+    if isinstance(document, Model):
+        return False
+    return bool(getattr(plugins.load("datasets", document.iterator), "packs", False))

@@ -1,0 +1,212 @@
+"""S3 and what speaks like it: `s3://BUCKET/PREFIX`.
+
+boto3 finds the credentials (environment, profiles, roles through STS, single sign-on) and reads ranges; whole
+objects, which are most, come through obstore's Rust client: ten thousand small ones take an eighth of
+boto3's time (docs/decisions/0011).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from hpcbench.data.storage import PIECE
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.plugins import StoredFile
+
+
+class S3Storage:
+    """Objects below a prefix."""
+
+    api: ClassVar[int] = 1
+    parallel: ClassVar[int] = 16
+
+    class Options(BaseModel, extra="forbid", frozen=True):
+        """How to reach the server; what is left out is taken from where the AWS tools take it."""
+
+        endpoint: str | None = None
+        """`https://HOST:PORT` of a server that is not Amazon's."""
+        region: str | None = None
+        """Region of the bucket."""
+        profile: str | None = None
+        """Profile of `~/.aws/config`; it may assume a role."""
+        anonymous: bool = False
+        """Whether to ask without credentials."""
+        path_style: bool | None = None
+        """Whether the bucket stands in the path; none: yes at an `endpoint`, no at Amazon's."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = self.Options.model_validate(dict(options))
+        self._stores: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def list(self, url: str) -> Iterator[StoredFile]:
+        """Every object below the prefix; keys that end in `/`, which stand for folders, are left out."""
+        bucket, prefix = _place(url)
+        with _as_os_errors(url):
+            for page in self._obstore.list(
+                self._store(bucket), prefix=prefix or None, chunk_size=1000
+            ):
+                for found in page:
+                    path = found["path"][len(prefix) :]
+                    mark = found["e_tag"] or found["last_modified"].isoformat()
+                    yield StoredFile(path, found["size"], mark)
+
+    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
+        """Bytes of one object, as long as it is still the one that was listed."""
+        bucket, prefix = _place(url)
+        if start == 0 and stop == file.size:
+            return self._whole(bucket, prefix + file.path, file)
+        return self._range(bucket, prefix + file.path, file, start, stop)
+
+    def put(self, source: Path, url: str, path: str) -> None:
+        """Upload one file, in several parts at once where it is large."""
+        bucket, prefix = _place(url)
+        with _as_os_errors(url):
+            self._client.upload_file(str(source), bucket, prefix + path)
+
+    def _whole(self, bucket: str, key: str, file: StoredFile) -> Iterator[bytes]:
+        with _as_os_errors(key):
+            options: Any = {"if_match": file.mark} if file.mark.startswith('"') else {}
+            found = self._obstore.get(self._store(bucket), key, options=options)
+            if file.size <= PIECE:
+                yield bytes(found.bytes())
+            else:
+                yield from map(bytes, found.stream(min_chunk_size=PIECE))
+
+    def _range(
+        self, bucket: str, key: str, file: StoredFile, start: int, stop: int
+    ) -> Iterator[bytes]:
+        with _as_os_errors(key):
+            match = {"IfMatch": file.mark} if file.mark.startswith('"') else {}
+            found = self._client.get_object(
+                Bucket=bucket, Key=key, Range=f"bytes={start}-{stop - 1}", **match
+            )
+            yield from found["Body"].iter_chunks(PIECE)
+
+    @cached_property
+    def _session(self) -> Any:
+        try:
+            import boto3
+            from botocore.exceptions import BotoCoreError
+        except ImportError as error:
+            raise _lacking() from error
+        try:
+            options = self._options
+            return boto3.Session(profile_name=options.profile, region_name=options.region)
+        except BotoCoreError as error:
+            raise UserError(Problem(f"s3: {error}", remedy="see `aws configure list`")) from error
+
+    @cached_property
+    def _client(self) -> Any:
+        session = self._session
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        style = "path" if self._path_style else "auto"
+        config = Config(
+            s3={"addressing_style": style},
+            max_pool_connections=self.parallel,
+            retries={"max_attempts": 3, "mode": "standard"},
+            connect_timeout=20,
+            read_timeout=60,
+            **({"signature_version": UNSIGNED} if self._options.anonymous else {}),
+        )
+        return session.client("s3", endpoint_url=self._options.endpoint, config=config)
+
+    @property
+    def _path_style(self) -> bool:
+        wanted = self._options.path_style
+        return self._options.endpoint is not None if wanted is None else wanted
+
+    def _store(self, bucket: str) -> Any:
+        """obstore's view of a bucket, at the endpoint and with the credentials that boto3 found."""
+        with self._lock:
+            if bucket in self._stores:
+                return self._stores[bucket]
+            endpoint = self._client.meta.endpoint_url
+            elsewhere = self._options.endpoint is not None or "amazonaws.com" not in endpoint
+            known: dict[str, Any] = {"endpoint": endpoint} if elsewhere else {}
+            if self._options.anonymous:
+                known["skip_signature"] = True
+            else:
+                known["credential_provider"] = self._credentials
+            if elsewhere and not self._path_style:
+                scheme, _, host = endpoint.partition("://")
+                known["endpoint"] = f"{scheme}://{bucket}.{host}"
+            self._stores[bucket] = self._obstore.store.S3Store(
+                bucket,
+                region=self._client.meta.region_name or "us-east-1",
+                virtual_hosted_style_request=not self._path_style,
+                client_options={"allow_http": True, "timeout": "300s"},
+                retry_config={"max_retries": 2},
+                **known,
+            )
+            return self._stores[bucket]
+
+    @cached_property
+    def _obstore(self) -> Any:
+        try:
+            import obstore
+            import obstore.store
+        except ImportError as error:
+            raise _lacking() from error
+        return obstore
+
+    def _credentials(self) -> Any:
+        """What boto3 holds now; asked again before it runs out."""
+        found = self._session.get_credentials()
+        if found is None:
+            raise PermissionError("no credentials for S3 (`anonymous: true` asks without)")
+        frozen = found.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(timezone.utc) + timedelta(minutes=10),
+        }
+
+
+class _as_os_errors:  # noqa: N801 - reads as a verb
+    """What boto3 and obstore raise becomes OSError, final or not."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, (OSError, GeneratorExit, KeyboardInterrupt)):
+            return
+        code = ""
+        if isinstance(reply := getattr(error, "response", None), dict):
+            code = str(reply.get("Error", {}).get("Code", ""))
+        name = type(error).__name__
+        text = str(error).split("\n")[0][:300]
+        if code in ("403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch") or name in (
+            "NoCredentialsError", "PermissionDeniedError", "UnauthenticatedError",
+        ):  # fmt: skip
+            raise PermissionError(f"{self.place}: {text}") from error
+        if code in ("404", "NoSuchBucket", "NoSuchKey") or name == "NotFoundError":
+            raise FileNotFoundError(f"{self.place}: {text}") from error
+        if code in ("412", "PreconditionFailed") or name == "PreconditionError":
+            raise OSError(f"{self.place} changed while it was read: sync again") from error
+        raise OSError(f"{self.place}: {name}: {text}") from error
+
+
+def _place(url: str) -> tuple[str, str]:
+    parts = urlsplit(url, allow_fragments=False)
+    prefix = parts.path.strip("/")
+    return parts.netloc, f"{prefix}/" if prefix else ""
+
+
+def _lacking() -> EnvironmentFault:
+    return EnvironmentFault("s3:// needs boto3 and obstore", remedy="pip install 'hpcbench[s3]'")

@@ -1,0 +1,346 @@
+"""The files of a dataset or model by name, however they lie: a plain folder, or a version in a cache.
+
+A version is what a source held at one time, and is never changed once it has its name:
+
+    KEY/manifest.jsonl      a header, then a line a file with size and SHA-256, sorted by path
+    KEY/files/…             its files
+    KEY/pack.tar            its small files, where there are many: a million pages are one file
+    KEY/used                touched whenever somebody uses it
+
+`Tree(KEY/files)` reads both kinds alike. What comes out of a pack is held against its hash on every read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.files import read_lines, write_atomic
+
+MANIFEST_VERSION = 1
+
+BLOCK = 512
+"""Of a tar file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file of a version: a line of its manifest."""
+
+    path: str
+    """Below `files/`, parts joined by `/`."""
+    size: int
+    """Bytes."""
+    sha256: str
+    """Hash of the content."""
+    mark: str = ""
+    """The source's mark when it was read."""
+    mtime_ns: int | None = None
+    """Time of change of the file when it was written; None if it is packed."""
+    offset: int | None = None
+    """Where in `pack.tar` its bytes begin; None if it is a file."""
+
+    def record(self) -> dict[str, Any]:
+        """What its line holds; what is not set is left out."""
+        told: dict[str, Any] = {"path": self.path, "size": self.size, "sha256": self.sha256}
+        for key in ("mark", "mtime_ns", "offset"):
+            if (value := getattr(self, key)) not in (None, ""):
+                told[key] = value
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What a source held at one time."""
+
+    folder: Path
+    """Where it is."""
+    url: str
+    """Where it came from."""
+    count: int
+    """Files."""
+    bytes: int
+    """Their size in all."""
+    content: str
+    """`sha256:…` over hashes and paths of all files, as `hashing.content_hash` gives it."""
+    pack_mtime_ns: int | None = None
+    """Time of change of `pack.tar` when it was written; None: there is none."""
+
+    @property
+    def files(self) -> Path:
+        """The folder that stands for the source."""
+        return self.folder / "files"
+
+    @property
+    def used(self) -> float:
+        """When it was last used, seconds since the epoch."""
+        mark = self.folder / "used"
+        return (mark if mark.exists() else self.folder).stat().st_mtime
+
+    def touch(self) -> Version:
+        """Note that it is used; where we may not write, it is somebody else's to keep."""
+        with contextlib.suppress(OSError):
+            (self.folder / "used").touch()
+        return self
+
+    def kept(self) -> Iterator[Kept]:
+        """Its files, sorted by path."""
+        lines = read_lines(self.folder / "manifest.jsonl")
+        next(lines)
+        return (Kept(**line) for line in lines)
+
+    @classmethod
+    def read(cls, folder: Path) -> Version | None:
+        """The version in a folder; None if there is none, or one of another hpcbench."""
+        header = next(read_lines(folder / "manifest.jsonl"), None)
+        if header is None or header.pop("version", None) != MANIFEST_VERSION:
+            return None
+        return cls(folder, **header)
+
+    @classmethod
+    def write(cls, folder: Path, url: str, kept: Iterable[Kept]) -> Version:
+        """Write the manifest of files that lie in a folder."""
+        files = sorted(kept, key=lambda one: one.path)
+        pack = folder / "pack.tar"
+        version = cls(
+            folder,
+            url,
+            len(files),
+            sum(one.size for one in files),
+            combined({one.path: one.sha256 for one in files}),
+            pack.stat().st_mtime_ns if pack.exists() else None,
+        )
+        header = {"version": MANIFEST_VERSION, **asdict(version)}
+        del header["folder"]
+        records = [header, *(one.record() for one in files)]
+        lines = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in records)
+        write_atomic(folder / "manifest.jsonl", "\n".join((*lines, "")))
+        return version
+
+    def damaged(
+        self, *, thorough: bool, progress: Callable[[int], None] = lambda count: None
+    ) -> list[Kept]:
+        """The files that are not what the manifest says.
+
+        Args:
+            thorough: read every byte; else only of what has another size or time of change than it had.
+            progress: told the bytes of each file that was looked at.
+        """
+        pack = _stat(self.folder / "pack.tar")
+        same_pack = pack is not None and pack.st_mtime_ns == self.pack_mtime_ns
+        tree = Tree(self.files)
+
+        def look(one: Kept) -> Kept | None:
+            wrong = False
+            if one.offset is not None:
+                if thorough or not same_pack:
+                    wrong = hashlib.sha256(tree.packed_bytes(one)).hexdigest() != one.sha256
+            else:
+                stat = _stat(self.files / one.path)
+                if stat is None or stat.st_size != one.size:
+                    wrong = True
+                elif thorough or stat.st_mtime_ns != one.mtime_ns:
+                    wrong = hash_file(self.files / one.path) != one.sha256
+            progress(one.size)
+            return one if wrong else None
+
+        with ThreadPoolExecutor(8) as pool:  # a shared file system answers many questions at once
+            return [one for one in pool.map(look, self.kept()) if one is not None]
+
+
+class Tree:
+    """The files below a folder, which callers name by paths inside it. Reads nothing until asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def version(self) -> Version | None:
+        """The version whose files these are; None for a plain folder."""
+        return Version.read(self.folder.parent) if self.folder.name == "files" else None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether some files are in a pack."""
+        return self.version is not None and self.version.pack_mtime_ns is not None
+
+    def files(self, below: Path | None = None) -> list[Path]:
+        """All files below a folder of it, sorted by name; hidden ones left out."""
+        below = below or self.folder
+        if self.is_packed and self.version is not None:
+            prefix = "" if below == self.folder else f"{self._name(below)}/"
+            inside = (one.path for one in self.version.kept() if one.path.startswith(prefix))
+            shown = (name for name in inside if "/." not in f"/{name[len(prefix) :]}")
+            return [self.folder / name for name in shown]
+        found: list[Path] = []
+        for folder, folders, names in os.walk(below, followlinks=True):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            found += [Path(folder) / name for name in names if not name.startswith(".")]
+        return sorted(found, key=str)
+
+    def listing(self, folder: Path) -> list[Path]:
+        """The files that lie directly in a folder of it, sorted by name; hidden ones left out."""
+        if self.is_packed:
+            return [path for path in self.files(folder) if path.parent == folder]
+        if not folder.is_dir():
+            return []
+        with os.scandir(folder) as entries:
+            names = [one.name for one in entries if not one.name.startswith(".") and one.is_file()]
+        return [folder / name for name in sorted(names)]
+
+    def glob(self, pattern: str) -> list[Path]:
+        """The files whose paths inside the folder match, sorted; `**` goes down any number of folders."""
+        if not self.is_packed:
+            return sorted(path for path in self.folder.glob(pattern) if path.is_file())
+        wanted = pattern.split("/")
+        return [path for path in self.files() if _matches(self._name(path).split("/"), wanted)]
+
+    def has(self, path: Path) -> bool:
+        """Whether there is such a file."""
+        return self._in_pack(path) is not None or path.is_file()
+
+    def read(self, path: Path) -> bytes:
+        """A file's bytes.
+
+        Raises:
+            UserError: there is no such file, or it cannot be read.
+            EnvironmentFault: it is damaged.
+        """
+        if (kept := self._in_pack(path)) is not None:
+            data = self.packed_bytes(kept)
+            if hashlib.sha256(data).hexdigest() != kept.sha256:
+                raise EnvironmentFault(
+                    f"{self.folder.parent / 'pack.tar'}: {kept.path} is damaged",
+                    remedy="`hpcbench data verify --repair`",
+                )
+            return data
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+
+    def text(self, path: Path, errors: str = "strict") -> str:
+        """A file's text, UTF-8 with or without BOM.
+
+        Raises:
+            UserError: it cannot be read, or is not UTF-8; says where.
+        """
+        data = self.read(path)
+        try:
+            return data.decode("utf-8-sig", errors)
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            what = f"not UTF-8: byte 0x{data[error.start]:02x}"
+            raise UserError(Problem(what, str(path), line, remedy="convert it to UTF-8")) from error
+
+    def image(self, path: Path) -> Path | bytes:
+        """An image as a sample holds it: its path, or its bytes if it is packed."""
+        return self.read(path) if self._in_pack(path) is not None else path
+
+    def sha256(self, path: Path) -> str | None:
+        """Hash of a file, if the manifest knows it and the file was not touched since."""
+        if self.version is None:
+            return None
+        kept = self._kept(self._name(path))
+        if kept is None or kept.offset is not None:
+            return kept.sha256 if kept is not None else None
+        stat = _stat(path)
+        same = stat is not None and (stat.st_size, stat.st_mtime_ns) == (kept.size, kept.mtime_ns)
+        return kept.sha256 if same else None
+
+    def packed_bytes(self, kept: Kept) -> bytes:
+        """What stands in the pack where a file should; shorter if the pack is."""
+        assert kept.offset is not None
+        return os.pread(self._pack, kept.size, kept.offset)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def _in_pack(self, path: Path) -> Kept | None:
+        kept = self._kept(self._name(path)) if self.is_packed else None
+        return kept if kept is not None and kept.offset is not None else None
+
+    def _kept(self, name: str) -> Kept | None:
+        """The manifest's line for a name: by bisection, for a million lines are no use in memory."""
+        lines = self._manifest
+        low, high = lines.find(b"\n") + 1, len(lines)
+        while low < high:
+            middle = (low + high) // 2
+            start = lines.rfind(b"\n", low - 1, middle) + 1
+            end = lines.find(b"\n", start)
+            kept = Kept(**json.loads(lines[start:end]))
+            if kept.path == name:
+                return kept
+            if kept.path < name:
+                low = end + 1
+            else:
+                high = start
+        return None
+
+    @cached_property
+    def _manifest(self) -> mmap.mmap:
+        with (self.folder.parent / "manifest.jsonl").open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @cached_property
+    def _pack(self) -> int:
+        """The open pack; stays open as long as the process: there is one per dataset."""
+        try:
+            return os.open(self.folder.parent / "pack.tar", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{self.folder.parent / 'pack.tar'} cannot be read: {error.strerror}",
+                remedy="`hpcbench data sync` brings it again",
+            ) from error
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the parts of a path match those of a pattern as `Path.glob` takes it."""
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[start:], pattern[1:]) for start in range(len(parts)))
+    return (
+        bool(parts)
+        and fnmatch.fnmatchcase(parts[0], pattern[0])
+        and _matches(parts[1:], pattern[1:])
+    )
+
+
+def combined(hashes: Mapping[str, str]) -> str:
+    """`sha256:…` over files known by their hashes: path → SHA-256 in hexadecimal digits."""
+    paths = sorted(hashes, key=lambda path: path.split("/"))
+    text = "".join(f"{hashes[path]}  {path}\n" for path in paths)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal digits.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest, buffer = hashlib.sha256(), bytearray(1 << 18)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(view[:count])
+    return digest.hexdigest()
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None

@@ -1,0 +1,293 @@
+"""What lies behind HTTP: folders that a web server lists, single files, and the Hugging Face hub.
+
+    https://HOST/FOLDER/          a folder with an index page, or with a SHA256SUMS file
+    https://HOST/FILE             one file
+    hf://ORGANISATION/NAME[@REVISION], hf://datasets/ORGANISATION/NAME[@REVISION]
+
+Files come through obstore, which keeps connections, follows redirects and reads ranges; pages and the hub's
+API, which are few, through the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
+
+from pydantic import BaseModel
+
+from hpcbench import secret
+from hpcbench.data.storage import PIECE
+from hpcbench.errors import EnvironmentFault
+from hpcbench.plugins import StoredFile
+
+SUMS = "SHA256SUMS"
+"""File of a folder that lists it, as `sha256sum` writes it: no index page is needed then."""
+
+DEEPEST = 20
+"""Folders in folders; a server that links in a circle ends here."""
+
+
+class HttpStorage:
+    """Files of a web server, read only."""
+
+    api: ClassVar[int] = 1
+    parallel: ClassVar[int] = 16
+
+    class Options(BaseModel, extra="forbid", frozen=True):
+        """How to ask."""
+
+        headers: Mapping[str, str] = {}
+        """Sent with each request, e.g. `Authorization`; secrets as references."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = self.Options.model_validate(dict(options))
+        self._web = _Web(self._options.headers)
+
+    def list(self, url: str) -> Iterator[StoredFile]:
+        """Every file of a folder by its SHA256SUMS or index pages, or the one file there is."""
+        if not url.endswith("/"):
+            size, mark = self._web.head(url)
+            yield StoredFile(unquote(url.rpartition("/")[2]), size, mark)
+            return
+        sums = self._sums(url)
+        paths = sums.keys() if sums is not None else list(self._linked(url, "", 0))
+        with ThreadPoolExecutor(self.parallel) as pool:
+            heads = pool.map(lambda path: self._web.head(url + quote(path)), paths)
+            for path, (size, mark) in zip(paths, heads, strict=True):
+                yield StoredFile(path, size, mark, (sums or {}).get(path))
+
+    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
+        """Bytes of one file."""
+        place = url + quote(file.path) if url.endswith("/") else url
+        return self._web.read(place, file, start, stop)
+
+    def put(self, source: Path, url: str, path: str) -> None:
+        """There is no common way to write through HTTP."""
+        raise PermissionError(f"{url} can only be read")
+
+    def _sums(self, url: str) -> dict[str, str] | None:
+        try:
+            text = self._web.get(url + SUMS).decode()
+        except FileNotFoundError:
+            return None
+        found = {}
+        for line in text.splitlines():
+            digest, _, path = line.partition(" ")
+            if not re.fullmatch(r"[0-9a-f]{64}", digest):
+                raise PermissionError(f"{url}{SUMS}: a line is not SHA256  PATH: {line[:60]!r}")
+            found[path.lstrip(" *").removeprefix("./")] = digest
+        return found
+
+    def _linked(self, top: str, below: str, depth: int) -> Iterator[str]:
+        """Paths that index pages link, folders in folders."""
+        here = top + quote(below)
+        page = _Links()
+        page.feed(self._web.get(here).decode("utf-8", "replace"))
+        for href in dict.fromkeys(page.found):
+            target = urldefrag(urljoin(here, href))[0]
+            name = unquote(target.removeprefix(here))
+            inside = target.startswith(here) and name.strip("/") and "/" not in name.rstrip("/")
+            if not inside or name.startswith((".", "?")) or "?" in target:
+                continue
+            if not name.endswith("/"):
+                yield below + name
+            elif depth < DEEPEST:
+                yield from self._linked(top, below + name, depth + 1)
+
+
+class HubStorage:
+    """Models and datasets of the Hugging Face hub, or of a mirror that HF_ENDPOINT names; read only."""
+
+    api: ClassVar[int] = 1
+    parallel: ClassVar[int] = 8
+
+    class Options(BaseModel, extra="forbid", frozen=True):
+        """How to ask."""
+
+        token: str | None = None
+        """Token for gated and private ones, a reference; none: HF_TOKEN, or what `hf auth login` stored."""
+        endpoint: str | None = None
+        """The hub's address; none: HF_ENDPOINT, or https://huggingface.co."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        given = self.Options.model_validate(dict(options))
+        token = given.token or _stored_token()
+        self._web = _Web({"Authorization": f"Bearer {token}"} if token else {})
+        endpoint = given.endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+        self._endpoint = endpoint.rstrip("/")
+
+    def list(self, url: str) -> Iterator[StoredFile]:
+        """Every file of the repository at its revision; large ones with their SHA-256."""
+        kind, name, revision = _repository(url)
+        page: str | None = f"{self._endpoint}/api/{kind}/{name}/tree/{quote(revision, safe='')}"
+        page = f"{page}?recursive=true"
+        while page:
+            data, page = self._web.get_json(page)
+            for entry in data:
+                if entry["type"] == "file" and not entry["path"].startswith("."):
+                    large = entry.get("lfs") or {}
+                    mark = entry.get("oid", "")
+                    yield StoredFile(entry["path"], entry["size"], mark, large.get("oid"))
+
+    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
+        """Bytes of one file."""
+        kind, name, revision = _repository(url)
+        prefix = "" if kind == "models" else f"{kind}/"
+        place = (
+            f"{self._endpoint}/{prefix}{name}/resolve/{quote(revision, safe='')}/{quote(file.path)}"
+        )
+        return self._web.read(place, file, start, stop)
+
+    def put(self, source: Path, url: str, path: str) -> None:
+        """Uploading to the hub is not what this is for."""
+        raise PermissionError(f"{url} can only be read")
+
+
+class _Web:
+    """GET and HEAD with the same headers."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = dict(headers)
+        self._stores: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, url: str) -> bytes:
+        """A small page."""
+        return self._get(url)[0]
+
+    def get_json(self, url: str) -> tuple[Any, str | None]:
+        """A page of an API, and the address of the next one."""
+        body, link = self._get(url)
+        following = re.search(r'<([^>]+)>;\s*rel="next"', link)
+        return json.loads(body), following[1] if following else None
+
+    def head(self, url: str) -> tuple[int, str]:
+        """Size of a file, and what marks its content."""
+        store, path = self._at(url)
+        with _as_os_errors(url):
+            found = self._obstore.head(store, path)
+            return found["size"], found["e_tag"] or found["last_modified"].isoformat()
+
+    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
+        """Bytes of a file."""
+        store, path = self._at(url)
+        with _as_os_errors(url):
+            if (start, stop) == (0, file.size):
+                found = self._obstore.get(store, path)
+                if found.meta["size"] != file.size:
+                    raise OSError(f"{url} changed while it was read: sync again")
+                if file.size <= 1 << 20:
+                    yield bytes(found.bytes())
+                else:
+                    yield from map(bytes, found.stream(min_chunk_size=PIECE))
+            else:
+                for at in range(start, stop, 4 << 20):
+                    end = min(at + (4 << 20), stop)
+                    yield bytes(self._obstore.get_range(store, path, start=at, end=end))
+
+    def _get(self, url: str) -> tuple[bytes, str]:
+        request = urllib.request.Request(url, headers=self._headers)  # noqa: S310 - http by the plugin's name
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310
+                return reply.read(), reply.headers.get("Link") or ""
+        except urllib.error.HTTPError as error:
+            raise _refused(url, error.code, error.headers.get("X-Error-Code") or "") from error
+
+    def _at(self, url: str) -> tuple[Any, str]:
+        parts = urlsplit(url)
+        server = f"{parts.scheme}://{parts.netloc}"
+        with self._lock:
+            if server not in self._stores:
+                self._stores[server] = self._obstore.store.HTTPStore(
+                    server,
+                    client_options={
+                        "allow_http": True,
+                        "timeout": "300s",
+                        "default_headers": self._headers,
+                    },
+                    retry_config={"max_retries": 2},
+                )
+            return self._stores[server], unquote(parts.path).lstrip("/")
+
+    @cached_property
+    def _obstore(self) -> Any:
+        try:
+            import obstore
+            import obstore.store
+        except ImportError as error:
+            raise EnvironmentFault(
+                "http://, https:// and hf:// need obstore", remedy="pip install 'hpcbench[http]'"
+            ) from error
+        return obstore
+
+
+class _Links(HTMLParser):
+    """The addresses of all links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for key, value in attrs if tag == "a" and key == "href" and value]
+
+
+class _as_os_errors:  # noqa: N801 - reads as a verb
+    """What obstore raises becomes OSError, final or not."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, (OSError, GeneratorExit, KeyboardInterrupt)):
+            return
+        name, text = type(error).__name__, str(error)
+        if name in ("PermissionDeniedError", "UnauthenticatedError"):
+            raise _refused(self.url, 403, "GatedRepo" if "GatedRepo" in text else "") from error
+        if isinstance(error, FileNotFoundError) or name == "NotFoundError":
+            raise _refused(self.url, 404, "") from error
+        raise OSError(f"{self.url}: {secret.mask(text.splitlines()[0][:300])}") from error
+
+
+def _refused(url: str, status: int, code: str) -> OSError:
+    if code == "GatedRepo":
+        return PermissionError(
+            f"{url} is gated: accept its terms on its page, and give a token that may read it (HF_TOKEN)"
+        )
+    if status in (401, 403):
+        return PermissionError(f"{url} is refused ({status}): a token may be missing or too weak")
+    if status in (404, 410):
+        return FileNotFoundError(f"{url} is not there ({status})")
+    return OSError(f"{url}: the server answers {status}")
+
+
+def _repository(url: str) -> tuple[str, str, str]:
+    """`models` or `datasets`, the name, the revision."""
+    name, _, revision = url.removeprefix("hf://").strip("/").partition("@")
+    if name.startswith("datasets/"):
+        return "datasets", name.removeprefix("datasets/"), revision or "main"
+    return "models", name, revision or "main"
+
+
+def _stored_token() -> str | None:
+    if found := os.environ.get("HF_TOKEN"):
+        return found
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    try:
+        return (Path(home) / "token").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
