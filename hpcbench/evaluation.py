@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins, statistics
-from hpcbench.data.datasets import open_dataset
+from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.experiment.claims import responses_of
 from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
@@ -75,7 +75,8 @@ def evaluate(experiment: Experiment) -> dict[str, Any]:
         metrics = load_metrics(run_task)
         scored = list(score(run_task, _answered(experiment, run_task), metrics))
         write_scores(experiment.scores_file(run_task.name), scored, metrics)
-        tables[run_task.name] = tabulate(run_task, scored, metrics, experiment.resolved.plan.seed)
+        seed, skipped = experiment.resolved.plan.seed, experiment.skipped(run_task.name)
+        tables[run_task.name] = tabulate(run_task, scored, metrics, seed, skipped)
         responses = [one.response for one in scored if one.response is not None]
         performance[run_task.name] = measure_performance(responses)
     table = {"version": 1, "run_tasks": tables}
@@ -169,10 +170,11 @@ def score(
 def _answered(
     experiment: Experiment, run_task: ResolvedRunTask
 ) -> Iterator[tuple[Sample, Response | None]]:
-    iterator = open_dataset(run_task.dataset)
+    iterator = open_dataset(run_task.dataset, experiment.cache_dir)
+    chosen = experiment.chosen(run_task.name)
     for shard in experiment.work.shards_of((run_task.name,)):
         answers = {response.sample_id: response for response in responses_of(experiment, shard)}
-        for sample in iterator.iter(shard.start, shard.stop):
+        for sample in samples(iterator, chosen, shard.start, shard.stop, images=False):
             yield sample, answers.get(sample.id)
 
 
@@ -204,8 +206,9 @@ def tabulate(
     scored: Sequence[ScoredSample],
     metrics: Mapping[str, Any],
     seed: int,
+    skipped: int = 0,
 ) -> dict[str, Any]:
-    """What `metrics.json` says of a run task."""
+    """What `metrics.json` says of a run task; `skipped` samples of its dataset were never asked."""
     answered = sum(one.outcome in ANSWERED for one in scored)
     unread = sum(one.outcome in ANSWERED and one.prediction is None for one in scored)
     return {
@@ -218,7 +221,8 @@ def tabulate(
         "asked": len(scored),
         "answered": answered,
         "unread": unread,
-        "coverage": answered / len(scored),
+        "skipped": skipped,
+        "coverage": answered / (len(scored) + skipped),
         "outcomes": dict(sorted(Counter(one.outcome for one in scored).items())),
         "errors": _errors(scored),
         "metrics": {

@@ -32,8 +32,8 @@ from typing import Any, cast
 
 import aiohttp
 
-from hpcbench.errors import RunFailed
-from hpcbench.schema.records import Outcome, Request, Response, Times
+from hpcbench.errors import HpcbenchError, RunFailed
+from hpcbench.schema.records import Image, Outcome, Request, Response, Times
 
 TRIES = 3
 """Most requests sent for one sample."""
@@ -350,10 +350,20 @@ def prepare(model: str, request: Request) -> tuple[bytes, tuple[str, ...]]:
     return b"".join(out), tuple(hashes)
 
 
-def _read(image: Path | bytes) -> bytes:
-    data = image if isinstance(image, bytes) else image.read_bytes()
+def _read(image: Image) -> bytes:
+    name = None
+    if isinstance(image, bytes):
+        data = image
+    elif isinstance(image, Path):
+        name, data = str(image), image.read_bytes()
+    else:
+        name = image.name
+        try:
+            data = image.read()
+        except HpcbenchError as error:
+            raise OSError(0, str(error), name) from error
     if not data:
-        raise OSError(0, "the image is empty", None if isinstance(image, bytes) else str(image))
+        raise OSError(0, "the image is empty", name)
     return data
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import hpcbench
@@ -72,7 +73,13 @@ def stage_key(
         ],
         "image": image_digest or model.image,
         "dataset": measured.dataset_hashes[run_task.name],
-        "samples": [run_task.dataset.split, task.limit, measured.samples[run_task.name]],
+        "samples": [
+            run_task.dataset.iterator,
+            run_task.dataset.split,
+            run_task.dataset.mapping,
+            dict(run_task.dataset.options),
+            measured.chosen.get(run_task.name, ()),
+        ],
         "prompt": [
             run_task.prompt.strategy,
             run_task.prompt.system,
@@ -89,7 +96,7 @@ def stage_key(
             [metric.plugin, dict(metric.options)] for metric in run_task.metrics
         ]
         determined["on_failed"] = task.on_failed
-    text = json.dumps(determined, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(determined, sort_keys=True, ensure_ascii=False, default=asdict)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.schema.records import FieldMap, Message, Sample
@@ -87,10 +87,22 @@ class DatasetSpec:
     """Where a record keeps what a sample needs."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The dataset document's `options`, checked against `Options`."""
+    on_bad: Literal["fail", "skip"] = "fail"
+    """Whether a row that cannot be a sample is an error, or left out and counted."""
+    cache: Path | None = None
+    """Folder for what is made of the dataset's files, e.g. rendered pages."""
 
 
 class DatasetIterator(Protocol):
-    """Gives the samples of a dataset, in a fixed order. Constructed with a `DatasetSpec`."""
+    """Gives the samples of a dataset, in a fixed order. Constructed with a `DatasetSpec`.
+
+    What a class may have besides:
+
+    - `packs = True`: it reads through `hpcbench.data.tree.Tree`, so small files may lie in one pack;
+    - `iter(start, stop, images=True)`: without images it need not read them, as evaluation does not;
+    - `bad() -> problems`: rows left out under `on_bad: skip`, which count against coverage;
+    - `place(index) -> (file, row)`: where sample `index` stands, for messages.
+    """
 
     api: ClassVar[int]
 

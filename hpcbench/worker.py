@@ -27,7 +27,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench import environments, plugins, secret
-from hpcbench.data.datasets import open_dataset
+from hpcbench.data.datasets import Ranges, open_dataset, samples
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import (
     Claim,
@@ -208,8 +208,10 @@ class Worker:
     async def _ask(self, wrapper: _Wrapper, run_task: ResolvedRunTask, taken: Claim) -> None:
         last_sync = last_news = time.monotonic()
         if run_task.name not in self.datasets:
-            self.datasets[run_task.name] = open_dataset(run_task.dataset)
-        requests = _requests(run_task, self.datasets[run_task.name], taken)
+            cache = self.experiment.cache_dir
+            self.datasets[run_task.name] = open_dataset(run_task.dataset, cache)
+        chosen = self.experiment.chosen(run_task.name)
+        requests = _requests(run_task, self.datasets[run_task.name], chosen, taken)
         responses = drive(wrapper.client, requests, run_task.task.concurrency, self.stop)
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
@@ -244,7 +246,7 @@ class Worker:
 
 
 def _requests(
-    run_task: ResolvedRunTask, dataset: DatasetIterator, taken: Claim
+    run_task: ResolvedRunTask, dataset: DatasetIterator, chosen: Ranges, taken: Claim
 ) -> Iterator[Request]:
     """What is still to be asked, in the dataset's order."""
     task = run_task.task
@@ -254,7 +256,7 @@ def _requests(
     settings = task.generation.model_dump(mode="json")
     extra = settings.pop("extra")
     generation = {key: value for key, value in settings.items() if value not in (None, [])} | extra
-    for sample in dataset.iter(taken.shard.start, taken.shard.stop):
+    for sample in samples(dataset, chosen, taken.shard.start, taken.shard.stop):
         if sample.id not in taken.answered:
             yield Request(sample.id, prompt.build(sample), generation, task.request_timeout)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from hpcbench.cli.screen import finish, print_json, say, transfer_bar
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.launch.prepare import load, localise, measure, open_cache, plan_key, prepare
+from hpcbench.launch.measure import measure
+from hpcbench.launch.prepare import load, localise, open_cache, plan_key, prepare
 from hpcbench.launch.status import status
 from hpcbench.launch.submit import cancel as cancel_jobs
 from hpcbench.launch.submit import (

@@ -1,17 +1,39 @@
-"""Opening a dataset that lies on this machine."""
+"""Opening a dataset that lies on this machine, choosing samples of it, and finding those nobody can read."""
 
 from __future__ import annotations
 
+import inspect
+import io
+import itertools
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpcbench import plugins
-from hpcbench.errors import Problem, UserError
+from hpcbench.data.pages import is_page
+from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import DatasetIterator, DatasetSpec
-from hpcbench.schema.documents import Dataset
+from hpcbench.schema.documents import Dataset, RunTaskSettings
+from hpcbench.schema.records import Image, Sample
+
+Ranges = Sequence[tuple[int, int]]
+"""Places in a dataset: from, to (exclusive), in order."""
+
+LOOK_AHEAD = 64
+"""Samples whose images are looked at at once."""
 
 
-def open_dataset(dataset: Dataset) -> DatasetIterator:
+def open_dataset(dataset: Dataset, cache: Path | None = None) -> DatasetIterator:
     """The iterator that a dataset's document names, over its split; the dataset lies on this machine.
+
+    Args:
+        dataset: its document.
+        cache: `HOME/cache`, where rendered pages are kept.
 
     Raises:
         UserError: there is no such iterator, or it does not know an option.
@@ -26,6 +48,216 @@ def open_dataset(dataset: Dataset) -> DatasetIterator:
             split=dataset.split,
             mapping=dataset.mapping,
             options=dataset.options,
+            on_bad=dataset.on_bad,
+            cache=cache / "pages" if cache is not None else None,
         )
     )
     return iterator
+
+
+def bad_rows(iterator: DatasetIterator) -> list[Problem]:
+    """Rows that the iterator left out."""
+    found: list[Problem] = iterator.bad() if hasattr(iterator, "bad") else []
+    return found
+
+
+def samples(
+    iterator: DatasetIterator, ranges: Ranges, start: int, stop: int, *, images: bool = True
+) -> Iterator[Sample]:
+    """Chosen samples `start` to `stop` (exclusive), counted among those chosen.
+
+    Args:
+        iterator: the dataset.
+        ranges: which of its samples are chosen.
+        start, stop: the slice.
+        images: whether images are needed; an iterator that can do without reads less then.
+    """
+    more = {} if images or not _can_omit(iterator) else {"images": False}
+    passed = 0
+    for low, high in ranges:
+        first, last = max(low, low + start - passed), min(high, low + stop - passed)
+        if first < last:
+            yield from iterator.iter(first, last, **more)
+        passed += high - low
+        if passed >= stop:
+            return
+
+
+def total(ranges: Ranges) -> int:
+    """How many samples are chosen."""
+    return sum(high - low for low, high in ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample with an image that nobody can read."""
+
+    index: int
+    """Its place in the dataset."""
+    problem: Problem
+    """Where it stands, and why."""
+
+
+def choose(
+    iterator: DatasetIterator, task: RunTaskSettings, seed: int, bad: Iterable[int] = ()
+) -> list[tuple[int, int]]:
+    """The samples that a run task asks about: `where`, then `sample`, then `limit`.
+
+    Args:
+        iterator: the dataset.
+        task: what is wanted.
+        seed: of the random sample.
+        bad: places to leave out.
+
+    Raises:
+        UserError: the expression is none, or nothing is left.
+    """
+    count, out = iterator.count(), set(bad)
+    if task.where is None and task.sample is None:
+        places: Iterable[int] = (place for place in range(count) if place not in out)
+        return _ranges(itertools.islice(places, task.limit))
+    wanted = compile_where(task.where) if task.where is not None else None
+    strata: dict[str, list[int]] = defaultdict(list)
+    by = task.sample.by if task.sample is not None else None
+    for place, sample in enumerate(samples(iterator, [(0, count)], 0, count, images=False)):
+        known = _known(sample)
+        if place in out or (wanted is not None and not wanted(known)):
+            continue
+        if by is not None and by not in known:
+            raise UserError(_unknown_name(by, known))
+        strata[str(known[by]) if by is not None else ""].append(place)
+    chosen = sorted(itertools.chain.from_iterable(strata.values()))
+    if task.sample is not None:
+        chosen = draw(strata, task.sample.size, seed)
+    if not chosen:
+        raise UserError(Problem(f"where {task.where!r}: no sample is left"))
+    return _ranges(chosen[: task.limit])
+
+
+def draw(strata: Mapping[str, Sequence[int]], size: int, seed: int) -> list[int]:
+    """So many places at random, from each stratum its share (largest remainders), in order.
+
+    The same seed and the same places give the same sample.
+    """
+    count = sum(len(places) for places in strata.values())
+    size = min(size, count)
+    exact = {name: size * len(places) / count for name, places in strata.items()}
+    shares = {name: math.floor(share) for name, share in exact.items()}
+    rest = sorted(exact, key=lambda name: (shares[name] - exact[name], name))
+    for name in rest[: size - sum(shares.values())]:
+        shares[name] += 1
+    chance = random.Random(seed)  # noqa: S311 - a sample, no secret
+    return sorted(
+        place for name in sorted(strata) for place in chance.sample(strata[name], shares[name])
+    )
+
+
+def compile_where(expression: str) -> Any:
+    """An expression over a sample's fields and metadata, as a function of them.
+
+    It is Jinja2's, in its sandbox: `doc_type == 'invoice' and pages < 3`, `'total' in question`.
+
+    Raises:
+        UserError: it is no expression; the function: it names what a sample does not have.
+    """
+    from jinja2 import StrictUndefined, TemplateError, UndefinedError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    try:
+        compiled = SandboxedEnvironment(undefined=StrictUndefined).compile_expression(
+            expression, undefined_to_none=False
+        )
+    except (TemplateError, ValueError, RecursionError) as error:
+        raise UserError(Problem(f"where {expression!r} is no expression: {error}")) from error
+
+    def holds(known: Mapping[str, Any]) -> bool:
+        try:
+            return bool(compiled(**known))
+        except UndefinedError as error:
+            raise UserError(
+                Problem(f"where {expression!r}: {error} (there are: {', '.join(sorted(known))})")
+            ) from error
+        except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
+            raise UserError(Problem(f"where {expression!r}: {error}")) from error
+
+    return holds
+
+
+def unreadable(iterator: DatasetIterator) -> Iterator[BadSample]:
+    """Samples with an image that is missing, empty, or of no form Pillow knows; pages are not rendered."""
+    count = iterator.count()
+    with ThreadPoolExecutor(8) as pool:
+        for start in range(0, count, LOOK_AHEAD):
+            some = list(iterator.iter(start, min(start + LOOK_AHEAD, count)))
+            for index, why in enumerate(pool.map(_unreadable, some), start):
+                if why is not None:
+                    yield BadSample(index, _placed(iterator, index, why))
+
+
+def picture_of(image: Image) -> Any:
+    """The Pillow image, opened and not decoded.
+
+    Raises:
+        OSError, HpcbenchError: it is not there, or no image.
+    """
+    from PIL import Image as Pillow
+
+    if isinstance(image, Path):
+        return Pillow.open(image)
+    return Pillow.open(io.BytesIO(image if isinstance(image, bytes) else image.read()))
+
+
+def name_of(image: Image) -> str:
+    """What to call an image in a message."""
+    if isinstance(image, bytes):
+        return "the image in the table"
+    return str(image) if isinstance(image, Path) else image.name
+
+
+def _unreadable(sample: Sample) -> str | None:
+    for image in sample.images:
+        if is_page(image):
+            continue
+        try:
+            with picture_of(image):
+                pass
+        except (OSError, HpcbenchError, ValueError, SyntaxError) as error:  # what Pillow raises
+            why = getattr(error, "strerror", None) or "no image that can be read"
+            why = str(error) if isinstance(error, HpcbenchError) else why
+            return f"sample '{sample.id}': {name_of(image)}: {why}"
+    return None
+
+
+def _placed(iterator: DatasetIterator, index: int, why: str) -> Problem:
+    if hasattr(iterator, "place"):
+        path, number = iterator.place(index)
+        return Problem(why, str(path), number)
+    return Problem(why)
+
+
+def _known(sample: Sample) -> dict[str, Any]:
+    """Names that `where` and `sample.by` may use."""
+    return {
+        "id": sample.id,
+        "document": sample.document,
+        **{str(key): value for key, value in sample.metadata.items()},
+        **{str(key): value for key, value in sample.fields.items()},
+    }
+
+
+def _unknown_name(name: str, known: Mapping[str, Any]) -> Problem:
+    return Problem(plugins.unknown("field or metadata of the samples", name, known))
+
+
+def _ranges(places: Iterable[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for place in places:
+        if found and found[-1][1] == place:
+            found[-1] = (found[-1][0], place + 1)
+        else:
+            found.append((place, place + 1))
+    return found
+
+
+def _can_omit(iterator: DatasetIterator) -> bool:
+    return "images" in inspect.signature(iterator.iter).parameters

@@ -1,7 +1,8 @@
-"""Public document datasets in the layouts their publishers ship: FUNSD, SROIE, OmniDocBench.
+"""Public document datasets in the layouts their publishers ship: FUNSD, SROIE, CORD, OmniDocBench.
 
     funsd/{training_data,testing_data}/{annotations/*.json,images/*.png}
     sroie/{train,test}/{entities/*.txt,box/*.txt,img/*.jpg}
+    cord/{train,dev,test}/{json/*.json,image/*.png}
     omnidocbench/{OmniDocBench.json,images/*}
 
 One sample a page, sorted by name, without fields. `annotations` may be left out. For FUNSD and SROIE it is a
@@ -200,6 +201,61 @@ class Sroie(FolderDataset):
             what = "not x1,y1,…,x4,y4,text"
             raise UserError(*(Problem(what, str(path), place) for place in wrong))
         return _joined("\n", (box[1] for box in boxes if box))
+
+
+class _Word(BaseModel):
+    text: str
+
+
+class _Line(BaseModel):
+    category: str
+    group_id: int = 0
+    words: tuple[_Word, ...]
+
+
+class _Receipt(BaseModel):
+    valid_line: tuple[_Line, ...] = ()
+    gt_parse: dict[str, Any] | None = None
+
+
+class Cord(FolderDataset):
+    """CORD v1 (Park et al. 2019): receipts, a line with its category (`menu.nm`) and group.
+
+    `kie`: what is before the dot → what is after it → text; where several groups have lines of one kind, as
+    items of a menu do, a list of them in the file's order. `ocr`: a line of the file a line of text.
+    """
+
+    splits: ClassVar[Mapping[str, str]] = {"train": "train", "dev": "dev", "test": "test"}
+    layout = ("json", "json", "image", ".json")
+
+    def _reference(self, path: Path) -> str | dict[str, Any]:
+        receipt = _parsed(self.tree, path, _Receipt)
+        lines = [
+            (line, _joined(" ", (word.text for word in line.words))) for line in receipt.valid_line
+        ]
+        if self.ocr:
+            return _joined("\n", (text for _, text in lines))
+        if receipt.gt_parse is not None:
+            return receipt.gt_parse
+        groups: dict[str, dict[int, dict[str, str]]] = {}
+        for line, text in lines:
+            kind, _, key = line.category.partition(".")
+            fields = groups.setdefault(kind, {}).setdefault(line.group_id, {})
+            fields[key] = _joined(" ", (fields.get(key, ""), text))
+        listed = {kind: list(found.values()) for kind, found in groups.items()}
+        return {
+            kind: found if len(found) > 1 and kind == "menu" else _merged(found)
+            for kind, found in listed.items()
+        }
+
+
+def _merged(groups: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    """One object of several; what several have is a list."""
+    found: dict[str, list[str]] = {}
+    for group in groups:
+        for key, text in group.items():
+            found.setdefault(key, []).append(text)
+    return {key: texts if len(texts) > 1 else texts[0] for key, texts in found.items()}
 
 
 Text = Annotated[str, BeforeValidator(lambda value: value or "")]  # null is as good as none

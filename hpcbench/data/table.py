@@ -4,8 +4,9 @@
 |---|---|
 | `a.jsonl` | a line of JSON |
 | `a.json` | an object of the list; of the list under `records: KEY` if the file is an object |
-| `a.csv`, `a.tsv` | a row under a header; `delimiter: ";"`, UTF-8 with or without BOM |
+| `a.csv`, `a.tsv` | a row under a header; `delimiter: ";"`, UTF-8 with or without BOM, else `encoding` |
 | `a.parquet`, `data/test-*.parquet` | a row; an image is a path, bytes, or Hugging Face's {bytes, path} |
+| `data-*.arrow` | the same, as `datasets.save_to_disk` writes it |
 
 In hpcbench's own form a record is
 
@@ -19,26 +20,27 @@ left alone. `where: {column: value}` keeps only records of that value. Order is 
 
 from __future__ import annotations
 
-import csv
-import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from hpcbench.data.pages import Pages, has_pages, split_name
+from hpcbench.data.rows import How, Record, Rows, open_rows, value_of
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
-from hpcbench.schema.records import FieldMap, Sample
+from hpcbench.schema.records import FieldMap, Image, Sample, StoredImage
 
 KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "metadata"})
 
 MOST_PROBLEMS = 20
 """A dataset that is wrong in every line is told by its first ones."""
 
-Record = Mapping[str, Any]
+_COLUMN = re.compile(r"\{([^{}]+)\}")
 
 
 class TableDataset:
@@ -46,6 +48,9 @@ class TableDataset:
 
     api: ClassVar[int] = 1
     packs: ClassVar[bool] = True
+    annotations: ClassVar[str] = ""  # what holds where the dataset's document says nothing
+    preset: ClassVar[FieldMap] = FieldMap()
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     class Options(BaseModel):
         """Options of the table iterator."""
@@ -56,14 +61,22 @@ class TableDataset:
         """Key under which a JSON file keeps its list."""
         delimiter: str | None = None
         """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
+        encoding: str = "utf-8"
+        """Encoding of text files."""
         where: Mapping[str, str | int | float | bool] = {}
         """Column → value of the records to keep."""
+        dpi: int = Field(default=150, gt=0, le=1200)
+        """Resolution at which PDF pages are rendered."""
 
     def __init__(self, spec: DatasetSpec) -> None:
-        self.folder, self.split, self.mapping = spec.folder, spec.split, spec.mapping
+        self.folder, self.split = spec.folder, spec.split
+        self.mapping = spec.mapping if spec.mapping != FieldMap() else self.preset
+        self.options = self.Options.model_validate({**self.defaults, **spec.options})
         self.tree = Tree(spec.folder)
-        self.options = self.Options.model_validate(dict(spec.options))
-        if not spec.annotations:
+        self.skip = spec.on_bad == "skip"
+        self.pages = Pages(self.tree, self.options.dpi, spec.cache)
+        annotations = spec.annotations or self.annotations
+        if not annotations:
             raise UserError(
                 Problem(
                     "the table iterator needs 'annotations'",
@@ -71,204 +84,228 @@ class TableDataset:
                     remedy="name the file",
                 )
             )
-        self.path = spec.folder / spec.annotations
+        self.path = spec.folder / annotations
         self.strict = self.mapping == FieldMap() and self.path.suffix == ".jsonl"
 
     def count(self) -> int:
         """Samples of the split."""
         return len(self._places)
 
-    def iter(self, start: int, stop: int) -> Iterator[Sample]:
-        """Samples `start` to `stop` (exclusive) of the split, in the file's order."""
-        for number, record in self._records(self._places[start:stop]):
-            yield self._sample(number, record)
+    def iter(self, start: int, stop: int, images: bool = True) -> Iterator[Sample]:
+        """Samples `start` to `stop` (exclusive) of the split, in the file's order.
+
+        Args:
+            start, stop: places within the split.
+            images: whether to give images; without, those inside the table are not read.
+        """
+        for index, record in self._records(self._places[start:stop], images=images):
+            yield self._sample(index, record, images=images)
 
     def files(self) -> Iterable[Path]:
         """The annotations and every image file of the split, once each."""
         found = set(self._files)
-        if not self._parquet:
-            for _, record in self._records(self._places):
-                found |= {self.folder / image for image in _listed(record, self.mapping.images)}
+        if not self._inside:
+            for _, record in self._records(self._places, images=True):
+                for name in self._names(record):
+                    if isinstance(name, str):
+                        found |= set(self._paths(name))
         return sorted(found)
 
-    # --- records ------------------------------------------------------------------------------------
+    def bad(self) -> list[Problem]:
+        """Rows left out because they cannot be samples."""
+        return self._looked[1]
 
-    @property
-    def _parquet(self) -> bool:
-        return self.path.suffix == ".parquet"
+    def place(self, index: int) -> tuple[Path, int]:
+        """File and line, or row, of a sample of the split."""
+        return self._rows.place(self._places[index])
+
+    # --- choosing rows ------------------------------------------------------------------------------
 
     @cached_property
     def _files(self) -> list[Path]:
-        """The annotation files.
-
-        Raises:
-            UserError: there is none.
-        """
         found = self.tree.glob(self.path.relative_to(self.folder).as_posix())
         if not found:
             raise UserError(Problem("no such file", str(self.path)))
         return found
 
     @cached_property
-    def _rows(self) -> list[tuple[int, Record]]:
-        """Number in the file and record, of all records; not for Parquet, which stays on disk.
+    def _rows(self) -> Rows:
+        how = How(self.options.records, self.options.delimiter, self.options.encoding)
+        return open_rows(self.tree, self._files, how)
 
-        Raises:
-            UserError: every line that is no record, at its place.
-        """
-        problems: list[Problem] = []
-        rows = list(self._read(problems))
-        if problems:
-            raise UserError(*problems[:MOST_PROBLEMS])
-        return rows
+    @property
+    def _inside(self) -> bool:
+        """Whether images may lie in the table itself."""
+        return self._rows.names() is not None
 
-    def _read(self, problems: list[Problem]) -> Iterator[tuple[int, Record]]:
-        readers = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".tsv": _read_csv}
-        reader = readers.get(self.path.suffix.lower())
-        if reader is None:
-            known = ", ".join([*readers, ".parquet"])
-            raise UserError(Problem(f"annotations end in one of {known}", str(self.path)))
-        for path in self._files:
-            yield from reader(self.tree.text(path), path, self.options, problems)
+    @property
+    def _places(self) -> list[int]:
+        return self._looked[0]
 
     @cached_property
-    def _places(self) -> list[int]:
-        """Index of each record of the split; for Parquet, the row over all files.
+    def _looked(self) -> tuple[list[int], list[Problem]]:
+        """Index of each row of the split, and what is wrong with the others.
 
         Raises:
-            UserError: every record that is wrong, or there is none.
+            UserError: every row that is wrong, unless they are skipped; or there is no other.
         """
-        kept, problems, seen = [], list[Problem](), set[str]()
-        for index, (number, record) in enumerate(self._light()):
-            wrong = self._wrong(number, record, seen)
-            problems += [Problem(message, str(self._files[0]), number) for message in wrong]
-            if not wrong and self._of_split(record) and self._wanted(record):
-                kept.append(index)
-        if problems:
-            raise UserError(*problems[:MOST_PROBLEMS])
+        kept, bad, seen = [], list[Problem](), set[str]()
+        for index, record in enumerate(self._rows.light(self._light_columns())):
+            if isinstance(record, Problem):
+                bad.append(record)
+            elif self._of_split(record) and self._wanted(record):
+                problem = self._wrong(index, record, seen)
+                if problem is not None:
+                    bad.append(problem)
+                else:
+                    kept.append(index)
+        if bad and not self.skip:
+            more = len(bad) - MOST_PROBLEMS
+            rest = [Problem(f"and {more} more rows", str(self.path))] if more > 0 else []
+            raise UserError(*bad[:MOST_PROBLEMS], *rest)
         if not kept:
             what = f"no sample of split '{self.split}'" if self.split else "no sample"
-            raise UserError(Problem(what, str(self.path)))
-        return kept
+            raise UserError(Problem(what, str(self.path)), *bad[:MOST_PROBLEMS])
+        return kept, bad
 
-    def _light(self) -> Iterable[tuple[int, Record]]:
-        """All records with what it takes to check and choose them; images of Parquet stay where they are."""
-        if not self._parquet:
-            return self._rows
-        table = self._scan()
-        known = table.collect_schema().names()
-        wanted = {self.mapping.id, self.mapping.references, self.mapping.split, *self.options.where}
-        columns = [name for name in known if name in {str(one).partition(".")[0] for one in wanted}]
-        lacking = [
-            one for one in (self.mapping.images, self.mapping.references)
-            if one.partition(".")[0] not in known
-        ]  # fmt: skip
+    def _light_columns(self) -> set[str] | None:
+        """Columns it takes to choose rows; images of big files stay where they are.
+
+        Raises:
+            UserError: there is no such column.
+        """
+        known = self._rows.names()
+        if known is None:
+            return None
+        needed = {self.mapping.references, *_columns(self.mapping.images)}
+        lacking = [key for key in sorted(needed) if key.partition(".")[0] not in known]
         if lacking:
             what = f"no column {', '.join(map(repr, lacking))} (there are: {', '.join(known)})"
-            raise UserError(
-                Problem(what, str(self._files[0]), remedy="see the dataset's `mapping`")
-            )
-        rows = table.select(columns).collect().iter_rows(named=True)
-        return [
-            (number, {**row, self.mapping.images: ["in the file"]})
-            for number, row in enumerate(rows, 1)
-        ]
+            remedy = "see the dataset's `mapping`"
+            raise UserError(Problem(what, str(self._files[0]), remedy=remedy))
+        wanted = {self.mapping.id, self.mapping.references, self.mapping.split, *self.options.where}
+        return {str(key).partition(".")[0] for key in wanted}
 
-    def _scan(self) -> Any:
-        import polars
-
-        return polars.scan_parquet(self._files)
-
-    def _records(self, places: list[int]) -> Iterator[tuple[int, Record]]:
-        if not self._parquet:
-            for place in places:
-                yield self._rows[place]
-            return
-        if places:
-            # One read from the first to the last of them: a shard's rows stand together.
-            first, last = places[0], places[-1]
-            rows = self._scan().slice(first, last - first + 1).collect()
-            for place in places:
-                yield place + 1, rows.row(place - first, named=True)
+    def _records(self, places: list[int], *, images: bool) -> Iterator[tuple[int, Record]]:
+        """Rows at some places, in order: those that follow on each other in one go."""
+        known = self._rows.names()
+        columns = None
+        if not images and known is not None:
+            heavy = {key.partition(".")[0] for key in _columns(self.mapping.images)}
+            columns = set(known) - heavy
+        start = 0
+        while start < len(places):
+            stop = start + 1
+            while stop < len(places) and places[stop] == places[stop - 1] + 1:
+                stop += 1
+            rows = self._rows.between(places[start], places[stop - 1] + 1, columns)
+            yield from zip(places[start:stop], rows, strict=True)
+            start = stop
 
     def _of_split(self, record: Record) -> bool:
         if self.split is None:
             return True
         key = self.mapping.split
         # A Parquet file named for its split needs no column of it.
-        if key is None or (self._parquet and key not in record):
+        if key is None or (self._inside and key not in record):
             return True
-        return bool(_value(record, key) == self.split)
+        return bool(value_of(record, key) == self.split)
 
     def _wanted(self, record: Record) -> bool:
-        return all(_value(record, key) == value for key, value in self.options.where.items())
+        return all(value_of(record, key) == value for key, value in self.options.where.items())
 
-    def _wrong(self, number: int, record: Record, seen: set[str]) -> list[str]:
+    def _wrong(self, index: int, record: Record, seen: set[str]) -> Problem | None:
         """What is wrong with a record."""
+        message = self._complaint(index, record)
+        if message is None and (name := self._id(index, record)) in seen:
+            message = f"id '{name}' stands twice"
+        if message is not None:
+            path, number = self._rows.place(index)
+            return Problem(message, str(path), number)
+        seen.add(self._id(index, record))
+        return None
+
+    def _complaint(self, index: int, record: Record) -> str | None:
         mapping = self.mapping
-        needed = [key for key in (mapping.id, mapping.images, mapping.references) if key != "#"]
-        missing = [key for key in needed if _value(record, key) is None]
+        # Images inside a table stayed there.
+        images = [] if self._inside else [*_columns(mapping.images)]
+        needed = [key for key in (mapping.id, *images, mapping.references) if key != "#"]
+        missing = [key for key in needed if value_of(record, key) is None]
         if missing:
-            return [f"key {', '.join(map(repr, missing))} is missing"]
-        if self.strict:
-            unknown = sorted(record.keys() - KEYS)
-            if unknown:
-                return [f"unknown key {', '.join(map(repr, unknown))}"]
-            for key in ("images", "references"):
-                if not isinstance(record[key], list) or not record[key]:
-                    return [f"'{key}' must be a list with at least one entry"]
-        elif not _listed(record, mapping.references):
-            return [f"'{mapping.references}' is empty"]
-        name = self._id(number, record)
-        twice = [f"id '{name}' stands twice"] if name in seen else []
-        seen.add(name)
-        return twice
+            return f"key {', '.join(map(repr, missing))} is missing"
+        if not self.strict:
+            empty = not _listed(value_of(record, mapping.references))
+            return f"'{mapping.references}' is empty" if empty else None
+        unknown = sorted(record.keys() - KEYS)
+        if unknown:
+            return f"unknown key {', '.join(map(repr, unknown))}"
+        for key in ("images", "references"):
+            if not isinstance(record[key], list) or not record[key]:
+                return f"'{key}' must be a list with at least one entry"
+        return None
 
-    def _id(self, number: int, record: Record) -> str:
-        return str(number) if self.mapping.id == "#" else str(_value(record, self.mapping.id))
+    # --- one sample ---------------------------------------------------------------------------------
 
-    def _sample(self, number: int, record: Record) -> Sample:
+    def _id(self, index: int, record: Record) -> str:
+        key = self.mapping.id
+        return str(index + 1) if key == "#" else str(value_of(record, key))
+
+    def _sample(self, index: int, record: Record, *, images: bool) -> Sample:
         mapping = self.mapping
-        images = tuple(self._image(one) for one in _listed(record, mapping.images))
-        document = _value(record, mapping.document) if mapping.document else None
+        names = self._names(record) if images or not self._inside else []
+        document = value_of(record, mapping.document) if mapping.document else None
         if document is None:
-            first = images[0]
-            document = first.relative_to(self.folder) if isinstance(first, Path) else number
+            first = names[0] if names else None
+            document = split_name(first)[0] if isinstance(first, str) else index + 1
         return Sample(
-            id=self._id(number, record),
-            images=images,
+            id=self._id(index, record),
+            images=tuple(one for name in names for one in self._images(name)) if images else (),
             fields=_fields(record, mapping.fields),
-            references=tuple(_listed(record, mapping.references)),
+            references=tuple(_listed(value_of(record, mapping.references))),
             document=str(document),
             metadata=_fields(record, mapping.metadata),
         )
 
-    def _image(self, value: Any) -> Path | bytes:
-        if isinstance(value, Mapping):  # Hugging Face's image column
-            value = value.get("bytes") or value.get("path")
-        return value if isinstance(value, bytes) else self.tree.image(self.folder / str(value))
+    def _names(self, record: Record) -> list[str | bytes]:
+        """Images as the record names or holds them."""
+        key = self.mapping.images
+        if "{" in key:
+            return [_COLUMN.sub(lambda match: str(value_of(record, match[1])), key)]
+        found: list[str | bytes] = []
+        for value in _listed(value_of(record, key)):
+            if isinstance(value, Mapping):  # Hugging Face's image column
+                value = value.get("bytes") or value.get("path")
+            found.append(value if isinstance(value, bytes) else str(value))
+        return found
+
+    def _images(self, name: str | bytes) -> Iterable[Image]:
+        if isinstance(name, bytes):
+            return (name,)
+        if has_pages(name):
+            try:
+                return self.pages.images(self.folder, name)
+            except UserError as error:
+                return (StoredImage(name, partial(_fail, error)),)  # this sample's fault alone
+        return (self.tree.image(path) for path in self._paths(name))
+
+    def _paths(self, name: str) -> list[Path]:
+        """The files that a name stands for; one that is not there is found when it is read."""
+        if "*" in name:
+            return self.tree.glob(name) or [self.folder / name]
+        return [self.folder / split_name(name)[0]]
 
 
-# --- one record ----------------------------------------------------------------------------------------
+def _columns(key: str) -> list[str]:
+    """The columns that the mapping of images names."""
+    return _COLUMN.findall(key) if "{" in key else [key]
 
 
-def _value(record: Any, key: str) -> Any:
-    """What stands under a key; dots go down into objects, also into JSON that is kept as text."""
-    if isinstance(record, Mapping) and key in record:
-        return record[key]
-    first, dot, rest = key.partition(".")
-    inner = record.get(first) if isinstance(record, Mapping) else None
-    if isinstance(inner, str) and dot:
-        try:
-            inner = json.loads(inner)
-        except ValueError:
-            return None
-    return _value(inner, rest) if dot else inner
+def _fail(error: UserError) -> bytes:
+    raise error
 
 
-def _listed(record: Record, key: str) -> list[Any]:
+def _listed(value: Any) -> list[Any]:
     """A list as it is, one value as a list of one; nothing as none."""
-    value = _value(record, key)
     if value is None or value == "":
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
@@ -276,63 +313,6 @@ def _listed(record: Record, key: str) -> list[Any]:
 
 def _fields(record: Record, where: str | Mapping[str, str]) -> Mapping[str, Any]:
     if isinstance(where, Mapping):
-        return {name: _value(record, key) for name, key in where.items()}
-    found = _value(record, where)
+        return {name: value_of(record, key) for name, key in where.items()}
+    found = value_of(record, where)
     return found if isinstance(found, Mapping) else {}
-
-
-# --- one file ------------------------------------------------------------------------------------------
-
-
-def _read_jsonl(
-    text: str, path: Path, options: TableDataset.Options, problems: list[Problem]
-) -> Iterator[tuple[int, Record]]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            problems.append(Problem(f"not JSON: {error}", str(path), number))
-            continue
-        if isinstance(record, dict):
-            yield number, record
-        else:
-            problems.append(Problem("not a JSON object", str(path), number))
-
-
-def _read_json(
-    text: str, path: Path, options: TableDataset.Options, problems: list[Problem]
-) -> Iterator[tuple[int, Record]]:
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        problems.append(Problem(f"not JSON: {error.msg}", str(path), error.lineno, error.colno))
-        return
-    if isinstance(data, dict) and options.records is not None:
-        data = _value(data, options.records)
-    if not isinstance(data, list):
-        what = f"no list under '{options.records}'" if options.records else "not a list of records"
-        problems.append(Problem(what, str(path), 1, 1, "see the option `records`"))
-        return
-    for number, record in enumerate(data, start=1):
-        if isinstance(record, dict):
-            yield number, record
-        else:
-            problems.append(Problem(f"record {number} is not a JSON object", str(path)))
-
-
-def _read_csv(
-    text: str, path: Path, options: TableDataset.Options, problems: list[Problem]
-) -> Iterator[tuple[int, Record]]:
-    delimiter = options.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-    reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                what = f"{len(reader.fieldnames or ())} columns are named, this row has others"
-                problems.append(Problem(what, str(path), reader.line_num))
-                continue
-            yield reader.line_num, row
-    except csv.Error as error:
-        problems.append(Problem(f"not CSV: {error}", str(path), reader.line_num))

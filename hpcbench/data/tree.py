@@ -21,12 +21,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_lines, write_atomic
+from hpcbench.schema.records import StoredImage
 
 MANIFEST_VERSION = 1
 
@@ -244,9 +245,11 @@ class Tree:
             what = f"not UTF-8: byte 0x{data[error.start]:02x}"
             raise UserError(Problem(what, str(path), line, remedy="convert it to UTF-8")) from error
 
-    def image(self, path: Path) -> Path | bytes:
-        """An image as a sample holds it: its path, or its bytes if it is packed."""
-        return self.read(path) if self._in_pack(path) is not None else path
+    def image(self, path: Path) -> Path | StoredImage:
+        """An image as a sample holds it: its path, or where to read it if it is packed."""
+        if self._in_pack(path) is None:
+            return path
+        return StoredImage(self._name(path), partial(self.read, path))
 
     def sha256(self, path: Path) -> str | None:
         """Hash of a file, if the manifest knows it and the file was not touched since."""

@@ -3,6 +3,7 @@
 EXPERIMENT/
   plan.yaml               the plan as written
   resolved.json           the plan with every name resolved
+  chosen.json             run task → places of its samples in the dataset
   manifest.json           versions, digests, hashes, seeds, shards and groups
   submission.jsonl        intents and job ids, one writer at a time
   shards/RUN_TASK/        NNNNN.A.events.jsonl (the claim of attempt A), NNNNN.A.responses.jsonl
@@ -25,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
@@ -73,6 +75,29 @@ class Experiment:
     @property
     def resolved_file(self) -> Path:
         return self.path / "resolved.json"
+
+    @property
+    def chosen_file(self) -> Path:
+        return self.path / "chosen.json"
+
+    @cached_property
+    def _chosen(self) -> dict[str, list[tuple[int, int]]]:
+        found: dict[str, list[tuple[int, int]]] = read_json(self.chosen_file)
+        return found
+
+    def chosen(self, run_task: str) -> list[tuple[int, int]]:
+        """Places of a run task's samples in its dataset: from, to (exclusive), in order."""
+        return self._chosen[run_task]
+
+    def skipped(self, run_task: str) -> int:
+        """Samples of its dataset that nobody can read."""
+        measured: Any = self.manifest["measured"]
+        return int(measured.get("skipped", {}).get(run_task, 0))
+
+    @property
+    def cache_dir(self) -> Path:
+        """`HOME/cache`, where rendered pages are."""
+        return self.path.parent.parent / "cache"
 
     @property
     def manifest_file(self) -> Path:

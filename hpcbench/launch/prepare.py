@@ -20,8 +20,6 @@ from typing import Any
 import hpcbench
 from hpcbench import environments, plugins
 from hpcbench.data.cache import Cache
-from hpcbench.data.datasets import open_dataset
-from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.sync import Progress, silent
 from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
@@ -34,12 +32,13 @@ from hpcbench.experiment.layout import (
     home,
     new_id,
 )
+from hpcbench.launch.measure import measure
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Dataset, Model, Site
-from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
+from hpcbench.schema.plan import Measured, ResolvedPlan, WorkPlan
 
 RECORDED_PACKAGES = (
     "aiohttp", "jinja2", "matplotlib", "numpy", "polars", "pydantic", "pyyaml", "rapidfuzz", "scipy",
@@ -165,55 +164,6 @@ def _source_key(document: Dataset | Model) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def measure(
-    resolved: ResolvedPlan, *, hashes: bool = True, say: Say = lambda line: None
-) -> Measured:
-    """Count samples, check that every prompt can be built, hash datasets and models.
-
-    Args:
-        resolved: the plan.
-        hashes: whether to read and hash files; a dry run does without.
-        say: told what takes long.
-
-    Raises:
-        UserError: a dataset, a prompt or a model's folder is not as its document says.
-    """
-    cache = home(resolved.site) / "cache" / "hashes.json" if hashes else None
-    problems: list[Problem] = []
-    samples: dict[str, int] = {}
-    dataset_hashes: dict[str, str] = {}
-    model_hashes: dict[str, str] = {}
-    opened: dict[str, plugins.DatasetIterator] = {}
-    hashed: dict[str, str] = {}
-    for run_task in resolved.run_tasks:
-        try:
-            dataset = run_task.dataset
-            key = dataset.model_dump_json(exclude={"name", "description"})
-            source = opened.setdefault(key, open_dataset(dataset))
-            count = source.count()
-            samples[run_task.name] = min(count, run_task.task.limit or count)
-            _check_prompt(run_task, source)
-            if not hashes:
-                dataset_hashes[run_task.name] = model_hashes[run_task.model.name] = "not hashed"
-                continue
-            if key not in hashed:
-                say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
-                hashed[key] = content_hash(Path(dataset.source), source.files(), cache)
-                _check_whole_hash(dataset, cache)
-            dataset_hashes[run_task.name] = hashed[key]
-            model = run_task.model
-            if model.name not in model_hashes:
-                say(f"hashing model {model.name}")
-                folder = Path(model.source)
-                model_hashes[model.name] = content_hash(folder, folder_files(folder), cache)
-                _check_weights(model, model_hashes[model.name])
-        except UserError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise UserError(*dict.fromkeys(problems))
-    return Measured(samples=samples, dataset_hashes=dataset_hashes, model_hashes=model_hashes)
-
-
 NO_PACKAGES = Packages(None, {})
 
 
@@ -249,6 +199,7 @@ def prepare(
     write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
     for folder in (experiment.jobs_dir, experiment.workers_dir):
         folder.mkdir()
+    write_json(experiment.chosen_file, {name: list(one) for name, one in measured.chosen.items()})
     manifest = _manifest(experiment, resolved, plan_file, measured, work, prepared, packages)
     write_json(experiment.manifest_file, {**manifest, "sources": sources})
     return experiment
@@ -283,44 +234,6 @@ def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
     data = resolved.model_dump(mode="json", exclude={"origins"})
     text = json.dumps([hpcbench.__version__, data, measured.model_dump()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_prompt(run_task: ResolvedRunTask, source: plugins.DatasetIterator) -> None:
-    """Build the prompt of the first sample: a field it lacks is found here, not on a GPU."""
-    prompt = plugins.load("prompts", run_task.prompt.strategy)(
-        run_task.prompt.system, run_task.prompt.user, run_task.prompt.options
-    )
-    prompt.build(next(iter(source.iter(0, 1))))
-
-
-def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
-    """Compare with the hash that the dataset's document states, which is over all splits."""
-    if dataset.content_hash is None:
-        return
-    whole = open_dataset(dataset.model_copy(update={"split": None}))
-    found = content_hash(Path(dataset.source), whole.files(), cache)
-    if found != dataset.content_hash:
-        raise UserError(
-            Problem(
-                f"dataset '{dataset.name}' is not the one its document describes: its files hash to "
-                f"{found}, not {dataset.content_hash}",
-                file=dataset.source,
-                remedy="fetch it again, or set content_hash to the new value",
-            )
-        )
-
-
-def _check_weights(model: Model, found: str) -> None:
-    """Compare with the hash that the model's document states."""
-    if model.content_hash not in (None, found):
-        raise UserError(
-            Problem(
-                f"model '{model.name}' is not the one its document describes: its files hash to "
-                f"{found}, not {model.content_hash}",
-                file=model.source,
-                remedy="fetch it again, or set content_hash to the new value",
-            )
-        )
 
 
 def _new_directory(root: Path, name: str) -> Experiment:
@@ -383,7 +296,7 @@ def _manifest(
         "plugin_packages": plugin_packages,
         "stage_keys": keys,
         "environments": {key: asdict(environment) for key, environment in prepared.items()},
-        "measured": measured.model_dump(),
+        "measured": measured.model_dump(exclude={"chosen"}),
         "work": work.model_dump(mode="json"),
     }
 

@@ -206,6 +206,9 @@ class Dataset(Document):
     """Metadata every sample has, for prompts and tables, e.g. `doc_type`."""
     mapping: FieldMap = FieldMap()
     """Where a record keeps what a sample needs, where it is not in hpcbench's own form."""
+    on_bad: Literal["fail", "skip"] = "fail"
+    """What a row is that cannot be a sample (no reference, an image that is missing or no image, wrong
+    encoding): an error before anything runs, or left out, told, and counted against coverage."""
     content_hash: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
     """Hash of annotations and images; checked before anything is submitted."""
     licence: str = ""
@@ -318,6 +321,17 @@ ModelEntry = Annotated[
 """A model by name, or with changes."""
 
 
+class SampleOf(Part):
+    """A random sample of a dataset's samples."""
+
+    size: int = Field(gt=0)
+    """How many."""
+    by: str | None = None
+    """Field or metadata whose values get their share of it, e.g. `doc_type`."""
+    seed: int | None = None
+    """Seed; none: the plan's."""
+
+
 class RunTaskSettings(Part):
     """How a model is asked and its answers are counted."""
 
@@ -327,8 +341,13 @@ class RunTaskSettings(Part):
     """Metric documents; none: all of the ML task."""
     split: str | None = None
     """Only samples of this split; none: the dataset's."""
+    where: str | None = None
+    """Only samples for which this holds, an expression over their fields and metadata: `doc_type ==
+    'invoice'`, `language in ['ru', 'en'] and pages < 3`."""
+    sample: SampleOf | None = None
+    """Only a random sample of those; the same for every model and every repeat of the plan."""
     limit: int | None = Field(default=None, gt=0)
-    """Only the first so many samples, in the dataset's order."""
+    """Only the first so many of those, in the dataset's order."""
     generation: Generation = Generation()
     """How answers are sampled."""
     repeats: int = Field(default=1, gt=0, le=100)

@@ -108,6 +108,10 @@ class Measured(Part):
     """Run task → `sha256:…` over annotations and images."""
     model_hashes: Mapping[str, str]
     """Model → `sha256:…` over the files of its folder."""
+    skipped: Mapping[str, int] = Field(default_factory=dict)
+    """Run task → rows and samples left out because nobody can read them, where there are any."""
+    chosen: Mapping[str, tuple[tuple[int, int], ...]] = Field(default_factory=dict)
+    """Run task → places of its samples in the dataset, from and to (exclusive), in order."""
 
 
 class Shard(Part):

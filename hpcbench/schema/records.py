@@ -6,7 +6,7 @@ Every record becomes one line of JSON; `RECORD_VERSION` stands in the header lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,8 @@ class FieldMap:
     id: str = "id"
     """Unique name of the sample; `#` is the record's number in its file, from 1."""
     images: str = "images"
-    """Path of the image inside the folder, or a list of them."""
+    """Path of the image inside the folder, or a list of them. `scans/{page}.png` puts columns into a path; in
+    a record `scans/7-*.png` is every file that matches; `a.pdf`, `a.pdf#page=2`, `a.tiff` are pages."""
     references: str = "references"
     """Acceptable answer, or a list of them."""
     document: str | None = "document"
@@ -43,13 +44,27 @@ class FieldMap:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image inside another file: a page of a PDF, a member of a pack. Read when it is needed."""
+
+    name: str
+    """What it is called, for people."""
+    read: Callable[[], bytes] = field(compare=False, repr=False)
+    """Gives its bytes; raises UserError or EnvironmentFault."""
+
+
+Image = Path | bytes | StoredImage
+"""An image file, an image's bytes, or where to read them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One input with its references."""
 
     id: str
     """Unique in the dataset."""
-    images: tuple[Path | bytes, ...]
-    """Image files, or their bytes, in the order the prompt shows them."""
+    images: tuple[Image, ...]
+    """Images, in the order the prompt shows them."""
     fields: Mapping[str, Any]
     """What prompts may use, e.g. `question`."""
     references: tuple[Any, ...]
@@ -68,7 +83,7 @@ class Message:
     """Who speaks."""
     text: str
     """What is said."""
-    images: tuple[Path | bytes, ...] = ()
+    images: tuple[Image, ...] = ()
     """Images shown with it; sent byte for byte as they lie."""
 
 

@@ -102,7 +102,10 @@ def experiment(
     work = plan_work(plan, measured(plan, len(records)))
     here = Experiment(folder / "experiments" / "20261120-1432-plan-aaaa")
     write_atomic(here.resolved_file, plan.model_dump_json())
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json")})
+    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    write_json(
+        here.chosen_file, {name: [(0, 10**6)] for name in {one.run_task for one in work.shards}}
+    )
     return here
 
 

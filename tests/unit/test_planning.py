@@ -99,8 +99,9 @@ BASE = {"generation": {"max_tokens": 64}}
         run_task("a", **BASE, model={"engine": "huggingface"}),
         run_task("a", **BASE, model={"engine_options": {"max_num_seqs": 1}}),
         run_task("a", **BASE, prompt={"user": "{{ question }} Be short."}),
-        run_task("a", **BASE, limit=5),
         run_task("a", **BASE, dataset={"split": "hard"}),
+        run_task("a", **BASE, dataset={"options": {"dpi": 300}}),
+        run_task("a", **BASE, dataset={"mapping": {"references": "others"}}),
     ],
 )
 def test_a_stage_key_changes_with_all_that_determines_the_answers(changed: object) -> None:
@@ -119,6 +120,15 @@ def test_a_stage_key_changes_with_all_that_determines_the_answers(changed: objec
 )
 def test_an_inference_key_does_not_change_with_what_does_not_determine(changed: object) -> None:
     assert _key(run_task("a", **BASE)) == _key(changed)
+
+
+def test_a_stage_key_changes_with_the_samples_that_were_chosen() -> None:
+    plan = resolved(run_task("a"))
+    some = [
+        measured(plan).model_copy(update={"chosen": {"a": chosen}})
+        for chosen in (((0, 5),), ((0, 6),), ((1, 6),))
+    ]
+    assert len({stage_key(plan.run_tasks[0], one, None, "inference") for one in some}) == 3
 
 
 def test_an_evaluation_key_changes_with_metrics_and_policy() -> None:

@@ -1,0 +1,327 @@
+"""Layouts that datasets are shipped in, as presets of the table iterator, and pages with a file beside each.
+
+| iterator | annotations |
+|---|---|
+| `v01` | `annotation.csv` of VLMHyperBench v0.1, columns parted by `;` |
+| `docvqa` | DocVQA's JSON as its publisher ships it: `{"data": [{questionId, question, image, answers}]}` |
+| `ocrbench` | `OCRBench.json`: `[{dataset_name, type, question, image_path, answers}]` |
+| `hf_disk` | a folder that `datasets.save_to_disk` of Hugging Face wrote |
+| `coco` | COCO's JSON: images, annotations, categories |
+| `pairs` | `page.png` with `page.txt` or `page.json`, beside it or in another folder |
+
+What a document's `mapping`, `annotations` and `options` say goes before the preset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from hpcbench.data.rows import Record, Rows, value_of
+from hpcbench.data.table import TableDataset
+from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import DatasetSpec
+from hpcbench.schema.records import FieldMap
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pdf")
+"""What a page may be, in the order in which they are tried."""
+
+
+class V01(TableDataset):
+    """VLMHyperBench v0.1: a row a question; questions about one image go together."""
+
+    annotations = "annotation.csv"
+    defaults: ClassVar[Mapping[str, Any]] = {"delimiter": ";"}
+    preset = FieldMap(
+        id="#", images="image_path", references="answer", document="image_path", split="split",
+        fields={"question": "question"},
+        metadata={"doc_class": "doc_class", "question_type": "question_type"},
+    )  # fmt: skip
+
+
+class DocVqa(TableDataset):
+    """DocVQA, InfographicVQA and others of the Robust Reading Competition."""
+
+    annotations = "*.json"
+    defaults: ClassVar[Mapping[str, Any]] = {"records": "data"}
+    preset = FieldMap(
+        id="questionId", images="image", references="answers", document="ucsf_document_id",
+        split="data_split", fields={"question": "question"},
+        metadata={"question_types": "question_types"},
+    )  # fmt: skip
+
+
+class OcrBench(TableDataset):
+    """OCRBench v1 as its publisher ships it."""
+
+    annotations = "OCRBench.json"
+    preset = FieldMap(
+        id="#", images="image_path", references="answers", document="image_path", split=None,
+        fields={"question": "question"}, metadata={"dataset": "dataset_name", "question_type": "type"},
+    )  # fmt: skip
+
+
+class HfDisk(TableDataset):
+    """What `datasets.save_to_disk` wrote: one dataset, or a folder a split. Labels become their names."""
+
+    annotations = "state.json"
+
+    def __init__(self, spec: DatasetSpec) -> None:
+        super().__init__(spec)
+        splits = self.folder / "dataset_dict.json"
+        if self.tree.has(splits):
+            known = _parsed(self.tree.text(splits), splits).get("splits", [])
+            if self.split not in known:
+                what = (
+                    f"it has the splits {', '.join(known)}, and the document names {self.split!r}"
+                )
+                raise UserError(Problem(what, str(splits), remedy="`split: NAME`"))
+            self.path, self.split = self.folder / str(self.split) / "state.json", None
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        names = [
+            one["filename"] for one in _parsed(self.tree.text(self.path), self.path)["_data_files"]
+        ]
+        files = [self.path.parent / name for name in names]
+        gone = [Problem("no such file", str(path)) for path in files if not self.tree.has(path)]
+        if gone:
+            raise UserError(*gone)
+        return files
+
+    @cached_property
+    def _rows(self) -> Rows:
+        info = self.path.with_name("dataset_info.json")
+        features = _parsed(self.tree.text(info), info).get("features") or {}
+        names = {
+            column: feature["names"]
+            for column, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+        }
+        return _Labelled(super()._rows, names)
+
+    def files(self) -> Iterable[Path]:
+        """Arrow files and what describes them."""
+        described = [self.path, self.path.with_name("dataset_info.json")]
+        return sorted({*super().files(), *described})
+
+
+class _Labelled:
+    """Rows whose numbers of classes become names."""
+
+    def __init__(self, rows: Rows, labels: Mapping[str, list[str]]) -> None:
+        self._rows, self._labels = rows, labels
+
+    def light(self, columns: Collection[str] | None) -> Iterable[Record | Problem]:
+        return (self._named(row) for row in self._rows.light(columns))
+
+    def between(
+        self, start: int, stop: int, columns: Collection[str] | None = None
+    ) -> Iterator[Record]:
+        for row in self._rows.between(start, stop, columns):
+            yield self._named(row)  # type: ignore[misc]
+
+    def place(self, index: int) -> tuple[Path, int]:
+        return self._rows.place(index)
+
+    def names(self) -> Collection[str] | None:
+        return self._rows.names()
+
+    def _named(self, row: Record | Problem) -> Record | Problem:
+        if isinstance(row, Problem) or not self._labels:
+            return row
+        known = {
+            name: names for name, names in self._labels.items() if isinstance(row.get(name), int)
+        }
+        # -1 says that there is no label, as in test splits
+        named = {
+            name: names[row[name]] if row[name] >= 0 else None for name, names in known.items()
+        }
+        return {**row, **named}
+
+
+class _Made(TableDataset):
+    """A table whose rows are made from other files."""
+
+    def __init__(self, spec: DatasetSpec) -> None:
+        super().__init__(spec)
+        if spec.mapping != FieldMap():
+            raise UserError("this iterator knows its own layout and takes no 'mapping'")
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return _MadeRows(list(self._make()))
+
+    def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
+        """File, number in it, and record in hpcbench's own form."""
+        raise NotImplementedError
+
+
+class _MadeRows:
+    def __init__(self, rows: list[tuple[Path, int, Record | Problem]]) -> None:
+        self._all = rows
+
+    def light(self, columns: Collection[str] | None) -> Iterable[Record | Problem]:
+        return [record for _, _, record in self._all]
+
+    def between(
+        self, start: int, stop: int, columns: Collection[str] | None = None
+    ) -> Iterator[Record]:
+        return (one for _, _, one in self._all[start:stop] if not isinstance(one, Problem))
+
+    def place(self, index: int) -> tuple[Path, int]:
+        return self._all[index][:2]
+
+    def names(self) -> None:
+        return None
+
+
+class Coco(_Made):
+    """COCO's JSON: a sample an image, its annotations are the reference.
+
+    `label`: names of its categories, any of which is right; `caption`: any of its captions; `text`: text of
+    all its boxes, a line each, top to bottom; `fields`: name of the category → text, a list where there
+    are several.
+    """
+
+    annotations = "annotations/*.json"
+
+    class Options(TableDataset.Options):
+        """Options of the table iterator, and these."""
+
+        reference: Literal["label", "caption", "text", "fields"] = "label"
+        """What the reference is."""
+        text: str | None = None
+        """Key of an annotation's text; none: text, utf8_string, transcription or caption."""
+        images: str = "images"
+        """Folder of the images."""
+
+    def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
+        seen: set[str] = set()
+        for path in self._files:
+            data = _parsed(self.tree.text(path), path)
+            try:
+                names = {one["id"]: one["name"] for one in data.get("categories", [])}
+                of_image: dict[Any, list[Any]] = defaultdict(list)
+                for one in data["annotations"]:
+                    of_image[one["image_id"]].append(one)
+                images = data["images"]
+            except (KeyError, TypeError, AttributeError) as error:
+                raise UserError(Problem(f"no COCO file: {error} is missing", str(path))) from error
+            for number, image in enumerate(images, 1):
+                try:
+                    name = str(image["file_name"])
+                    references = self._references(of_image[image["id"]], names)
+                except (KeyError, TypeError, IndexError) as error:
+                    yield path, number, Problem(f"image {number} lacks {error}", str(path))
+                    continue
+                if not references:
+                    yield (
+                        path,
+                        number,
+                        Problem(f"image {name} has no annotation", str(path), number),
+                    )
+                    continue
+                name = name if self._has(name) else f"{self.options.images}/{name}"  # type: ignore[attr-defined]
+                told = (
+                    str(image["id"])
+                    if str(image["id"]) not in seen
+                    else f"{path.stem}/{image['id']}"
+                )
+                seen.add(told)
+                about = {key: image[key] for key in ("width", "height") if key in image}
+                yield path, number, _record(told, name, references, about)
+
+    def _has(self, name: str) -> bool:
+        return self.tree.has(self.folder / name)
+
+    def _references(self, found: list[Any], names: Mapping[Any, str]) -> list[Any]:
+        wanted = self.options.reference  # type: ignore[attr-defined]
+        if wanted == "label":
+            return list(dict.fromkeys(names[one["category_id"]] for one in found))
+        if wanted == "caption":
+            return [one["caption"] for one in found]
+        ordered = sorted(
+            found, key=lambda one: (one["bbox"][1], one["bbox"][0]) if "bbox" in one else (0, 0)
+        )
+        if wanted == "text":
+            text = "\n".join(filter(None, map(self._text, ordered)))
+            return [text] if text else []
+        fields: dict[str, Any] = {}
+        for one in ordered:
+            fields.setdefault(names[one["category_id"]], []).append(self._text(one))
+        return [{key: texts if len(texts) > 1 else texts[0] for key, texts in fields.items()}]
+
+    def _text(self, annotation: Mapping[str, Any]) -> str:
+        key = self.options.text  # type: ignore[attr-defined]
+        keys = [key] if key else ["text", "utf8_string", "transcription", "caption"]
+        found = (value_of(annotation, one) for one in keys)
+        return next((str(one) for one in found if one is not None), "")
+
+
+class Pairs(_Made):
+    """A page and its reference in a file of the same name: text in `.txt` or `.md`, an object in `.json`.
+
+    `annotations` is a pattern, `**/*.txt`. The page lies beside it, or in the folder `images`; the first part
+    of its path is the split, where the document names one.
+    """
+
+    annotations = "**/*.txt"
+
+    class Options(TableDataset.Options):
+        """Options of the table iterator, and this."""
+
+        images: str | None = None
+        """Folder of the pages; none: beside their references."""
+
+    def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
+        folder = self.options.images  # type: ignore[attr-defined]
+        for path in self._files:
+            name = path.relative_to(self.folder).with_suffix("").as_posix()
+            if self.split is not None and name.split("/")[0] != self.split:
+                continue
+            page = f"{folder}/{path.stem}" if folder else name
+            image = next(
+                (page + end for end in SUFFIXES if self.tree.has(self.folder / (page + end))), None
+            )
+            if image is None:
+                yield path, 1, Problem(f"no page {page}.png, .jpg, .pdf, …", str(path))
+                continue
+            try:
+                text = self.tree.text(path)
+                reference = json.loads(text) if path.suffix == ".json" else text.strip()
+            except (UserError, ValueError, RecursionError) as error:
+                yield path, 1, Problem(f"cannot be read: {error}", str(path))
+                continue
+            if not reference:
+                yield path, 1, Problem("is empty", str(path))
+                continue
+            split = {"split": name.split("/")[0]} if "/" in name else {}
+            yield path, 1, {**_record(name, image, [reference], {}), **split}
+
+    def files(self) -> Iterable[Path]:
+        """References and pages."""
+        return super().files()
+
+
+def _record(
+    name: str, image: str, references: list[Any], metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "id": name, "images": [image], "document": image, "references": references, "fields": {},
+        "metadata": dict(metadata),
+    }  # fmt: skip
+
+
+def _parsed(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        what = f"not JSON: {error.msg}"
+        raise UserError(Problem(what, str(path), error.lineno, error.colno)) from error
+    except RecursionError as error:
+        raise UserError(Problem("JSON nested too deeply", str(path))) from error

@@ -1,0 +1,204 @@
+"""What only a look at the files can tell, taken once before anything is submitted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from hpcbench import plugins
+from hpcbench.data.datasets import bad_rows, choose, open_dataset, samples, total, unreadable
+from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.errors import Problem, UserError
+from hpcbench.experiment.files import read_json, write_json
+from hpcbench.experiment.layout import home
+from hpcbench.plugins import DatasetIterator
+from hpcbench.schema.documents import Dataset, Model
+from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+
+Say = Callable[[str], None]
+
+MOST_TOLD = 20
+"""Bad samples that are told; the others are counted."""
+
+
+def measure(
+    resolved: ResolvedPlan, *, hashes: bool = True, say: Say = lambda line: None
+) -> Measured:
+    """Hash datasets and models, look through their samples, choose those of each run task, build all prompts.
+
+    Args:
+        resolved: the plan; its datasets and models are folders of this machine.
+        hashes: whether to hash files and look at images; a dry run does without.
+        say: told what takes long.
+
+    Raises:
+        UserError: a dataset, a prompt or a model's folder is not as its document says.
+    """
+    measuring = _Measuring(resolved, hashes, say)
+    problems: list[Problem] = []
+    for run_task in resolved.run_tasks:
+        try:
+            measuring.run_task(run_task)
+        except UserError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    return measuring.measured
+
+
+class _Looked:
+    """A dataset that was opened, hashed and looked through."""
+
+    def __init__(self, iterator: DatasetIterator, content: str, bad: dict[int, Problem]) -> None:
+        self.iterator, self.content, self.bad = iterator, content, bad
+        self.skipped = len(bad_rows(iterator)) + len(bad)
+
+
+class _Measuring:
+    def __init__(self, resolved: ResolvedPlan, hashes: bool, say: Say) -> None:
+        self.resolved, self.hashes, self.say = resolved, hashes, say
+        self.folder = home(resolved.site) / "cache"
+        self.cache = self.folder / "hashes.json" if hashes else None
+        self.looked: dict[str, _Looked] = {}
+        self.counts: dict[str, int] = {}
+        self.skipped: dict[str, int] = {}
+        self.dataset_hashes: dict[str, str] = {}
+        self.model_hashes: dict[str, str] = {}
+        self.chosen: dict[str, tuple[tuple[int, int], ...]] = {}
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(
+            samples=self.counts,
+            dataset_hashes=self.dataset_hashes,
+            model_hashes=self.model_hashes,
+            skipped=self.skipped,
+            chosen=self.chosen,
+        )
+
+    def run_task(self, run_task: ResolvedRunTask) -> None:
+        name, task = run_task.name, run_task.task
+        looked = self._look(run_task.dataset)
+        seed = self.resolved.plan.seed
+        if task.sample is not None and task.sample.seed is not None:
+            seed = task.sample.seed
+        ranges = choose(looked.iterator, task, seed, looked.bad)
+        self.counts[name] = total(ranges)
+        self.chosen[name] = tuple(ranges)
+        self.dataset_hashes[name] = looked.content
+        if looked.skipped:
+            self.skipped[name] = looked.skipped
+        _check_prompts(run_task, looked.iterator, ranges)
+        self._model(run_task.model)
+
+    def _look(self, dataset: Dataset) -> _Looked:
+        key = dataset.model_dump_json(exclude={"name", "description"})
+        if key not in self.looked:
+            iterator = open_dataset(dataset, self.folder)
+            iterator.count()
+            content, bad = "not hashed", dict[int, Problem]()
+            if self.hashes:
+                self.say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
+                content = content_hash(Path(dataset.source), iterator.files(), self.cache)
+                _check_whole_hash(dataset, self.cache)
+                bad = self._unreadable(dataset, iterator, content)
+            self.looked[key] = _Looked(iterator, content, bad)
+            self._tell_bad(dataset, self.looked[key])
+        return self.looked[key]
+
+    def _unreadable(
+        self, dataset: Dataset, iterator: DatasetIterator, content: str
+    ) -> dict[int, Problem]:
+        """Samples whose images cannot be read; looked for once for the same bytes."""
+        read_as = dataset.model_dump_json(include={"iterator", "mapping", "options", "split"})
+        key = hashlib.sha256(f"{content} {read_as}".encode()).hexdigest()[:24]
+        file = self.folder / "checked" / f"{key}.json"
+        try:
+            known = read_json(file)
+            return {int(index): Problem(*told) for index, told in known.items()}
+        except (OSError, ValueError, TypeError):
+            pass
+        self.say(f"looking at the images of {dataset.name}")
+        found = {one.index: one.problem for one in unreadable(iterator)}
+        write_json(
+            file, {str(index): [one.message, one.file, one.line] for index, one in found.items()}
+        )
+        return found
+
+    def _tell_bad(self, dataset: Dataset, looked: _Looked) -> None:
+        """Skip what is bad, or fail for it.
+
+        Raises:
+            UserError: something is, and it is not to be skipped.
+        """
+        bad = [*bad_rows(looked.iterator), *looked.bad.values()]
+        if not bad:
+            return
+        if looked.bad and dataset.on_bad == "fail":
+            remedy = "mend it, or `on_bad: skip` in the dataset's document"
+            first = [Problem(one.message, one.file, one.line) for one in bad[:MOST_TOLD]]
+            what = f"{len(bad)} samples of dataset '{dataset.name}' cannot be read"
+            raise UserError(*first, Problem(what, remedy=remedy))
+        self.say(f"dataset {dataset.name}: {len(bad)} rows are skipped, the first: {bad[0]}")
+
+    def _model(self, model: Model) -> None:
+        if model.name in self.model_hashes:
+            return
+        if not self.hashes:
+            self.model_hashes[model.name] = "not hashed"
+            return
+        self.say(f"hashing model {model.name}")
+        folder = Path(model.source)
+        self.model_hashes[model.name] = content_hash(folder, folder_files(folder), self.cache)
+        _check_weights(model, self.model_hashes[model.name])
+
+
+def _check_prompts(
+    run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: list[tuple[int, int]]
+) -> None:
+    """Build the prompt of every sample: what one lacks is found here, not on a GPU."""
+    prompt = plugins.load("prompts", run_task.prompt.strategy)(
+        run_task.prompt.system, run_task.prompt.user, run_task.prompt.options
+    )
+    problems: dict[str, Problem] = {}
+    for sample in samples(iterator, ranges, 0, total(ranges), images=False):
+        try:
+            prompt.build(sample)
+        except UserError as error:
+            for one in error.problems:
+                problems.setdefault(one.message, one)
+            if len(problems) >= MOST_TOLD:
+                break
+    if problems:
+        raise UserError(*problems.values())
+
+
+def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
+    """Compare with the hash that the dataset's document states, which is over all splits."""
+    if dataset.content_hash is None:
+        return
+    whole = open_dataset(dataset.model_copy(update={"split": None}))
+    found = content_hash(Path(dataset.source), whole.files(), cache)
+    if found != dataset.content_hash:
+        raise UserError(
+            Problem(
+                f"dataset '{dataset.name}' is not the one its document describes: its files hash to "
+                f"{found}, not {dataset.content_hash}",
+                file=dataset.source,
+                remedy="fetch it again, or set content_hash to the new value",
+            )
+        )
+
+
+def _check_weights(model: Model, found: str) -> None:
+    """Compare with the hash that the model's document states."""
+    if model.content_hash not in (None, found):
+        raise UserError(
+            Problem(
+                f"model '{model.name}' is not the one its document describes: its files hash to "
+                f"{found}, not {model.content_hash}",
+                file=model.source,
+                remedy="fetch it again, or set content_hash to the new value",
+            )
+        )

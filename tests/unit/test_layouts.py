@@ -1,0 +1,391 @@
+"""Datasets in the layouts they come in: each made here as its publisher or tool writes it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from hpcbench import plugins
+from hpcbench.data import sync
+from hpcbench.data.datasets import bad_rows, choose, draw, samples, unreadable
+from hpcbench.data.sync import SmartSync
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.plugins import DatasetIterator, DatasetSpec
+from hpcbench.schema.documents import RunTask, SampleOf
+from hpcbench.schema.records import FieldMap, Sample, StoredImage
+
+
+def opened(iterator: str, folder: Path, **more: Any) -> DatasetIterator:
+    spec = DatasetSpec(folder, **{"annotations": "", **more})
+    made: DatasetIterator = plugins.load("datasets", iterator)(spec)
+    return made
+
+
+def everything(iterator: DatasetIterator) -> list[Sample]:
+    return list(iterator.iter(0, iterator.count()))
+
+
+def picture(path: Path, colour: int = 200) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (40, 30), colour).save(path)
+
+
+def a_pdf(path: Path, pages: int) -> None:
+    first, *rest = [Image.new("RGB", (60, 80), (number * 40, 0, 0)) for number in range(pages)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first.save(path, save_all=True, append_images=rest)
+
+
+def write(path: Path, data: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+
+
+# --- layouts --------------------------------------------------------------------------------------------
+
+
+def test_v01_questions_about_one_image_are_one_cluster(tmp_path: Path) -> None:
+    (tmp_path / "annotation.csv").write_text(
+        "data_index;split;image_path;question;answer;doc_class;question_type;answer_bbox\n"
+        "1;test;images/1.png;Номер?;№ 7;invoice;number;[1, 2, 3, 4]\n"
+        "1;test;images/1.png;Сумма?;12,50;invoice;sum;[1, 2, 3, 4]\n"
+        "2;train;images/2.png;Дата?;1 мая;contract;date;[]\n",
+        encoding="utf-8-sig",
+    )
+    first, second, third = everything(opened("v01", tmp_path))
+    assert first.fields == {"question": "Номер?"}
+    assert second.references == ("12,50",)
+    assert first.document == second.document != third.document
+    assert third.metadata == {"doc_class": "contract", "question_type": "date"}
+    assert opened("v01", tmp_path, split="train").count() == 1
+
+
+def test_docvqa_as_its_publisher_ships_it(tmp_path: Path) -> None:
+    rows = [
+        {
+            "questionId": 337, "question": "what is the date?", "image": "documents/xnbl0037_1.png",
+            "docId": 279, "ucsf_document_id": "xnbl0037", "ucsf_document_page_no": "1",
+            "answers": ["1/8/93", "Jan 8"], "data_split": "val", "question_types": ["handwritten"],
+        }
+    ]  # fmt: skip
+    write(tmp_path / "val_v1.0.json", {"dataset_name": "docvqa", "data": rows})
+    (one,) = everything(opened("docvqa", tmp_path))
+    assert (one.id, one.document, one.references) == ("337", "xnbl0037", ("1/8/93", "Jan 8"))
+    assert one.images == (tmp_path / "documents/xnbl0037_1.png",)
+
+
+def test_ocrbench_takes_an_answer_or_a_list_of_them(tmp_path: Path) -> None:
+    rows = [
+        {"dataset_name": "IIIT5K", "type": "Regular Text", "question": "?",
+         "image_path": "1.png", "answers": "UP"},
+        {"dataset_name": "ESTVQA", "type": "VQA", "question": "?",
+         "image_path": "2.jpg", "answers": ["x", "y"]},
+    ]  # fmt: skip
+    write(tmp_path / "OCRBench.json", rows)
+    one, two = everything(opened("ocrbench", tmp_path))
+    assert (one.references, two.references) == (("UP",), ("x", "y"))
+    assert two.metadata == {"dataset": "ESTVQA", "question_type": "VQA"}
+
+
+@pytest.mark.parametrize("splits", [True, False])
+def test_what_hugging_face_saved_to_disk(tmp_path: Path, splits: bool) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    folder = tmp_path / "test" if splits else tmp_path
+    folder.mkdir(exist_ok=True)
+    if splits:
+        write(tmp_path / "dataset_dict.json", {"splits": ["train", "test"]})
+    rows = [
+        {"image": {"bytes": bytes([number]), "path": None}, "label": number % 3 - 1, "key": f"k{number}"}
+        for number in range(7)
+    ]  # fmt: skip
+    for part, some in enumerate((rows[:5], rows[5:])):
+        table = pyarrow.Table.from_pylist(some)
+        path = str(folder / f"data-0000{part}-of-00002.arrow")
+        with (
+            pyarrow.OSFile(path, "wb") as file,
+            pyarrow.ipc.new_stream(file, table.schema) as stream,
+        ):
+            stream.write_table(table, max_chunksize=2)
+    names = [f"data-0000{part}-of-00002.arrow" for part in (0, 1)]
+    write(folder / "state.json", {"_data_files": [{"filename": name} for name in names]})
+    features = {"label": {"names": ["form", "letter"], "_type": "ClassLabel"}}
+    write(folder / "dataset_info.json", {"features": features})
+    mapping = FieldMap(id="key", images="image", references="label", document=None, fields={})
+    more: Mapping[str, Any] = {"mapping": mapping, "split": "test" if splits else None}
+    with pytest.raises(UserError, match="'label' is empty|key 'label' is missing"):
+        opened("hf_disk", tmp_path, **more).count()
+    table = opened("hf_disk", tmp_path, on_bad="skip", **more)
+    found = everything(table)
+    assert [one.id for one in found] == ["k1", "k2", "k4", "k5"]
+    assert [one.references[0] for one in found] == ["form", "letter", "form", "letter"]
+    assert found[3].images == (b"\x05",)
+    assert [(one.line, Path(one.file or "").name) for one in bad_rows(table)] == [
+        (1, names[0]), (4, names[0]), (2, names[1]),
+    ]  # fmt: skip
+    assert [one.images for one in samples(table, [(0, 4)], 0, 4, images=False)] == [()] * 4
+    if splits:
+        with pytest.raises(UserError, match="it has the splits train, test"):
+            opened("hf_disk", tmp_path, mapping=mapping, split="tset")
+
+
+def coco(folder: Path) -> None:
+    picture(folder / "images/a.png")
+    images = [{"id": 1, "file_name": "a.png", "width": 40, "height": 30}]
+    categories = [{"id": 5, "name": "total"}, {"id": 6, "name": "item"}]
+    boxes = [
+        {"id": 1, "image_id": 1, "category_id": 6, "bbox": [0, 20, 5, 5], "text": "bread"},
+        {"id": 2, "image_id": 1, "category_id": 5, "bbox": [0, 25, 5, 5], "text": "7.00"},
+        {"id": 3, "image_id": 1, "category_id": 6, "bbox": [0, 10, 5, 5], "text": "milk"},
+    ]
+    write(
+        folder / "annotations/all.json",
+        {"images": images, "annotations": boxes, "categories": categories},
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("label", ("item", "total")),
+        ("text", ("milk\nbread\n7.00",)),
+        ("fields", ({"item": ["milk", "bread"], "total": "7.00"},)),
+    ],
+)
+def test_coco_boxes_are_labels_text_or_fields(
+    tmp_path: Path, reference: str, expected: tuple[Any, ...]
+) -> None:
+    coco(tmp_path)
+    (one,) = everything(opened("coco", tmp_path, options={"reference": reference}))
+    assert one.references == expected
+    assert one.images == (tmp_path / "images/a.png",)
+
+
+def test_pages_with_a_file_beside_each(tmp_path: Path) -> None:
+    picture(tmp_path / "test/1.png")
+    (tmp_path / "test/1.txt").write_text("Привет\n", encoding="utf-8")
+    picture(tmp_path / "train/2.jpg")
+    (tmp_path / "train/2.txt").write_text("two")
+    (tmp_path / "train/3.txt").write_text("no page")
+    with pytest.raises(UserError, match=r"no page train/3.png"):
+        opened("pairs", tmp_path).count()
+    table = opened("pairs", tmp_path, on_bad="skip")
+    assert [(one.id, one.references[0]) for one in everything(table)] == [
+        ("test/1", "Привет"), ("train/2", "two"),
+    ]  # fmt: skip
+    assert len(bad_rows(table)) == 1
+    assert opened("pairs", tmp_path, split="test").count() == 1
+    write(tmp_path / "keys/2.json", {"total": "7"})
+    (kie,) = everything(
+        opened("pairs", tmp_path, annotations="keys/*.json", options={"images": "train"})
+    )
+    assert kie.references == ({"total": "7"},)
+    assert set(opened("pairs", tmp_path, annotations="keys/*.json", options={"images": "train"}).files()) == {
+        tmp_path / "keys/2.json", tmp_path / "train/2.jpg",
+    }  # fmt: skip
+
+
+def test_cord_lines_become_nested_keys(tmp_path: Path) -> None:
+    picture(tmp_path / "test/image/r.png")
+    lines = [
+        ("menu.nm", 3, ["Iced", "Tea"]), ("menu.price", 3, ["10,000"]), ("menu.nm", 4, ["Rice"]),
+        ("total.total_price", 5, ["12,000"]),
+    ]  # fmt: skip
+    valid = [
+        {"category": kind, "group_id": group, "words": [{"text": word} for word in words]}
+        for kind, group, words in lines
+    ]
+    write(tmp_path / "test/json/r.json", {"valid_line": valid, "meta": {}})
+    (one,) = everything(opened("cord", tmp_path, split="test"))
+    assert one.references == (
+        {"menu": [{"nm": "Iced Tea", "price": "10,000"}, {"nm": "Rice"}], "total": {"total_price": "12,000"}},
+    )  # fmt: skip
+    (text,) = everything(opened("cord", tmp_path, options={"task": "ocr"}))
+    assert text.references == ("Iced Tea\n10,000\nRice\n12,000",)
+
+
+# --- pages ----------------------------------------------------------------------------------------------
+
+
+def table_of(folder: Path, *images: Any, **more: Any) -> DatasetIterator:
+    rows = [
+        {"id": str(number), "images": [image], "references": ["x"]}
+        for number, image in enumerate(images)
+    ]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return opened("table", folder, annotations="a.jsonl", **more)
+
+
+def test_a_pdf_is_its_pages_and_they_are_rendered_once(tmp_path: Path) -> None:
+    a_pdf(tmp_path / "d.pdf", 3)
+    more = {"cache": tmp_path / "pages", "options": {"dpi": 72}}
+    table = table_of(tmp_path, "d.pdf", "d.pdf#page=2", "d.pdf#page=2-3", **more)
+    whole, second, two = everything(table)
+    assert [len(one.images) for one in (whole, second, two)] == [3, 1, 2]
+    image = second.images[0]
+    assert isinstance(image, StoredImage)
+    data = image.read()
+    with Image.open(io.BytesIO(data)) as page:
+        assert page.size == (60, 80)
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "pages").iterdir()}
+    assert image.read() == data
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "pages").iterdir()} == kept
+    assert list(table.files()) == [tmp_path / "a.jsonl", tmp_path / "d.pdf"]
+    larger = table_of(tmp_path, "d.pdf", cache=tmp_path / "pages", options={"dpi": 144})
+    page_of_larger = everything(larger)[0].images[0]
+    assert isinstance(page_of_larger, StoredImage)
+    with Image.open(io.BytesIO(page_of_larger.read())) as page:
+        assert page.size == (120, 160)
+
+
+def test_a_tiff_has_pages_too(tmp_path: Path) -> None:
+    first, second = Image.new("L", (8, 8), 1), Image.new("L", (9, 9), 2)
+    first.save(tmp_path / "d.tif", save_all=True, append_images=[second])
+    (one,) = everything(table_of(tmp_path, "d.tif"))
+    sizes = [Image.open(io.BytesIO(image.read())).size for image in one.images]  # type: ignore[union-attr]
+    assert sizes == [(8, 8), (9, 9)]
+
+
+def test_a_page_that_is_not_there_spoils_its_sample_alone(tmp_path: Path) -> None:
+    a_pdf(tmp_path / "d.pdf", 1)
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7 nothing")
+    table = table_of(tmp_path, "d.pdf", "d.pdf#page=7", "broken.pdf")
+    assert [one.id for one in everything(table)] == ["0", "1", "2"]
+    told = [str(one.problem) for one in unreadable(table)]
+    assert [one.index for one in unreadable(table)] == [1, 2]
+    assert "a.jsonl:2: sample '1': d.pdf#page=7" in told[0]
+    assert "the document has 1 pages" in told[0]
+    assert "no PDF that can be read" in told[1]
+
+
+def test_a_pattern_is_every_page_that_matches(tmp_path: Path) -> None:
+    for number in (2, 1):
+        picture(tmp_path / f"p/7-{number}.png")
+    (one,) = everything(table_of(tmp_path, "p/7-*.png"))
+    assert one.images == (tmp_path / "p/7-1.png", tmp_path / "p/7-2.png")
+
+
+def test_columns_may_be_put_into_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("doc,page,text\nd,1,x\n")
+    mapping = FieldMap(
+        id="#", images="scans/{doc}_{page}.png", references="text", document="doc", split=None
+    )
+    (one,) = everything(opened("table", tmp_path, annotations="a.csv", mapping=mapping))
+    assert one.images == (tmp_path / "scans/d_1.png",)
+
+
+# --- what is bad ----------------------------------------------------------------------------------------
+
+
+def test_bad_images_are_told_with_file_and_row(tmp_path: Path) -> None:
+    picture(tmp_path / "good.png")
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("no image")
+    table = table_of(tmp_path, "good.png", "empty.png", "text.png", "gone.png")
+    told = [str(one.problem).replace(f"{tmp_path}/", "") for one in unreadable(table)]
+    assert told == [
+        "a.jsonl:2: sample '1': empty.png: no image that can be read",
+        "a.jsonl:3: sample '2': text.png: no image that can be read",
+        "a.jsonl:4: sample '3': gone.png: No such file or directory",
+    ]
+
+
+def test_wrong_encoding_is_a_bad_row_or_an_option(tmp_path: Path) -> None:
+    text = "id,images,references\n1,a.png,ok\n2,b.png,Привет\n"
+    (tmp_path / "a.csv").write_bytes(text.encode("cp1251"))
+    with pytest.raises(
+        UserError, match=r"a.csv:3: not utf-8: byte 0xcf \(see the option `encoding`\)"
+    ):
+        opened("table", tmp_path, annotations="a.csv").count()
+    assert opened("table", tmp_path, annotations="a.csv", on_bad="skip").count() == 1
+    table = opened("table", tmp_path, annotations="a.csv", options={"encoding": "cp1251"})
+    assert everything(table)[1].references == ("Привет",)
+
+
+# --- choosing -------------------------------------------------------------------------------------------
+
+
+def invoices(folder: Path) -> DatasetIterator:
+    rows = [
+        {
+            "id": str(number), "images": ["p.png"], "references": ["x"], "fields": {"pages": number % 4},
+            "metadata": {"doc_type": "invoice" if number % 3 else "letter"},
+        }
+        for number in range(30)
+    ]  # fmt: skip
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return opened("table", folder, annotations="a.jsonl")
+
+
+def task(**more: Any) -> RunTask:
+    return RunTask(name="t", ml_task="vqa", model="m", dataset="d", **more)
+
+
+def test_where_sample_and_limit_choose_in_this_order(tmp_path: Path) -> None:
+    table = invoices(tmp_path)
+    ranges = choose(table, task(where="doc_type == 'invoice' and pages < 2", limit=5), 0)
+    found = list(samples(table, ranges, 0, 99))
+    assert [one.id for one in found] == ["1", "4", "5", "8", "13"]
+    assert [one.id for one in samples(table, ranges, 1, 3)] == ["4", "5"]
+    stratified = choose(table, task(sample=SampleOf(size=9, by="doc_type")), 7)
+    kinds = [one.metadata["doc_type"] for one in samples(table, stratified, 0, 99)]
+    assert (kinds.count("invoice"), kinds.count("letter")) == (6, 3)
+    assert choose(table, task(sample=SampleOf(size=9, by="doc_type")), 7) == stratified
+    assert choose(table, task(sample=SampleOf(size=9, by="doc_type")), 8) != stratified
+    assert choose(table, task(limit=3), 0, bad=[1]) == [(0, 1), (2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("doc_type = 1", "is no expression"),
+        ("kind == 'x'", r"'kind' is undefined \(there are: doc_type, document, id, pages\)"),
+        ("pages < 'x'", "not supported between"),
+        ("pages > 9", "no sample is left"),
+        ("''.__class__.__mro__", "unsafe"),
+    ],
+)
+def test_a_wrong_where_is_one_clear_line(tmp_path: Path, where: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        choose(invoices(tmp_path), task(where=where), 0)
+
+
+def test_a_stratum_gets_its_share_and_all_shares_are_the_size() -> None:
+    strata = {"a": range(7), "b": range(7, 10), "c": range(10, 11)}
+    found = draw(strata, 5, 1)
+    assert len(found) == 5
+    assert found == sorted(found)
+    assert draw(strata, 99, 1) == list(range(11))
+
+
+# --- packed ---------------------------------------------------------------------------------------------
+
+
+def test_a_packed_dataset_gives_the_same_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "MANY", 2)
+    source = tmp_path / "source"
+    for number in range(5):
+        picture(source / f"test/{number}.png", number)
+        (source / f"test/{number}.txt").write_text(f"text {number}")
+    version = SmartSync(tmp_path / "cache").bring(f"file://{source}", pack=True)
+    assert not (version.files / "test").exists()
+    loose, packed = (everything(opened("pairs", folder)) for folder in (source, version.files))
+    assert [(one.id, one.references) for one in loose] == [
+        (one.id, one.references) for one in packed
+    ]
+    for one, other in zip(loose, packed, strict=True):
+        image = other.images[0]
+        assert isinstance(image, StoredImage)
+        assert image.read() == Path(str(one.images[0])).read_bytes()
+    with (version.folder / "pack.tar").open("r+b") as pack:
+        pack.seek(next(kept.offset or 0 for kept in version.kept()))
+        pack.write(b"!")
+    with pytest.raises(EnvironmentFault, match="is damaged"):
+        [image.read() for one in packed for image in one.images]  # type: ignore[union-attr]
