@@ -138,7 +138,7 @@ class Client:
             text = f"image{path} cannot be read: {error.strerror or error}"
             times = Times(start=begin, send=now, headers=None, chunks=(), done=now)
             return Response(
-                request.sample_id, "invalid", None, None, None, times, 0, (), error=text
+                request.sample_id, "invalid", None, None, None, times, 0, (), text, request.prompt
             )
         return await self._persist(request, body, hashes, begin)
 
@@ -168,6 +168,7 @@ class Client:
             tries=tries,
             image_sha256=hashes,
             error=attempt.error or (None if answered else "no time was left to ask"),
+            prompt=request.prompt,
         )
 
     async def _attempt(self, body: bytes, seconds: float) -> Attempt:

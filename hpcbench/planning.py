@@ -19,6 +19,10 @@ SHARDS_PER_WORKER = 4
 """Enough that the last worker does not keep the others waiting, few enough to stay few files."""
 
 
+PROMPT = {"strategy", "system", "user", "prompts", "examples", "options"}
+"""What of a prompt's document decides what a model is asked."""
+
+
 def plan_work(resolved: ResolvedPlan, measured: Measured) -> WorkPlan:
     """Cut run tasks into shards and collect those of one resource shape into groups.
 
@@ -81,10 +85,9 @@ def stage_key(
             measured.chosen.get(run_task.name, ()),
         ],
         "prompt": [
-            run_task.prompt.strategy,
-            run_task.prompt.system,
-            run_task.prompt.user,
-            dict(run_task.prompt.options),
+            measured.prompt_hashes.get(run_task.name),
+            run_task.prompt.model_dump(mode="json", include=PROMPT),
+            task.output_schema,
         ],
         "generation": task.generation.model_dump(),
         "packages": dict(packages or {}),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.schema.records import FieldMap, Message, Sample
+from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
 
 _DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[.:][^\W\d]\w*")
 
@@ -111,10 +111,31 @@ class DatasetIterator(Protocol):
     def files(self) -> Iterable[Path]: ...
 
 
-class PromptStrategy(Protocol):
-    """Turns a sample into messages. Constructed with `(system, user, options)`: texts and a mapping.
+@dataclass(frozen=True, slots=True)
+class PromptSpec:
+    """What a prompt strategy is told: the prompt's document and what it is used for."""
 
-    A class that has `placeholders() -> names` lets a field that no dataset has be found before anything runs.
+    user: str | None = None
+    """User message of samples that no entry of the collection is for."""
+    system: str | None = None
+    """System message."""
+    entries: tuple[PromptEntry, ...] = ()
+    """The collection."""
+    examples: tuple[PromptExample, ...] = ()
+    """Few-shot examples; their images are absolute paths."""
+    dataset: str = ""
+    """Name of the dataset."""
+    task: str = ""
+    """Name of the ML task."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The prompt document's `options`, checked against `Options`."""
+
+
+class PromptStrategy(Protocol):
+    """Turns a sample into messages. Constructed with a `PromptSpec`.
+
+    A class that has `placeholders() -> names` lets a field that no dataset has be found before anything runs;
+    one that has `name(sample) -> str` says which prompt of several a sample gets.
     """
 
     api: ClassVar[int]

@@ -20,7 +20,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import UserError
-from hpcbench.plugins import DatasetSpec, EngineSpec
+from hpcbench.plugins import DatasetSpec, EngineSpec, PromptSpec
 from hpcbench.schema.records import Message, Sample
 
 ANSWERS = (
@@ -178,7 +178,8 @@ def _reads_anything_of_a_sample(plugin: Any, folder: Path) -> None:
 
 def _builds_messages(plugin: Any, folder: Path) -> None:
     """Messages hold text, the last is the user's, and every image is shown once."""
-    strategy = plugin("You read documents.", "What does it say?", _example(plugin, folder))
+    options = _example(plugin, folder)
+    strategy = plugin(PromptSpec("What does it say?", "You read documents.", options=options))
     for images in ((Path("a.png"),), (Path("a.png"), b"bytes"), ()):
         messages = strategy.build(_sample(images=images))
         assert messages and messages[-1].role == "user", "the last message is not the user's"

@@ -41,6 +41,7 @@ from hpcbench.experiment.files import Appender
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference import Client, EngineGone, LoadFailed, drive
 from hpcbench.plugins import DatasetIterator
+from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.documents import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import RECORD_VERSION, Request
@@ -250,15 +251,15 @@ def _requests(
 ) -> Iterator[Request]:
     """What is still to be asked, in the dataset's order."""
     task = run_task.task
-    prompt = plugins.load("prompts", run_task.prompt.strategy)(
-        run_task.prompt.system, run_task.prompt.user, run_task.prompt.options
-    )
+    prompt = TaskPrompt(run_task)
     settings = task.generation.model_dump(mode="json")
     extra = settings.pop("extra")
     generation = {key: value for key, value in settings.items() if value not in (None, [])} | extra
+    generation |= prompt.generation
     for sample in samples(dataset, chosen, taken.shard.start, taken.shard.stop):
         if sample.id not in taken.answered:
-            yield Request(sample.id, prompt.build(sample), generation, task.request_timeout)
+            messages, name = prompt.build(sample), prompt.name(sample)
+            yield Request(sample.id, messages, generation, task.request_timeout, name)
 
 
 class _Wrapper:

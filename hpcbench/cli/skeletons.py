@@ -135,17 +135,17 @@ class {cls}:
     "prompts": '''\
 """Puts the document's type before the question."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from hpcbench.plugins import PromptSpec
 from hpcbench.schema.records import Message, Sample
 
 
 class {cls}:
     api: ClassVar[int] = 1
 
-    def __init__(self, system: str | None, user: str, options: Mapping[str, Any]) -> None:
-        self.system, self.user = system, user
+    def __init__(self, spec: PromptSpec) -> None:
+        self.system, self.user = spec.system, spec.user or ""
 
     def build(self, sample: Sample) -> tuple[Message, ...]:
         kind = sample.metadata.get("doc_type", "document")

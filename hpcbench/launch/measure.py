@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from hpcbench import plugins
 from hpcbench.data.datasets import bad_rows, choose, open_dataset, samples, total, unreadable
 from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import home
 from hpcbench.plugins import DatasetIterator
+from hpcbench.prompts import TaskPrompt, prompt_hash
 from hpcbench.schema.documents import Dataset, Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 
@@ -65,6 +65,7 @@ class _Measuring:
         self.skipped: dict[str, int] = {}
         self.dataset_hashes: dict[str, str] = {}
         self.model_hashes: dict[str, str] = {}
+        self.prompt_hashes: dict[str, str] = {}
         self.chosen: dict[str, tuple[tuple[int, int], ...]] = {}
 
     @property
@@ -73,6 +74,7 @@ class _Measuring:
             samples=self.counts,
             dataset_hashes=self.dataset_hashes,
             model_hashes=self.model_hashes,
+            prompt_hashes=self.prompt_hashes,
             skipped=self.skipped,
             chosen=self.chosen,
         )
@@ -89,6 +91,7 @@ class _Measuring:
         self.dataset_hashes[name] = looked.content
         if looked.skipped:
             self.skipped[name] = looked.skipped
+        self.prompt_hashes[name] = prompt_hash(run_task)
         _check_prompts(run_task, looked.iterator, ranges)
         self._model(run_task.model)
 
@@ -158,9 +161,7 @@ def _check_prompts(
     run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: list[tuple[int, int]]
 ) -> None:
     """Build the prompt of every sample: what one lacks is found here, not on a GPU."""
-    prompt = plugins.load("prompts", run_task.prompt.strategy)(
-        run_task.prompt.system, run_task.prompt.user, run_task.prompt.options
-    )
+    prompt = TaskPrompt(run_task)
     problems: dict[str, Problem] = {}
     for sample in samples(iterator, ranges, 0, total(ranges), images=False):
         try:

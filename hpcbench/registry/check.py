@@ -14,7 +14,7 @@ from typing import Any
 
 from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.plugins import EngineSpec, unknown
+from hpcbench.plugins import EngineSpec, PromptSpec, unknown
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Loc, Source
@@ -31,6 +31,7 @@ from hpcbench.schema.documents import (
     Partition,
     Prompt,
     Report,
+    RunTask,
     Site,
     Tracker,
     seconds,
@@ -41,6 +42,9 @@ Where = Callable[[str], Loc]
 
 TRANSPORTS = ("docker", "oci-archive", "docker-archive")
 """What an image reference may begin with that is not the name of an environment's plugin."""
+
+_MADE_UP = frozenset({"doc_class_question_type"})
+"""What a prompt may use beside a sample's own fields: made of others."""
 
 STAGES = ("inference", "evaluation", "reporting")
 
@@ -156,10 +160,42 @@ class Checks:
                 if name not in known:
                     what = unknown(f"generation setting of {resolved.model.engine}", name, known)
                     self._say(source, (*where("generation"), "extra", name), what)
+            if task.output_schema == "response_format" and "response_format" not in known:
+                what = f"engine '{resolved.model.engine}' does not know response_format"
+                self._say(source, where("output_schema"), what, "`output_schema: prompt`")
+        if task.output_schema != "none" and ml_task.output_schema is None:
+            what = f"ML task '{ml_task.name}' has no output_schema to tell"
+            self._say(source, where("output_schema"), what)
+        self._choice_of_samples(task, dataset, source, where)
         for index, entry in enumerate(task.packages):
             self._package(entry, source, (*where("packages"), index))
         if site is not None:
             self._resources(resolved, source, where, site)
+
+    def _choice_of_samples(
+        self, task: RunTask, dataset: Dataset, source: Source, where: Where
+    ) -> None:
+        """Names in `where` and `sample` against the fields and metadata that the dataset's document lists."""
+        known = {*dataset.fields, *dataset.group_by, "id", "document"}
+        told = "list it under the dataset's `fields` or `group_by`"
+        if task.where is not None:
+            from jinja2 import TemplateError, meta
+            from jinja2.sandbox import SandboxedEnvironment
+
+            environment = SandboxedEnvironment()
+            try:
+                environment.compile_expression(task.where)
+                parsed = environment.parse("{{ (" + task.where + ") }}")
+            except (TemplateError, ValueError, RecursionError) as error:
+                self._say(source, where("where"), f"no expression: {str(error)[:200]}")
+                return
+            for name in sorted(meta.find_undeclared_variables(parsed) - known):
+                what = unknown(f"field of dataset '{dataset.name}'", name, known)
+                self._say(source, where("where"), what, None if "did you" in what else told)
+        by = task.sample.by if task.sample is not None else None
+        if by is not None and by not in known:
+            what = unknown(f"field of dataset '{dataset.name}'", by, known)
+            self._say(source, (*where("sample"), "by"), what, None if "did you" in what else told)
 
     def engine_packages(self, model: Model) -> tuple[str, ...]:
         """Packages that must be importable beside a model's engine."""
@@ -439,11 +475,25 @@ class Checks:
         self._options(plugin, prompt.options, source, ("options",))
         if plugin is None:
             return
+        if prompt.user is None and not prompt.prompts:
+            if prompt.collection is None:
+                self._say(source, (), "a prompt needs 'user', 'prompts' or a 'collection'")
+            return
+        spec = PromptSpec(
+            prompt.user, prompt.system, prompt.prompts, prompt.examples, options=prompt.options
+        )
         try:
-            built = plugin(prompt.system, prompt.user, prompt.options)
+            built = plugin(spec)
         except UserError as error:
             for problem in error.problems:
-                self._say(source, ("user",), problem.message, problem.remedy)
+                key = (
+                    "user"
+                    if not prompt.prompts
+                    else "prompts"
+                    if prompt.collection is None
+                    else "collection"
+                )
+                self._say(source, (key,), problem.message, problem.remedy)
             return
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
             self._say(source, ("strategy",), _failed(prompt.strategy, error))
@@ -456,7 +506,7 @@ class Checks:
             return
         wanted = self._placeholders.get(prompt.name, frozenset())
         known = {*dataset.fields, *dataset.group_by}
-        for name in sorted(wanted - known):
+        for name in sorted(wanted - known - _MADE_UP):
             what = unknown(f"field of dataset '{dataset.name}'", name, known)
             self._say(
                 source, loc, f"prompt '{prompt.name}' asks for {{{{ {name} }}}}: {what}",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpcbench.registry.source import Source
-from hpcbench.schema.documents import Dataset, Document, Image, Model, Package, Site
+from hpcbench.schema.documents import Dataset, Document, Image, Model, Package, Prompt, Site
+from hpcbench.schema.records import PromptExample
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
@@ -42,6 +44,20 @@ def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
     if isinstance(document, Package) and document.source.type == "local":
         path = absolute(document.source.path, "source", "path")
         update["source"] = document.source.model_copy(update={"path": path})
+    if isinstance(document, Prompt):
+        if document.collection is not None:
+            update["collection"] = absolute(document.collection, "collection")
+
+        def placed(examples: tuple[PromptExample, ...], key: str) -> tuple[PromptExample, ...]:
+            return tuple(
+                replace(one, images=tuple(absolute(path, key) for path in one.images))
+                for one in examples
+            )
+
+        update["examples"] = placed(document.examples, "examples")
+        update["prompts"] = tuple(
+            replace(entry, examples=placed(entry.examples, "prompts")) for entry in document.prompts
+        )
     if isinstance(document, Site):
         for key in ("models", "caches"):
             folders = getattr(document, key)

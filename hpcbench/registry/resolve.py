@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode
 from hpcbench.registry.check import Checks
+from hpcbench.registry.collections import read_collection
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
@@ -283,6 +284,17 @@ class _Resolver:
         reference = self.checks.image(image, model, source, loc)
         return model.model_copy(update={"image": reference})
 
+    def _with_collection(self, prompt: Prompt, source: Source) -> Prompt:
+        """The prompt with the entries of its file: the file may change before a worker reads it."""
+        if prompt.collection is None:
+            return prompt
+        try:
+            entries = read_collection(Path(prompt.collection))
+        except UserError as error:
+            self.problems.extend(error.problems)
+            return prompt
+        return prompt.model_copy(update={"prompts": (*prompt.prompts, *entries)})
+
     def _prompt(
         self, task: RunTask, ml_task: MLTask, source: Source, where: Where
     ) -> Prompt | None:
@@ -342,6 +354,8 @@ class _Resolver:
             document, source = found
             self.origins["/".join(key)] = self._origin(*key)
             placed = with_absolute_paths(document, source)
+            if isinstance(placed, Prompt):
+                placed = self._with_collection(placed, source)  # type: ignore[assignment]
             self.checks.document(placed, source)
             if isinstance(placed, Model):
                 placed = self._image(_with_template(placed), source, ("image",))  # type: ignore[assignment]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=120)]
 """A document's name: letters, digits, `._-`, and `/` for folders."""
@@ -229,7 +229,7 @@ class Metric(Document):
 
 
 class Prompt(Document):
-    """A prompt: Jinja2 templates over the sample's fields."""
+    """A prompt, or a collection of them: Jinja2 templates over the sample's fields and metadata."""
 
     strategy: str = "template"
     """Name in the entry-point group `hpcbench.prompts`, or a class by its dotted path."""
@@ -237,8 +237,16 @@ class Prompt(Document):
     """Package document that brings the strategy."""
     system: str | None = None
     """System message."""
-    user: str
-    """User message that follows the image."""
+    user: str | None = None
+    """User message that follows the image; of a collection: for samples no entry is for."""
+    prompts: tuple[PromptEntry, ...] = ()
+    """Collection: a sample gets the entry whose `when` says most of what it is; two that say as much are an
+    error."""
+    collection: str | None = None
+    """CSV file with further entries, relative to this file. Columns are id, user, system, version; any other
+    column with a value is a condition of `when`. A v0.1 prompt collection is read as it is."""
+    examples: tuple[PromptExample, ...] = ()
+    """Few-shot examples."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the strategy."""
 
@@ -350,6 +358,9 @@ class RunTaskSettings(Part):
     """Only the first so many of those, in the dataset's order."""
     generation: Generation = Generation()
     """How answers are sampled."""
+    output_schema: Literal["none", "prompt", "response_format"] = "none"
+    """Whether the ML task's JSON Schema is told to the model: after the prompt's text, or as OpenAI's
+    `response_format`, which holds the engine to it."""
     repeats: int = Field(default=1, gt=0, le=100)
     """How often every sample is asked; repeat n is a run task `NAME-rN` with the seed plus n - 1."""
     concurrency: int = Field(default=1, gt=0, le=4096)

@@ -108,6 +108,8 @@ class Measured(Part):
     """Run task → `sha256:…` over annotations and images."""
     model_hashes: Mapping[str, str]
     """Model → `sha256:…` over the files of its folder."""
+    prompt_hashes: Mapping[str, str] = Field(default_factory=dict)
+    """Run task → `sha256:…` over its prompt's texts, examples and the schema that is told with it."""
     skipped: Mapping[str, int] = Field(default_factory=dict)
     """Run task → rows and samples left out because nobody can read them, where there are any."""
     chosen: Mapping[str, tuple[tuple[int, int], ...]] = Field(default_factory=dict)

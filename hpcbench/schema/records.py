@@ -76,10 +76,40 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptExample:
+    """A question with its right answer, shown before the sample's own (few-shot)."""
+
+    answer: str
+    """The right answer, as a model should write it."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What the user template is filled with."""
+    images: tuple[str, ...] = ()
+    """Image files, relative to the prompt's document."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """One prompt of a collection."""
+
+    id: str
+    """Its name within the collection; every response names it."""
+    user: str
+    """User message, a Jinja2 template."""
+    system: str | None = None
+    """System message; none: the document's."""
+    when: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """What a sample must be for it: `dataset`, `task`, metadata or fields → value; none: any sample."""
+    examples: tuple[PromptExample, ...] = ()
+    """Few-shot examples instead of the document's."""
+    version: str = ""
+    """Version of the wording, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a prompt; images go before the text."""
 
-    role: Literal["system", "user"]
+    role: Literal["system", "user", "assistant"]
     """Who speaks."""
     text: str
     """What is said."""
@@ -99,6 +129,8 @@ class Request:
     """OpenAI's sampling fields: max_tokens, temperature, top_p, seed, stop."""
     timeout: float
     """Deadline over all tries, seconds."""
+    prompt: str = ""
+    """Which prompt it is: the document's name, and the entry's of a collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +171,8 @@ class Response:
     """Hash of each image as sent."""
     error: str | None = None
     """One line on why there is no answer."""
+    prompt: str = ""
+    """The request's prompt."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hpcbench.errors import UserError
-from hpcbench.prompts import TemplatePrompt
+from hpcbench.plugins import PromptSpec
+from hpcbench.prompts import TaskPrompt, TemplatePrompt, prompt_hash
+from hpcbench.registry.collections import read_collection
+from hpcbench.schema.records import PromptEntry, PromptExample, Sample
 from hpcbench.tasks.classification import Classification
 from hpcbench.tasks.kie import Kie
 from hpcbench.tasks.ocr import Ocr
 from hpcbench.tasks.vqa import Vqa
-from tests.unit.small import sample
+from tests.unit.small import run_task, sample
 
 
 def test_a_prompt_is_built_from_fields_and_metadata_and_shows_the_images() -> None:
-    prompt = TemplatePrompt("You read {{ doc_type }}s.", "{{ question }} Ответ:", {})
+    prompt = TemplatePrompt(PromptSpec("{{ question }} Ответ:", "You read {{ doc_type }}s."))
     system, user = prompt.build(sample(metadata={"doc_type": "receipt"}))
     assert (system.role, system.text, system.images) == ("system", "You read receipts.", ())
     assert (user.role, user.text) == ("user", "Total? Ответ:")
@@ -23,17 +28,17 @@ def test_a_prompt_is_built_from_fields_and_metadata_and_shows_the_images() -> No
 
 def test_a_field_the_sample_does_not_have_is_an_error_that_names_both() -> None:
     with pytest.raises(UserError, match=r"sample 's1'.*'colour' is undefined"):
-        TemplatePrompt(None, "{{ colour }}", {}).build(sample())
+        TemplatePrompt(PromptSpec("{{ colour }}")).build(sample())
 
 
 def test_a_template_that_is_none_is_told() -> None:
     with pytest.raises(UserError, match="no Jinja2 template"):
-        TemplatePrompt(None, "{{ question", {})
+        TemplatePrompt(PromptSpec("{{ question"))
 
 
 def test_templates_reach_nothing_but_the_sample() -> None:
     with pytest.raises(UserError, match="s1"):
-        TemplatePrompt(None, "{{ question.__class__.__mro__ }}", {}).build(sample())
+        TemplatePrompt(PromptSpec("{{ question.__class__.__mro__ }}")).build(sample())
 
 
 @pytest.mark.parametrize("task", [Vqa(), Ocr()])
@@ -59,3 +64,145 @@ def test_key_information_is_one_json_object_or_cannot_be_read(
 
 def test_a_label_is_read_without_case_and_punctuation() -> None:
     assert Classification().parse(' "Receipt". ', sample()) == "receipt"
+
+
+# --- collections ----------------------------------------------------------------------------------------
+
+ENTRIES = (
+    PromptEntry("any", "Read {{ field }}."),
+    PromptEntry("invoice", "Of this invoice: {{ field }}?", when={"doc_type": "invoice"}),
+    PromptEntry("total", "The total?", when={"doc_type": "invoice", "field": "total"}),
+    PromptEntry("here", "Итого?", when={"dataset": "d", "doc_type": "invoice", "field": "total"}),
+)
+
+
+def asked(field: str, doc_type: str) -> Sample:
+    return sample(fields={"field": field}, metadata={"doc_type": doc_type})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "one", "name", "text"),
+    [
+        ("d", asked("total", "invoice"), "here", "Итого?"),
+        ("e", asked("total", "invoice"), "total", "The total?"),
+        ("e", asked("date", "invoice"), "invoice", "Of this invoice: date?"),
+        ("e", asked("date", "letter"), "any", "Read date."),
+    ],
+)
+def test_the_most_specific_prompt_wins(dataset: str, one: Sample, name: str, text: str) -> None:
+    prompt = TemplatePrompt(PromptSpec(entries=ENTRIES, dataset=dataset))
+    assert prompt.name(one) == name
+    assert prompt.build(one)[-1].text == text
+
+
+def test_ties_and_holes_are_errors_that_name_the_sample_and_the_prompts() -> None:
+    entries = (
+        PromptEntry("a", "A", when={"doc_type": "invoice"}),
+        PromptEntry("b", "B", when={"field": "total"}),
+    )
+    prompt = TemplatePrompt(PromptSpec(entries=entries))
+    with pytest.raises(UserError, match="prompts 'a' and 'b' are for sample 's1' alike"):
+        prompt.build(asked("total", "invoice"))
+    with pytest.raises(UserError, match="no prompt is for sample 's1' .*'letter', field 'date'"):
+        prompt.build(asked("date", "letter"))
+    assert (
+        TemplatePrompt(PromptSpec("else", entries=entries)).build(asked("date", "letter"))[0].text
+        == "else"
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (PromptEntry("a", "B", when={"doc_type": "letter"}), "two prompts have the id 'a'"),
+        (
+            PromptEntry("b", "B", when={"doc_type": "invoice"}),
+            "'a' and 'b' are for the same samples",
+        ),
+    ],
+)
+def test_entries_that_clash_are_found_without_any_sample(second: PromptEntry, told: str) -> None:
+    first = PromptEntry("a", "A", when={"doc_type": "invoice"})
+    with pytest.raises(UserError, match=told):
+        TemplatePrompt(PromptSpec(entries=(first, second)))
+
+
+def test_examples_are_turns_before_the_samples_own() -> None:
+    example = PromptExample("7.00", {"field": "sum"}, ("/shots/1.png",))
+    prompt = TemplatePrompt(PromptSpec("{{ field }}?", "Be short.", examples=(example,)))
+    system, question, answer, own = prompt.build(asked("total", "invoice"))
+    assert (system.role, question.text, question.images) == (
+        "system",
+        "sum?",
+        (Path("/shots/1.png"),),
+    )
+    assert (answer.role, answer.text, own.text) == ("assistant", "7.00", "total?")
+
+
+@pytest.mark.parametrize("schema", ["none", "prompt", "response_format"])
+def test_the_output_schema_is_told_as_the_run_task_says(schema: str) -> None:
+    wanted = {"type": "object", "required": ["total"]}
+    task = run_task(output_schema=schema)
+    task = task.model_copy(
+        update={"ml_task": task.ml_task.model_copy(update={"output_schema": wanted})}
+    )
+    prompt = TaskPrompt(task)
+    text = prompt.build(sample())[-1].text
+    assert ('"required": ["total"]' in text) == (schema == "prompt")
+    told = prompt.generation.get("response_format", {}).get("json_schema", {}).get("schema")
+    assert told == (wanted if schema == "response_format" else None)
+
+
+def test_the_hash_of_a_prompt_changes_with_its_words_and_its_example_images(tmp_path: Path) -> None:
+    image = tmp_path / "1.png"
+    image.write_bytes(b"one")
+    base = run_task(prompt={"examples": (PromptExample("x", images=(str(image),)),)})
+    first = prompt_hash(base)
+    assert prompt_hash(base) == first
+    image.write_bytes(b"two")
+    assert prompt_hash(base) != first
+    assert prompt_hash(run_task(prompt={"user": "other"})) != prompt_hash(run_task())
+    image.unlink()
+    with pytest.raises(UserError, match="the image of an example cannot be read"):
+        prompt_hash(base)
+
+
+def test_a_csv_is_a_collection_whose_other_columns_are_conditions(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text(
+        "id;user;system;doc_type;field\ntotal;Итого {{ x }}?;;invoice;total\nany;Read.;Be short.;;\n",
+        encoding="utf-8-sig",
+    )
+    total, other = read_collection(tmp_path / "p.csv")
+    assert total == PromptEntry(
+        "total", "Итого {{ x }}?", when={"doc_type": "invoice", "field": "total"}
+    )
+    assert (other.system, dict(other.when)) == ("Be short.", {})
+
+
+def test_a_v01_collection_is_literal_text_chosen_by_class_and_type(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text(
+        "prompt;doc_class_question_type;CER\nЧто {{ тут }}?;invoice sum;0.4\n", encoding="utf-8-sig"
+    )
+    prompt = TemplatePrompt(
+        PromptSpec("{{ question }}", entries=read_collection(tmp_path / "p.csv"))
+    )
+    one = sample(metadata={"doc_class": "invoice", "question_type": "sum"})
+    assert prompt.build(one)[-1].text == "Что {{ тут }}?"
+    assert prompt.name(one) == "invoice sum"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,user\n1\n", "p.csv:2: it has not as many columns"),
+        ("id,text\n1,x\n", "p.csv:2: column 'user' is missing or empty"),
+        ("id,user\n", "p.csv: no prompt"),
+    ],
+)
+def test_what_is_wrong_with_a_collection_is_told_at_its_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "p.csv").write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_collection(tmp_path / "p.csv")
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(told)

@@ -33,9 +33,9 @@ class ByLanguage:
 
         templates: dict[str, str] = {}
 
-    def __init__(self, system: str | None, user: str, options: Mapping[str, Any]) -> None:
-        self.system, self.user = system, user
-        self.templates = self.Options.model_validate(dict(options)).templates
+    def __init__(self, spec: Any) -> None:
+        self.system, self.user = spec.system, spec.user or ""
+        self.templates = self.Options.model_validate(dict(spec.options)).templates
 
     def placeholders(self) -> frozenset[str]:
         texts = [self.user, *self.templates.values()]
