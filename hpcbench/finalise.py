@@ -16,6 +16,7 @@ from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.status import model_never_loaded
 from hpcbench.launch.submit import cancelled, release_dead, remaining, rounds, submit_round
+from hpcbench.launch.uploading import upload_results
 from hpcbench.reporting import report
 from hpcbench.reporting.telling import tell
 
@@ -60,6 +61,9 @@ def conclude(experiment: Experiment) -> None:
             "shards_left": [one.shard.id for one in left],
         },
     )
+    for one in upload_results(experiment):
+        if "error" in one:
+            print(f"could not upload: {one['error']}", file=sys.stderr)  # noqa: T201 - the job's log
     for failure in tell(experiment, state, tables):
         print(f"could not tell: {failure}", file=sys.stderr)  # noqa: T201 - the job's log
 

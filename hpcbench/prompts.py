@@ -17,19 +17,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
-from jinja2.sandbox import SandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 from pydantic import BaseModel, ConfigDict
 
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import PromptSpec, PromptStrategy
+from hpcbench.schema.documents import Model
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, PromptEntry, PromptExample, Sample
 
@@ -197,6 +199,82 @@ def spec_of(run_task: ResolvedRunTask) -> PromptSpec:
         task=run_task.ml_task.name,
         options=document.options,
     )
+
+
+def as_text(messages: Sequence[Message], model: Model) -> str:
+    """The text that a chat template makes of messages, as Hugging Face's tokenizers write it.
+
+    Args:
+        messages: the prompt.
+        model: its document, a folder of this machine as its source; its own template goes first.
+
+    Raises:
+        UserError: the model has no chat template, or it refuses these messages.
+    """
+    folder = Path(model.source)
+    config = _json_of(folder / "tokenizer_config.json")
+    template = model.chat_template or _template_of(folder, config)
+    if template is None:
+        raise UserError(Problem(f"model '{model.name}' has no chat template", model.source))
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+
+    def refuse(message: str) -> None:
+        raise TemplateError(message)
+
+    def tojson(value: Any, **more: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, **more)
+
+    environment.globals |= {
+        "raise_exception": refuse,
+        "strftime_now": lambda form: time.strftime(form),
+    }
+    environment.filters["tojson"] = tojson
+    told = [
+        {
+            "role": message.role,
+            "content": [
+                *({"type": "image"} for _ in message.images),
+                {"type": "text", "text": message.text},
+            ],
+        }
+        for message in messages
+    ]
+    tokens = {
+        key: value["content"] if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key.endswith("_token") and value
+    }
+    try:
+        return environment.from_string(template).render(
+            messages=told, add_generation_prompt=True, **tokens
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        what = f"the chat template of '{model.name}' refuses it: {error}"
+        raise UserError(Problem(what, model.source)) from error
+
+
+def _template_of(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """A model's own chat template, from wherever its publisher put it."""
+    plain = folder / "chat_template.jinja"
+    if plain.is_file():
+        return plain.read_text(encoding="utf-8")
+    for found in (_json_of(folder / "chat_template.json"), config):
+        template = found.get("chat_template")
+        if isinstance(template, list):  # several, by name
+            template = {one["name"]: one["template"] for one in template}.get("default")
+        if isinstance(template, str):
+            return template
+    return None
+
+
+def _json_of(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def prompt_hash(run_task: ResolvedRunTask) -> str:

@@ -217,13 +217,77 @@ def _documents(verb: Verb) -> None:
     lock.add_argument("image", help="name of an images/ document, or docker://…")
     _registry(lock)
     models = verb(
-        "models", "", "look after models", "hpcbench models verify Qwen/Qwen2.5-VL-7B-Instruct"
+        "models", "", "look after models", "hpcbench models fetch Qwen/Qwen2.5-VL-7B-Instruct"
     ).add_subparsers(metavar="VERB", required=True)
     verify = _sub(
         models, "verify", "registry:verify_model", "hash a model's files, compare or lock"
     )
     verify.add_argument("model", help="name of a models/ document")
     _registry(verify)
+    _cached(models, "models", "fetch", "bring weights into the cache")
+
+    data = verb("data", "", "look after datasets", "hpcbench data check docvqa").add_subparsers(
+        metavar="VERB", required=True
+    )
+    check = _sub(
+        data, "check", "data:check", "look at a dataset: counts, broken files, contact sheet"
+    )
+    check.add_argument("name", help="name of a datasets/ document")
+    check.add_argument("--split", help="only of this split")
+    check.add_argument("--out", type=Path, help="folder for index.html and sheet.png (NAME-check)")
+    _registry(check)
+    _json(check)
+    add = _sub(data, "add", "data:add", "look at a folder or URL, write a document for it")
+    add.add_argument("source", help="folder, or s3://…, sftp://…, https://…")
+    add.add_argument("--name", help="name of the document; none: that of the folder")
+    add.add_argument(
+        "--out", type=Path, default=Path("registries"), help="registry to write to (%(default)s)"
+    )
+    add.add_argument("--dry-run", action="store_true", help="print the document; write nothing")
+    _cached(data, "datasets", "sync", "bring datasets into the cache, or what changed of them")
+    checked = _sub(data, "verify", "data:verify", "read every byte of the cache again")
+    checked.add_argument("names", nargs="*", help="names of datasets, or keys; none: all")
+    checked.add_argument("--repair", action="store_true", help="bring again what is damaged")
+    checked.set_defaults(kind="datasets")
+    _registry(checked)
+    _json(checked)
+
+    upload = verb("upload", "data:upload", "send results to a storage", "hpcbench upload @last")
+    upload.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
+    upload.add_argument("--to", metavar="URL", help="place for it; none: those of the plan")
+    _json(upload)
+
+    prompts = verb(
+        "prompts", "", "look at prompts", "hpcbench prompts show demo_vqa --sample 0001-total"
+    ).add_subparsers(metavar="VERB", required=True)
+    shown = _sub(prompts, "show", "prompts:show", "print the messages a model gets for a sample")
+    shown.add_argument("dataset", help="name of a datasets/ document")
+    shown.add_argument("--sample", help="its id; none: the first")
+    shown.add_argument("--prompt", help="name of a prompts/ document; none: the ML task's")
+    shown.add_argument("--task", default="vqa", help="name of an ml_tasks/ document (%(default)s)")
+    shown.add_argument("--model", help="also as the model's chat template writes it")
+    shown.add_argument(
+        "--plan", type=Path, help="as the run task of this plan that uses the dataset"
+    )
+    _registry(shown)
+    _json(shown)
+
+
+def _cached(verbs: Any, kind: str, bring: str, text: str) -> None:
+    """Verbs that datasets and models share."""
+    brought = _sub(verbs, bring, "data:sync", text)
+    brought.add_argument("names", nargs="+", help=f"names of {kind}/ documents, or URLs")
+    brought.set_defaults(kind=kind)
+    _registry(brought)
+    _json(brought)
+    listing = _sub(verbs, "list", "data:list_versions", "list what the cache holds")
+    listing.set_defaults(kind=kind)
+    _json(listing)
+    prune = _sub(verbs, "prune", "data:prune", "remove from the cache what nobody needs")
+    prune.add_argument("--free", type=float, metavar="GB", help="until so many GiB are free again")
+    prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
+    prune.add_argument("--dry-run", action="store_true", help="only tell")
+    prune.set_defaults(kind=kind)
 
 
 def _plugins(verb: Verb) -> None:

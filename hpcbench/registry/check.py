@@ -223,6 +223,11 @@ class Checks:
                 plugin = self._plugin(kind, entry.plugin, source, (key, index, "plugin"))
                 self._options(plugin, entry.options, source, (key, index, "options"))
                 self._references(entry.options, source, (key, index, "options"))
+        for index, place in enumerate(plan.upload):
+            scheme = place.url.partition("://")[0] if "://" in place.url else "file"
+            storage = self._plugin("storage", scheme, source, ("upload", index, "url"))
+            self._options(storage, place.storage, source, ("upload", index, "storage"))
+            self._references(place.storage, source, ("upload", index, "storage"))
         largest = site.slurm.max_array_size if site is not None else None
         if largest is not None and _on_slurm(plan, site) and plan.parallelism >= largest:
             self._say(

@@ -443,6 +443,15 @@ class Tracker(Part):
     """Options of the tracker; secrets as references."""
 
 
+class Upload(Part):
+    """A place where results go when the experiment has ended."""
+
+    url: str
+    """`s3://…`, `sftp://…`, `file://…`: a folder; the experiment's id is a folder in it."""
+    storage: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of that storage, over the site's; secrets as references."""
+
+
 Stage = Literal["inference", "evaluation", "reporting"]
 """What follows on preparation."""
 
@@ -480,6 +489,8 @@ class ExperimentPlan(Document):
     """Who is told how it ended; one that fails never fails the experiment."""
     trackers: tuple[Tracker, ...] = ()
     """Where scores are logged; one that fails never fails the experiment."""
+    upload: tuple[Upload, ...] = ()
+    """Where results go; one that fails never fails the experiment, `hpcbench upload` tries it again."""
 
 
 class Partition(Part):

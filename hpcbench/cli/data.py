@@ -1,0 +1,328 @@
+"""Verbs about data: data list, sync, verify, prune, add, check; models fetch, list, prune; upload."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench.cli.screen import console, print_json, say, transfer_bar
+from hpcbench.data.cache import Cache
+from hpcbench.data.sync import Progress, SmartSync, silent, size_text
+from hpcbench.data.tree import Version
+from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+from hpcbench.launch.prepare import open_cache
+from hpcbench.registry.catalog import Catalog, user_site
+from hpcbench.registry.paths import with_absolute_paths
+from hpcbench.schema.documents import Dataset, Model, Site
+
+
+def list_versions(arguments: argparse.Namespace) -> int:
+    """`hpcbench data list`, `hpcbench models list`."""
+    from rich.table import Table
+
+    rows = []
+    for version in _sync(arguments.kind).versions():
+        rows.append(
+            {
+                "key": version.folder.name,
+                "source": version.url,
+                "files": version.count,
+                "bytes": version.bytes,
+                "packed": version.pack_mtime_ns is not None,
+                "used": time.strftime("%Y-%m-%d %H:%M", time.localtime(version.used)),
+                "content": version.content,
+                "path": str(version.files),
+            }
+        )
+    if arguments.json:
+        print_json(rows)
+        return 0
+    if not rows:
+        say(f"nothing in {_sync(arguments.kind).folder}")
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title, justify in (
+        ("key", "left"), ("source", "left"), ("files", "right"), ("size", "right"), ("last used", "left"),
+    ):  # fmt: skip
+        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        packed = " packed" if row["packed"] else ""
+        size = size_text(int(str(row["bytes"])))
+        table.add_row(
+            str(row["key"])[:8],
+            str(row["source"]),
+            f"{row['files']}{packed}",
+            size,
+            str(row["used"]),
+        )
+    table.add_row(
+        "", "", "", size_text(sum(int(str(row["bytes"])) for row in rows)), "", style="dim"
+    )
+    console().print(table)
+    return 0
+
+
+def sync(arguments: argparse.Namespace) -> int:
+    """`hpcbench data sync NAME…`, `hpcbench models fetch NAME…`."""
+    documents = [_document(arguments.kind, name, arguments.registry) for name in arguments.names]
+    done = []
+    for document in documents:
+        begun = time.monotonic()
+        with transfer_bar() as progress:
+            here = _cache(progress).local(document)
+        took = time.monotonic() - begun
+        done.append({"name": document.name, "path": here.source, "seconds": round(took, 2)})
+        if not arguments.json:
+            print(f"{document.name}: {here.source}")
+    if arguments.json:
+        print_json(done)
+    return 0
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """`hpcbench data verify [NAME|KEY]`: exit code 1 if anything is damaged and stays so."""
+    cache = _cache()
+    chosen = _versions(cache, arguments.kind, arguments.names, arguments.registry)
+    found, left = [], 0
+    for version in chosen:
+        with transfer_bar() as progress:
+            syncing = _sync(arguments.kind, progress)
+            damaged = syncing.verify(version)
+            if damaged and arguments.repair:
+                syncing.repair(version, damaged, _options(cache, version, arguments))
+            else:
+                left += len(damaged)
+        found.append({"key": version.folder.name, "source": version.url, "damaged": damaged})
+        if not arguments.json:
+            _tell_damage(version, damaged, repaired=arguments.repair)
+    if arguments.json:
+        print_json(found)
+    if left:
+        raise RunFailed(f"{left} files are damaged; `--repair` brings them again")
+    return 0
+
+
+def prune(arguments: argparse.Namespace) -> int:
+    """`hpcbench data prune`: leftovers always; versions by age or until so much is free."""
+    import shutil
+
+    syncing = _sync(arguments.kind)
+    in_use = set(syncing.in_use())
+    doomed: list[Version] = []
+    freed = 0
+    for version in reversed(syncing.versions()):
+        days = (time.time() - version.used) / 86400
+        old = arguments.older is not None and days > arguments.older
+        needed = arguments.free is not None and freed < arguments.free * 2**30
+        if (old or needed) and version.folder.name not in in_use:
+            doomed.append(version)
+            freed += version.bytes
+    leftovers = syncing.leftovers()
+    for version in doomed:
+        print(f"{version.folder.name[:8]} {version.url} {size_text(version.bytes)}")
+        if not arguments.dry_run:
+            syncing.remove(version)
+    for path in leftovers:
+        print(f"{path.name}: left by a transfer that broke off")
+        if not arguments.dry_run:
+            shutil.rmtree(path, ignore_errors=True)
+    verb = "would be" if arguments.dry_run else "were"
+    say(
+        f"{len(doomed)} versions ({size_text(freed)}) and {len(leftovers)} leftovers {verb} removed"
+    )
+    return 0
+
+
+def add(arguments: argparse.Namespace) -> int:
+    """`hpcbench data add SOURCE`: look at it, write a document for it."""
+    from hpcbench.data.guess import guess
+    from hpcbench.experiment.files import write_atomic
+
+    source, name = arguments.source, arguments.name
+    place = source if "://" in source else str(Path(source).expanduser().resolve())
+    if name is None:
+        name = place.rstrip("/").rpartition("/")[2].replace(" ", "_").lower()
+    made = Dataset.model_validate({"name": name, "source": place})
+    with transfer_bar() as progress:
+        here = _cache(progress).local(made)
+    found = guess(Path(here.source))
+    document = {"schema_version": 1, "name": name, "source": place, "iterator": found.iterator}
+    text = yaml.safe_dump(
+        {**document, **found.document}, sort_keys=False, allow_unicode=True, width=110
+    )
+    path = arguments.out / "datasets" / f"{name}.yaml"
+    if arguments.dry_run:
+        print(text, end="")
+        return 0
+    if path.exists():
+        raise UserError(Problem("there is a document already", str(path), remedy="another --name"))
+    write_atomic(path, f"# {found.why}\n{text}")
+    say(f"{found.why}: iterator {found.iterator}")
+    print(f"wrote {path}\n  hpcbench data check {name} --registry {arguments.out}")
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """`hpcbench data check NAME`: exit code 1 if anything in it cannot be used."""
+    from rich.progress import Progress as Bar
+
+    from hpcbench.data.datasets import open_dataset
+    from hpcbench.data.survey import sheet_html, sheet_png, survey
+    from hpcbench.experiment.files import write_atomic
+
+    document = _dataset(arguments.name, arguments.registry)
+    with transfer_bar() as progress:
+        cache = _cache(progress)
+        here = cache.local(document)
+    here = here.model_copy(update={"on_bad": "skip", "split": arguments.split or document.split})
+    iterator = open_dataset(here, cache.folder)
+    with Bar(console=console(), transient=True, disable=not console().is_terminal) as bar:
+        task = bar.add_task(f"looking at {document.name}", total=None)
+        found, cards = survey(
+            iterator, lambda done, count: bar.update(task, completed=done, total=count)
+        )
+    folder = arguments.out or Path(f"{document.name.replace('/', '_')}-check")
+    write_atomic(folder / "sheet.png", sheet_png(cards))
+    write_atomic(folder / "index.html", sheet_html(document.name, found, cards))
+    if arguments.json:
+        print_json({**asdict(found), "path": str(folder)})
+    else:
+        _print_survey(document.name, asdict(found))
+        print(f"\ncontact sheet: {folder / 'index.html'}, {folder / 'sheet.png'}")
+    if found.bad:
+        raise RunFailed(f"{len(found.bad)} rows or samples of {document.name} cannot be used")
+    return 0
+
+
+def upload(arguments: argparse.Namespace) -> int:
+    """`hpcbench upload [EXPERIMENT] [--to URL]`."""
+    from hpcbench.experiment.layout import find, home
+    from hpcbench.launch.uploading import upload_results
+
+    experiment = find(home(user_site()), arguments.experiment)
+    with transfer_bar() as progress:
+        done = upload_results(experiment, arguments.to, progress)
+    if not done:
+        raise UserError(
+            Problem("nowhere to upload to", remedy="`--to URL`, or `upload:` in the plan")
+        )
+    if arguments.json:
+        print_json(done)
+        return 0
+    for one in done:
+        print(f"{one['url']}: {one.get('error') or str(one['sent']) + ' files sent'}")
+    if failed := [one for one in done if "error" in one]:
+        raise EnvironmentFault(
+            f"{len(failed)} uploads failed", remedy="`hpcbench upload` tries again"
+        )
+    return 0
+
+
+# --- inside ---------------------------------------------------------------------------------------------
+
+
+def _site() -> Site:
+    return user_site() or Site(name="default")
+
+
+def _cache(progress: Progress = silent) -> Cache:
+    return open_cache(_site(), progress)
+
+
+def _sync(kind: str, progress: Progress = silent) -> SmartSync:
+    return _cache(progress).sync(kind)
+
+
+def _document(kind: str, name: str, registries: Sequence[Path]) -> Dataset | Model:
+    return _dataset(name, registries) if kind == "datasets" else _model(name, registries)
+
+
+def _dataset(name: str, registries: Sequence[Path]) -> Dataset:
+    """A document by name; a URL stands for one that says nothing else."""
+    if "://" in name:
+        return Dataset(name=_plain(name), source=name)
+    return with_absolute_paths(*Catalog(registries).get_with_source(Dataset, name))
+
+
+def _model(name: str, registries: Sequence[Path]) -> Model:
+    if "://" in name:
+        return Model(name=_plain(name), source=name, engine="none")
+    return with_absolute_paths(*Catalog(registries).get_with_source(Model, name))
+
+
+def _plain(url: str) -> str:
+    """A name for what only a URL says."""
+    return re.sub(r"[^A-Za-z0-9._/-]+", "-", url.partition("://")[2]).strip("/-._")
+
+
+def _versions(
+    cache: Cache, kind: str, names: Sequence[str], registries: Sequence[Path]
+) -> list[Version]:
+    syncing = cache.sync(kind)
+    if not names:
+        return syncing.versions()
+    chosen = []
+    for name in names:
+        by_key = [one for one in syncing.versions() if one.folder.name.startswith(name)]
+        if len(by_key) == 1:
+            chosen += by_key
+            continue
+        document = _document(kind, name, registries)
+        version = syncing.newest(cache.url(document))
+        if version is None:
+            raise UserError(Problem(f"{document.source} is not in {syncing.folder}"))
+        chosen.append(version)
+    return chosen
+
+
+def _options(cache: Cache, version: Version, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Storage options for a version: those of the named document with its source, else the site's."""
+    for name in arguments.names:
+        if "://" not in name and not version.folder.name.startswith(name):
+            document = _document(arguments.kind, name, arguments.registry)
+            if cache.url(document) == version.url:
+                return cache.options(document)
+    return dict(cache.site.storage.get(version.url.partition("://")[0], {}))
+
+
+def _tell_damage(version: Version, damaged: Sequence[str], *, repaired: bool) -> None:
+    if not damaged:
+        print(f"{version.url}: {version.count} files are as they were, {version.content}")
+        return
+    state = "repaired" if repaired else "damaged"
+    for path in damaged[:20]:
+        print(f"{version.url}: {path} {'was ' if repaired else 'is '}{state}")
+    if len(damaged) > 20:
+        print(f"{version.url}: and {len(damaged) - 20} more")
+
+
+def _print_survey(name: str, found: dict[str, Any]) -> None:
+    print(
+        f"{name}: {found['samples']} samples of {found['documents']} documents, {found['images']} images"
+    )
+
+    def line(title: str, values: dict[str, Any]) -> None:
+        if values:
+            told = ", ".join(f"{key} {value}" for key, value in values.items())
+            print(f"  {title:<16} {told}")
+
+    line("fields", found["fields"])
+    for key, values in found["metadata"].items():
+        line(key, values)
+    line("reference, chars", found["references"])
+    line("image sizes", found["sizes"])
+    line("formats", found["formats"])
+    if found["without_images"]:
+        print(f"  {found['without_images']} samples have no image")
+    for ids in found["same_images"][:10]:
+        print(f"  the same image under several documents: {', '.join(ids)}")
+    for one in found["bad"][:20]:
+        where = f"{one['file']}:{one['line']}: " if one["file"] and one["line"] else ""
+        print(f"  {where}{one['message']}")

@@ -1,0 +1,251 @@
+"""A look at a dataset before it is trusted: counts, duplicates, sizes, what is broken, a contact sheet."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from hpcbench.data.datasets import bad_rows, picture_of, unreadable
+from hpcbench.data.pages import is_page
+from hpcbench.errors import HpcbenchError, Problem
+from hpcbench.plugins import DatasetIterator
+from hpcbench.schema.records import Image, Sample
+
+ON_SHEET = 40
+"""Samples on the contact sheet, evenly spread over the dataset."""
+
+MOST_VALUES = 12
+"""Values of a piece of metadata that are counted one by one."""
+
+THUMBNAIL = (220, 220)
+"""Largest width and height of a picture on the sheet, pixels."""
+
+CAPTION = 80
+"""Height of the three lines below a picture, with the space to the next, pixels."""
+
+
+@dataclass
+class Survey:
+    """What was found."""
+
+    samples: int = 0
+    """Samples there are."""
+    documents: int = 0
+    """Documents they belong to: the clusters of the error bars."""
+    images: int = 0
+    """Images of all samples, pages included."""
+    without_images: int = 0
+    """Samples without any."""
+    fields: dict[str, int] = field(default_factory=dict)
+    """Field → samples that have it."""
+    metadata: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Metadata → value → samples; of names with many values only their number, under `(values)`."""
+    references: dict[str, int] = field(default_factory=dict)
+    """Least, median and most characters of the first reference."""
+    sizes: dict[str, str] = field(default_factory=dict)
+    """Smallest, median and largest image, `WIDTHxHEIGHT`."""
+    formats: dict[str, int] = field(default_factory=dict)
+    """PNG, JPEG, … → images."""
+    same_images: list[list[str]] = field(default_factory=list)
+    """Ids of samples of different documents whose first image has the same bytes."""
+    bad: list[dict[str, Any]] = field(default_factory=list)
+    """Rows that cannot be samples and samples whose images cannot be read: message, file, line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A sample on the contact sheet."""
+
+    sample: Sample
+    """The sample."""
+    thumbnail: bytes | None
+    """A small PNG of its first image; None if there is none to show."""
+
+
+def survey(
+    iterator: DatasetIterator, progress: Callable[[int, int], None] = lambda done, count: None
+) -> tuple[Survey, list[Card]]:
+    """Look at every sample once.
+
+    Args:
+        iterator: the dataset.
+        progress: told how many samples of how many were looked at.
+
+    Returns:
+        What was found, and cards for the contact sheet.
+    """
+    count = iterator.count()
+    found, cards = Survey(samples=count), list[Card]()
+    wanted = {count * place // min(count, ON_SHEET) for place in range(min(count, ON_SHEET))}
+    documents: set[str] = set()
+    values: dict[str, Counter[str]] = defaultdict(Counter)
+    of_image: dict[str, dict[str, str]] = defaultdict(dict)
+    sizes: list[tuple[int, int]] = []
+    lengths: list[int] = []
+    formats: Counter[str] = Counter()
+    broken = {one.index: one.problem for one in unreadable(iterator)}
+    for index, sample in enumerate(iterator.iter(0, count)):
+        documents.add(sample.document)
+        found.images += len(sample.images)
+        found.without_images += not sample.images
+        for name in sample.fields:
+            found.fields[str(name)] = found.fields.get(str(name), 0) + 1
+        for name, value in sample.metadata.items():
+            values[str(name)][str(value)] += 1
+        first = sample.references[0] if sample.references else ""
+        lengths.append(
+            len(first if isinstance(first, str) else json.dumps(first, ensure_ascii=False))
+        )
+        if index not in broken:
+            for place, image in enumerate(sample.images):
+                if not is_page(image):
+                    data = _bytes(image)
+                    with picture_of(data) as picture:
+                        sizes.append(picture.size)
+                        formats[picture.format or "?"] += 1
+                    if place == 0:
+                        digest = hashlib.sha256(data).hexdigest()
+                        of_image[digest].setdefault(sample.document, sample.id)
+        if index in wanted:
+            cards.append(Card(sample, None if index in broken else _thumbnail(sample)))
+        progress(index + 1, count)
+    found.documents = len(documents)
+    found.metadata = {
+        name: dict(counts.most_common())
+        if len(counts) <= MOST_VALUES
+        else {"(values)": len(counts)}
+        for name, counts in values.items()
+    }
+    if lengths:
+        found.references = {
+            "least": min(lengths), "median": round(median(lengths)), "most": max(lengths),
+        }  # fmt: skip
+    if sizes:
+        ordered = sorted(sizes, key=lambda size: size[0] * size[1])
+        picked = {
+            "smallest": ordered[0],
+            "median": ordered[len(ordered) // 2],
+            "largest": ordered[-1],
+        }
+        found.sizes = {name: f"{width}x{height}" for name, (width, height) in picked.items()}
+    found.formats = dict(formats.most_common())
+    found.same_images = [list(ids.values()) for ids in of_image.values() if len(ids) > 1]
+    found.bad = [_told(problem) for problem in (*bad_rows(iterator), *broken.values())]
+    return found, cards
+
+
+def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
+    """The contact sheet as one picture."""
+    from PIL import Image as Pillow
+    from PIL import ImageDraw
+
+    width, text = THUMBNAIL[0] + 20, _font(12)
+    pictures = [
+        Pillow.open(io.BytesIO(card.thumbnail)) if card.thumbnail else None for card in cards
+    ]
+    tall = [picture.height if picture else 80 for picture in pictures]
+    rows = [max(tall[first : first + columns]) for first in range(0, len(cards), columns)]
+    size = (columns * width + 20, sum(rows) + len(rows) * CAPTION + 20)
+    sheet = Pillow.new("RGB", size, "white")
+    draw = ImageDraw.Draw(sheet)
+    for place, (card, picture) in enumerate(zip(cards, pictures, strict=True)):
+        row, column = divmod(place, columns)
+        left, top = 20 + column * width, 20 + sum(rows[:row]) + row * CAPTION
+        if picture is None:
+            draw.rectangle((left, top, left + THUMBNAIL[0], top + rows[row]), outline="#b3261e")
+            draw.text((left + 10, top + rows[row] // 2 - 8), "cannot be read", "#b3261e", font=text)
+        else:
+            sheet.paste(picture, (left, top))
+        lines = (
+            (card.sample.id, "#111"),
+            (_question(card.sample), "#555"),
+            (_reference(card.sample), "#075"),
+        )
+        for number, (line, colour) in enumerate(lines):
+            at = (left, top + rows[row] + 4 + 18 * number)
+            draw.text(at, _cut(line, 34), colour, font=text)
+    out = io.BytesIO()
+    sheet.save(out, "PNG")
+    return out.getvalue()
+
+
+def sheet_html(name: str, found: Survey, cards: Sequence[Card]) -> str:
+    """The same as one page that fetches nothing, with what was found above it."""
+    environment = Environment(
+        loader=PackageLoader("hpcbench.data"), autoescape=select_autoescape(default=True)
+    )
+    shown = [
+        {
+            "id": card.sample.id,
+            "document": card.sample.document,
+            "question": _question(card.sample),
+            "references": [_text(one) for one in card.sample.references],
+            "metadata": {str(key): str(value) for key, value in card.sample.metadata.items()},
+            "picture": base64.b64encode(card.thumbnail).decode() if card.thumbnail else None,
+            "pages": len(card.sample.images),
+        }
+        for card in cards
+    ]
+    page = environment.get_template("survey.html")
+    return page.render(name=name, found=asdict(found), cards=shown, on_sheet=len(shown))
+
+
+def _bytes(image: Image) -> bytes:
+    if isinstance(image, Path):
+        return image.read_bytes()
+    return image if isinstance(image, bytes) else image.read()
+
+
+def _thumbnail(sample: Sample) -> bytes | None:
+    if not sample.images:
+        return None
+    try:
+        with picture_of(sample.images[0]) as picture:
+            small = picture.convert("RGB")
+            small.thumbnail(THUMBNAIL)
+    except (OSError, HpcbenchError, ValueError, SyntaxError):
+        return None
+    out = io.BytesIO()
+    small.save(out, "PNG")
+    return out.getvalue()
+
+
+def _font(size: int) -> Any:
+    """One that knows Cyrillic and Greek, which Pillow's own does not."""
+    import matplotlib
+    from PIL import ImageFont
+
+    return ImageFont.truetype(
+        str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size
+    )
+
+
+def _told(problem: Problem) -> dict[str, Any]:
+    return {"message": problem.message, "file": problem.file, "line": problem.line}
+
+
+def _question(sample: Sample) -> str:
+    return str(sample.fields.get("question", "")) or ", ".join(map(str, sample.metadata.values()))
+
+
+def _reference(sample: Sample) -> str:
+    return _text(sample.references[0]) if sample.references else ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str, most: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"

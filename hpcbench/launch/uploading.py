@@ -1,0 +1,56 @@
+"""An experiment's results go to where its plan says, or to where somebody says now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hpcbench import secret
+from hpcbench.data.sync import Progress, silent
+from hpcbench.data.upload import upload
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.layout import Experiment
+
+FOLDERS = ("shards", "scores", "report")
+"""Of an experiment, with all they hold; logs of workers and jobs stay."""
+
+
+def upload_results(
+    experiment: Experiment, to: str | None = None, progress: Progress = silent
+) -> list[dict[str, Any]]:
+    """Send results to every place of the plan, or to one; a place that fails does not keep others waiting.
+
+    Returns:
+        For each place its `url`, and `sent` files or the `error`.
+    """
+    wanted: list[tuple[str, dict[str, Any]]] = []
+    site = experiment.resolved.site
+    if to is not None:
+        wanted.append((to, {}))
+    else:
+        wanted += [(one.url, dict(one.storage)) for one in experiment.resolved.plan.upload]
+    done: list[dict[str, Any]] = []
+    for url, options in wanted:
+        place = f"{url.rstrip('/')}/{experiment.id}"
+        known = {**site.storage.get(url.partition("://")[0], {}), **options}
+        log = experiment.path / "uploads.jsonl"
+        try:
+            sent = upload(experiment.path, _results(experiment), place, known, log, progress)
+        except HpcbenchError as error:
+            done.append({"url": place, "error": secret.mask(str(error))})
+        else:
+            done.append({"url": place, "sent": sent})
+    return done
+
+
+def _results(experiment: Experiment) -> list[Path]:
+    files = [
+        path for path in experiment.path.iterdir() if path.suffix in (".json", ".yaml", ".jsonl")
+    ]
+    for folder in FOLDERS:
+        files += (experiment.path / folder).rglob("*")
+    return sorted(
+        path
+        for path in files
+        if path.is_file() and not path.name.startswith(".") and path.name != "uploads.jsonl"
+    )

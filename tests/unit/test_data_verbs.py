@@ -1,0 +1,183 @@
+"""The verbs about data, as somebody types them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from hpcbench.cli.main import main
+from hpcbench.experiment.layout import Experiment
+from hpcbench.launch.uploading import upload_results
+from tests.unit.small import experiment, record
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
+    assert main(argv) == code, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def a_dataset(folder: Path, count: int = 3) -> Path:
+    folder.mkdir(parents=True)
+    rows = []
+    for number in range(count):
+        Image.new("L", (30 + number, 20), number).save(folder / f"{number}.png")
+        rows.append(
+            {
+                "qid": number,
+                "image_path": f"{number}.png",
+                "question": "Сколько?",
+                "answer": f"{number} ₽",
+            }
+        )
+    text = "qid;image_path;question;answer\n" + "".join(
+        ";".join(map(str, row.values())) + "\n" for row in rows
+    )
+    (folder / "answers.csv").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_folder_is_added_checked_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_dataset(tmp_path / "far away")
+    source, registry = f"file://{tmp_path}/far%20away", str(tmp_path / "registry")
+    out = printed(capsys, "data", "add", source, "--name", "team/bills", "--out", registry)
+    assert "registry/datasets/team/bills.yaml" in out
+    more = ("--registry", registry)
+    found = json.loads(
+        printed(
+            capsys, "data", "check", "team/bills", "--out", str(tmp_path / "sheet"), "--json", *more
+        )
+    )
+    assert (found["samples"], found["fields"], found["formats"]) == (3, {"question": 3}, {"PNG": 3})
+    assert found["sizes"] == {"smallest": "30x20", "median": "31x20", "largest": "32x20"}
+    with Image.open(tmp_path / "sheet/sheet.png") as sheet:
+        assert sheet.width > 1000
+    assert "Сколько?" in (tmp_path / "sheet/index.html").read_text()
+    (version,) = json.loads(printed(capsys, "data", "list", "--json"))
+    assert (version["source"], version["files"]) == (source, 4)
+    (synced,) = json.loads(printed(capsys, "data", "sync", "team/bills", "--json", *more))
+    assert synced["path"] == version["path"]
+    assert "4 files are as they were" in printed(capsys, "data", "verify")
+
+
+def test_what_is_broken_is_told_and_is_an_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_dataset(tmp_path / "d")
+    (folder / "1.png").write_text("no image")
+    (folder / "2.png").write_bytes((folder / "0.png").read_bytes())
+    printed(capsys, "data", "add", str(folder), "--out", str(tmp_path / "r"))
+    out = tmp_path / "out"
+    assert main(["data", "check", "d", "--out", str(out), "--registry", str(tmp_path / "r")]) == 1
+    told = capsys.readouterr()
+    assert "answers.csv:3: sample '1': " in told.out
+    assert "the same image under several documents: 0, 2" in told.out
+    assert "1 rows or samples of d cannot be used" in told.err
+    assert (out / "sheet.png").exists()
+
+
+def test_damage_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_dataset(tmp_path / "d")
+    source = f"file://{tmp_path}/d"
+    (synced,) = json.loads(printed(capsys, "data", "sync", source, "--json"))
+    broken = Path(synced["path"]) / "1.png"
+    good, stat = broken.read_bytes(), broken.stat()
+    broken.write_bytes(good[:-1] + b"?")
+    os.utime(broken, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert "1.png is damaged" in printed(capsys, "data", "verify", code=1)
+    assert "1.png was repaired" in printed(capsys, "data", "verify", "--repair")
+    assert broken.read_bytes() == good
+    assert "as they were" in printed(capsys, "data", "verify")
+
+
+def test_pruning_tells_first_and_takes_the_oldest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        a_dataset(tmp_path / name)
+        printed(capsys, "data", "sync", f"file://{tmp_path}/{name}")
+    dry = printed(capsys, "data", "prune", "--free", "0.0000001", "--dry-run")
+    assert f"file://{tmp_path}/one" in dry
+    assert f"file://{tmp_path}/two" not in dry
+    assert len(json.loads(printed(capsys, "data", "list", "--json"))) == 2
+    assert printed(capsys, "data", "prune", "--free", "0.0000001") == dry
+    (left,) = json.loads(printed(capsys, "data", "list", "--json"))
+    assert left["source"] == f"file://{tmp_path}/two"
+
+
+def test_a_prompt_is_shown_as_the_model_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("prompts", "show", "demo_vqa", "--sample", "easy-0001-code", "--prompt", "demo_vqa")
+    shown = json.loads(printed(capsys, *asked, "--model", "tiny-vlm", "--json"))
+    assert shown["prompt"] == "demo_vqa"
+    assert shown["messages"][0]["text"] == "Which code is given?"
+    assert shown["chat_template"] == (
+        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Which code is given?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert "easy/0001.png" in printed(capsys, *asked)
+    assert main(["prompts", "show", "demo_vqa", "--sample", "none"]) == 2
+    assert "no sample is called 'none'" in capsys.readouterr().err
+
+
+# --- results go out -------------------------------------------------------------------------------------
+
+
+def finished(tmp_path: Path, **plan: Any) -> Experiment:
+    here = experiment(tmp_path / "home", [record(1), record(2)])
+    (here.path / "report").mkdir()
+    (here.path / "report/report.md").write_text("# отчёт")
+    (here.path / "workers").mkdir()
+    (here.path / "workers/w.log").write_text("a log")
+    data = json.loads(here.resolved_file.read_text())
+    data["plan"].update(plan)
+    here.resolved_file.write_text(json.dumps(data))
+    return Experiment(here.path)
+
+
+def test_results_go_out_once_and_again_only_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = finished(tmp_path)
+    to = f"file://{tmp_path}/out"
+    (first,) = json.loads(printed(capsys, "upload", str(here.path), "--to", to, "--json"))
+    place = tmp_path / "out" / here.id
+    assert first["sent"] >= 4
+    assert (place / "report/report.md").read_text() == "# отчёт"
+    assert not (place / "workers").exists()
+    listed = json.loads((place / "hpcbench-upload.json").read_text())["files"]
+    assert {one["path"] for one in listed} >= {"manifest.json", "report/report.md"}
+    (again,) = json.loads(printed(capsys, "upload", str(here.path), "--to", to, "--json"))
+    assert again["sent"] == 0
+    (here.path / "report/report.md").write_text("# другой")
+    (third,) = json.loads(printed(capsys, "upload", str(here.path), "--to", to, "--json"))
+    assert third["sent"] == 1
+
+
+def test_a_place_that_fails_is_named_and_the_others_get_theirs(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    places = [{"url": f"file://{tmp_path}/file/x"}, {"url": f"file://{tmp_path}/good"}]
+    here = finished(tmp_path, upload=places)
+    bad, good = upload_results(here)
+    assert "cannot upload to" in bad["error"]
+    assert good["sent"] >= 4
+    (tmp_path / "file").unlink()
+    bad, good = upload_results(here)
+    assert (bad["sent"] >= 4, good["sent"]) == (True, 0)
+
+
+def test_nowhere_to_upload_to_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = finished(tmp_path)
+    assert main(["upload", str(here.path)]) == 2
+    assert "nowhere to upload to (`--to URL`, or `upload:` in the plan)" in capsys.readouterr().err
