@@ -9,7 +9,7 @@ demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
 
 test: lint test-quick
-	.venv/bin/python -m pytest tests/packages -q -n auto
+	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
 	.venv/bin/python -m pytest tests/engine tests/demo tests/apptainer tests/slurm -q
 
 test-quick: .venv/dev.done

@@ -28,6 +28,7 @@ from typing import Any
 import hpcbench
 from hpcbench import environments, plugins, secret
 from hpcbench.data.datasets import Ranges, open_dataset, samples
+from hpcbench.data.staging import stage, staging_folder
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import (
     Claim,
@@ -88,6 +89,7 @@ class Worker:
         self.longest_shard = 0.0
         self.done: set[str] = set()
         self.datasets: dict[str, DatasetIterator] = {}
+        self.staged: dict[str, str] = {}
         self.chance = random.Random(owner.id)
 
     async def run(self) -> int:
@@ -113,7 +115,9 @@ class Worker:
             if state is None:
                 return
             run_task = self.experiment.resolved.run_task(state.shard.run_task)
-            if not await self._load(wrapper, run_task.model):
+            near = await self._near(run_task.model.source)
+            model = run_task.model.model_copy(update={"source": near})
+            if not await self._load(wrapper, model):
                 continue
             taken = claim(self.experiment, state, self.owner)
             if taken is not None:
@@ -157,6 +161,25 @@ class Worker:
             and owner["job"] == self.owner.job
             and owner["restart"] < self.owner.restart
         )
+
+    async def _near(self, source: str) -> str:
+        """A copy on this node of a dataset or model, where the site wants one and there is room."""
+        wanted = self.experiment.resolved.site.staging
+        if wanted is None:
+            return source
+        if source not in self.staged:
+            begun = time.monotonic()
+            self.staged[source] = source
+            try:
+                folder = staging_folder(wanted)
+                copied = await asyncio.to_thread(stage, Path(source), folder)
+            except EnvironmentFault as fault:
+                self.news.write("staging_skipped", source=source, message=str(fault))
+            else:
+                self.staged[source] = str(copied)
+                taken = round(time.monotonic() - begun, 1)
+                self.news.write("staged", source=source, path=str(copied), seconds=taken)
+        return self.staged[source]
 
     async def _load(self, wrapper: _Wrapper, model: Model) -> bool:
         """Have the model loaded; False if it cannot be, which is told once and ends its shards here."""
@@ -210,7 +233,9 @@ class Worker:
         last_sync = last_news = time.monotonic()
         if run_task.name not in self.datasets:
             cache = self.experiment.cache_dir
-            self.datasets[run_task.name] = open_dataset(run_task.dataset, cache)
+            near = await self._near(run_task.dataset.source)
+            dataset = run_task.dataset.model_copy(update={"source": near})
+            self.datasets[run_task.name] = open_dataset(dataset, cache)
         chosen = self.experiment.chosen(run_task.name)
         requests = _requests(run_task, self.datasets[run_task.name], chosen, taken)
         responses = drive(wrapper.client, requests, run_task.task.concurrency, self.stop)
@@ -400,8 +425,12 @@ class _Wrapper:
             await asyncio.to_thread(process.wait)
 
     def _mounts(self) -> list[str]:
-        models = [f"{model.source}:{model.source}:ro" for model in self._models.values()]
-        return [str(self._folder), str(self.log.parent), *dict.fromkeys(models)]
+        folders = [model.source for model in self._models.values()]
+        if self.site.staging is not None:
+            with contextlib.suppress(EnvironmentFault):  # told where it was to be used
+                folders.append(str(staging_folder(self.site.staging)))
+        mounts = [f"{folder}:{folder}:ro" for folder in dict.fromkeys(folders)]
+        return [str(self._folder), str(self.log.parent), *mounts]
 
 
 class _News:

@@ -7,6 +7,7 @@ boto3's time (docs/decisions/0011).
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
@@ -17,9 +18,15 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from hpcbench.data.storage import PIECE
+from hpcbench.data.storage import PIECE, told_as_os_error
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.plugins import StoredFile
+
+REFUSED = (
+    "401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
+    "SignatureDoesNotMatch",
+)  # fmt: skip
+"""Codes that trying again does not mend."""
 
 
 class S3Storage:
@@ -50,7 +57,7 @@ class S3Storage:
     def list(self, url: str) -> Iterator[StoredFile]:
         """Every object below the prefix; keys that end in `/`, which stand for folders, are left out."""
         bucket, prefix = _place(url)
-        with _as_os_errors(url):
+        with told_as_os_error(url, _explain):
             for page in self._obstore.list(
                 self._store(bucket), prefix=prefix or None, chunk_size=1000
             ):
@@ -69,11 +76,11 @@ class S3Storage:
     def put(self, source: Path, url: str, path: str) -> None:
         """Upload one file, in several parts at once where it is large."""
         bucket, prefix = _place(url)
-        with _as_os_errors(url):
+        with told_as_os_error(url, _explain):
             self._client.upload_file(str(source), bucket, prefix + path)
 
     def _whole(self, bucket: str, key: str, file: StoredFile) -> Iterator[bytes]:
-        with _as_os_errors(key):
+        with told_as_os_error(key, _explain):
             options: Any = {"if_match": file.mark} if file.mark.startswith('"') else {}
             found = self._obstore.get(self._store(bucket), key, options=options)
             if file.size <= PIECE:
@@ -84,7 +91,7 @@ class S3Storage:
     def _range(
         self, bucket: str, key: str, file: StoredFile, start: int, stop: int
     ) -> Iterator[bytes]:
-        with _as_os_errors(key):
+        with told_as_os_error(key, _explain):
             match = {"IfMatch": file.mark} if file.mark.startswith('"') else {}
             found = self._client.get_object(
                 Bucket=bucket, Key=key, Range=f"bytes={start}-{stop - 1}", **match
@@ -115,6 +122,9 @@ class S3Storage:
             s3={"addressing_style": style},
             max_pool_connections=self.parallel,
             retries={"max_attempts": 3, "mode": "standard"},
+            # Only what S3 itself asks for: other servers send checksums of the object with its parts.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
             connect_timeout=20,
             read_timeout=60,
             **({"signature_version": UNSIGNED} if self._options.anonymous else {}),
@@ -174,32 +184,29 @@ class S3Storage:
         }
 
 
-class _as_os_errors:  # noqa: N801 - reads as a verb
-    """What boto3 and obstore raise becomes OSError, final or not."""
-
-    def __init__(self, place: str) -> None:
-        self.place = place
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or isinstance(error, (OSError, GeneratorExit, KeyboardInterrupt)):
-            return
-        code = ""
-        if isinstance(reply := getattr(error, "response", None), dict):
-            code = str(reply.get("Error", {}).get("Code", ""))
-        name = type(error).__name__
-        text = str(error).split("\n")[0][:300]
-        if code in ("403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch") or name in (
-            "NoCredentialsError", "PermissionDeniedError", "UnauthenticatedError",
-        ):  # fmt: skip
-            raise PermissionError(f"{self.place}: {text}") from error
-        if code in ("404", "NoSuchBucket", "NoSuchKey") or name == "NotFoundError":
-            raise FileNotFoundError(f"{self.place}: {text}") from error
-        if code in ("412", "PreconditionFailed") or name == "PreconditionError":
-            raise OSError(f"{self.place} changed while it was read: sync again") from error
-        raise OSError(f"{self.place}: {name}: {text}") from error
+def _explain(error: Exception) -> tuple[type[OSError], str]:
+    """Final or not, and why: both clients quote the server's XML or its code."""
+    text, name = str(error), type(error).__name__
+    reply = getattr(error, "response", None)
+    told = reply.get("Error", {}) if isinstance(reply, dict) else {}
+    found = re.search(r"<Code>(\w+)</Code>(?:.*?<Message>(.*?)</Message>)?", text, re.DOTALL)
+    code = str(told.get("Code", "")) or (found[1] if found else "")
+    why = (
+        str(told.get("Message", ""))
+        or (found[2] or "" if found else "")
+        or text.split("Debug source")[0]
+    )
+    if code in REFUSED or name in (
+        "NoCredentialsError",
+        "PermissionDeniedError",
+        "UnauthenticatedError",
+    ):
+        return PermissionError, f"{code or 'refused'}: {why}"
+    if code in ("404", "NoSuchBucket", "NoSuchKey") or name == "NotFoundError":
+        return FileNotFoundError, why
+    if code in ("412", "PreconditionFailed") or name == "PreconditionError":
+        return OSError, "it changed while it was read: sync again"
+    return OSError, f"{code or name}: {why}"
 
 
 def _place(url: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel
 
-from hpcbench.data.storage import PIECE
+from hpcbench.data.storage import PIECE, told_as_os_error
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import StoredFile
 
@@ -50,7 +50,7 @@ class SftpStorage:
 
     def list(self, url: str) -> Iterator[StoredFile]:
         """Every file below the folder; hidden ones left out, links to files followed."""
-        with _as_os_errors(url):
+        with told_as_os_error(url, _explain):
             sftp, top = self._sftp(url), _folder(url)
             waiting = [""]
             while waiting:
@@ -72,7 +72,7 @@ class SftpStorage:
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
         """Bytes of one file; many requests are sent ahead of their answers."""
-        with _as_os_errors(f"{url}/{file.path}"):
+        with told_as_os_error(f"{url}/{file.path}", _explain):
             sftp = self._sftp(url)
             with sftp.open(f"{_folder(url)}/{file.path}", "rb") as opened:
                 wanted = [(at, min(REQUEST, stop - at)) for at in range(start, stop, REQUEST)]
@@ -82,7 +82,7 @@ class SftpStorage:
 
     def put(self, source: Path, url: str, path: str) -> None:
         """Write one file beside its place, then give it its name."""
-        with _as_os_errors(f"{url}/{path}"):
+        with told_as_os_error(f"{url}/{path}", _explain):
             sftp = self._sftp(url)
             place = f"{_folder(url)}/{path}"
             parts = place.split("/")
@@ -154,30 +154,15 @@ class SftpStorage:
         return paramiko
 
 
-class _as_os_errors:  # noqa: N801 - reads as a verb
-    """What paramiko raises becomes OSError, final or not."""
-
-    def __init__(self, place: str) -> None:
-        self.place = place.rpartition("@")[2]
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        name = type(error).__name__
-        if name in (
-            "AuthenticationException",
-            "PasswordRequiredException",
-            "BadAuthenticationType",
-        ):
-            raise PermissionError(f"{self.place}: the server refuses the login") from error
-        if name == "BadHostKeyException":
-            raise PermissionError(f"{self.place}: the host's key is not the known one") from error
-        if name == "SSHException" and "known_hosts" in str(error):
-            what = f"{self.place}: the host is not in known_hosts: `ssh` to it once"
-            raise PermissionError(what) from error
-        if name in ("SSHException", "SFTPError", "ChannelException", "EOFError"):
-            raise OSError(f"{self.place}: {str(error) or 'the connection broke'}") from error
+def _explain(error: Exception) -> tuple[type[OSError], str]:
+    name = type(error).__name__
+    if name in ("AuthenticationException", "PasswordRequiredException", "BadAuthenticationType"):
+        return PermissionError, "the server refuses the login"
+    if name == "BadHostKeyException":
+        return PermissionError, "the host's key is not the known one"
+    if "known_hosts" in str(error):
+        return PermissionError, "the host is not in known_hosts: `ssh` to it once"
+    return OSError, str(error) or "the connection broke"
 
 
 def _folder(url: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel
 
 from hpcbench import plugins, secret
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import Storage, StoredFile
 
 PIECE = 1 << 17
@@ -32,6 +33,21 @@ def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
         raise UserError(*(Problem(f"storage of {url}: {message}") for _, message in wrong))
     storage: Storage = plugin(revealed)
     return storage
+
+
+@contextlib.contextmanager
+def told_as_os_error(
+    place: str, explain: Callable[[Exception], tuple[type[OSError], str]]
+) -> Iterator[None]:
+    """Inside, what a client library raises becomes the OSError that `explain` makes of it, in one line."""
+    try:
+        yield
+    except (OSError, HpcbenchError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a library's errors share no class
+        kind, text = explain(error)
+        line = " ".join(secret.mask(text).split())[:300]
+        raise kind(f"{place}: {line or type(error).__name__}") from error
 
 
 class FileStorage:

@@ -26,13 +26,15 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 from pydantic import BaseModel
 
-from hpcbench import secret
-from hpcbench.data.storage import PIECE
+from hpcbench.data.storage import PIECE, told_as_os_error
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import StoredFile
 
 SUMS = "SHA256SUMS"
 """File of a folder that lists it, as `sha256sum` writes it: no index page is needed then."""
+
+PARTS = 4 << 20
+"""Most bytes asked for in one range."""
 
 DEEPEST = 20
 """Folders in folders; a server that links in a circle ends here."""
@@ -175,14 +177,14 @@ class _Web:
     def head(self, url: str) -> tuple[int, str]:
         """Size of a file, and what marks its content."""
         store, path = self._at(url)
-        with _as_os_errors(url):
+        with told_as_os_error(url, _explain):
             found = self._obstore.head(store, path)
             return found["size"], found["e_tag"] or found["last_modified"].isoformat()
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
         """Bytes of a file."""
         store, path = self._at(url)
-        with _as_os_errors(url):
+        with told_as_os_error(url, _explain):
             if (start, stop) == (0, file.size):
                 found = self._obstore.get(store, path)
                 if found.meta["size"] != file.size:
@@ -192,9 +194,22 @@ class _Web:
                 else:
                     yield from map(bytes, found.stream(min_chunk_size=PIECE))
             else:
-                for at in range(start, stop, 4 << 20):
-                    end = min(at + (4 << 20), stop)
-                    yield bytes(self._obstore.get_range(store, path, start=at, end=end))
+                yield from self._part(store, path, start, stop)
+
+    def _part(self, store: Any, path: str, start: int, stop: int) -> Iterator[bytes]:
+        try:
+            for at in range(start, stop, PARTS):
+                end = min(at + PARTS, stop)
+                yield bytes(self._obstore.get_range(store, path, start=at, end=end))
+                start = end
+        except self._obstore.exceptions.NotSupportedError:
+            # A server without ranges: what is before the part is read and dropped.
+            at = 0
+            for piece in self._obstore.get(store, path).stream(min_chunk_size=PIECE):
+                yield bytes(piece)[max(0, start - at) : max(0, stop - at)]
+                at += len(piece)
+                if at >= stop:
+                    return
 
     def _get(self, url: str) -> tuple[bytes, str]:
         request = urllib.request.Request(url, headers=self._headers)  # noqa: S310 - http by the plugin's name
@@ -224,6 +239,7 @@ class _Web:
     def _obstore(self) -> Any:
         try:
             import obstore
+            import obstore.exceptions
             import obstore.store
         except ImportError as error:
             raise EnvironmentFault(
@@ -243,24 +259,13 @@ class _Links(HTMLParser):
         self.found += [value for key, value in attrs if tag == "a" and key == "href" and value]
 
 
-class _as_os_errors:  # noqa: N801 - reads as a verb
-    """What obstore raises becomes OSError, final or not."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or isinstance(error, (OSError, GeneratorExit, KeyboardInterrupt)):
-            return
-        name, text = type(error).__name__, str(error)
-        if name in ("PermissionDeniedError", "UnauthenticatedError"):
-            raise _refused(self.url, 403, "GatedRepo" if "GatedRepo" in text else "") from error
-        if isinstance(error, FileNotFoundError) or name == "NotFoundError":
-            raise _refused(self.url, 404, "") from error
-        raise OSError(f"{self.url}: {secret.mask(text.splitlines()[0][:300])}") from error
+def _explain(error: Exception) -> tuple[type[OSError], str]:
+    name, text = type(error).__name__, str(error)
+    if name in ("PermissionDeniedError", "UnauthenticatedError"):
+        return PermissionError, "refused: a token may be missing or too weak (HF_TOKEN for the hub)"
+    if name == "NotFoundError":
+        return FileNotFoundError, "it is not there"
+    return OSError, text.split("Debug source")[0]
 
 
 def _refused(url: str, status: int, code: str) -> OSError:

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .system import SYSTEM_PATH, LabError, run, timed
@@ -27,12 +27,12 @@ APT_GET = (
 )
 
 
-def missing_packages() -> list[str]:
-    """Which of PACKAGES dpkg does not know as fully installed."""
+def missing_packages(names: Sequence[str] = PACKAGES) -> list[str]:
+    """Which of these dpkg does not know as fully installed."""
     status = Path("/var/lib/dpkg/status").read_text(errors="replace")
     pattern = re.compile(r"^Package: (.+)\nStatus: install ok installed$", re.M)
     installed = {match[1] for match in pattern.finditer(status)}
-    return [name for name in PACKAGES if name not in installed]
+    return [name for name in names if name not in installed]
 
 
 @contextlib.contextmanager
@@ -51,9 +51,9 @@ def no_services() -> Iterator[None]:
         POLICY.unlink(missing_ok=True)
 
 
-def install_packages() -> None:
+def install_packages(names: Sequence[str] = PACKAGES) -> None:
     """Install what is missing; apt's lists are fetched only if that does not work without."""
-    wanted = missing_packages()
+    wanted = missing_packages(names)
     if not wanted:
         return
     install = [*APT_GET, "install", "--no-install-recommends", *wanted]

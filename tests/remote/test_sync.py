@@ -1,0 +1,316 @@
+"""SmartSync on real servers, and what becomes of it when it is killed, cut off, filled up, tampered with."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from hpcbench.data import sync
+from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.sync import Moved, SmartSync
+from hpcbench.data.tree import Tree
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.plugins import StoredFile
+from tests.remote.conftest import S3_SEES_AFTER, Server
+from tests.remote.cutter import Cutter
+
+BRING = """
+import json, sys
+from pathlib import Path
+from hpcbench.data.sync import SmartSync
+cache, url, options, pack = sys.argv[1:]
+version = SmartSync(Path(cache)).bring(url, json.loads(options), pack=pack == "pack")
+print(version.folder)
+"""
+
+
+@pytest.fixture
+def bucket(s3: Server) -> Server:
+    """A fresh prefix."""
+    fresh = uuid.uuid4().hex[:8]
+    (s3.folder / fresh).mkdir()
+    return Server(f"{s3.url}/{fresh}", s3.folder / fresh, s3.options, s3.port)
+
+
+def fill(folder: Path, count: int, size: int = 2000) -> dict[str, bytes]:
+    contents = {
+        f"{number % 3}/{number:04d}.bin": secrets.token_bytes(size) for number in range(count)
+    }
+    for name, data in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    settle()
+    return contents
+
+
+def settle() -> None:
+    """Let the server see what was written behind its back."""
+    time.sleep(1.2 * S3_SEES_AFTER)
+
+
+def bringing(cache: Path, server: Server, pack: str = "loose") -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-c", BRING, str(cache), server.url, json.dumps(server.options), pack]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def holds(version: sync.Version, contents: dict[str, bytes]) -> bool:
+    tree = Tree(version.files)
+    return {name: tree.read(version.files / name) for name in contents} == contents
+
+
+def moved(
+    cache: SmartSync, server: Server, *, pack: bool = False
+) -> tuple[sync.Version, list[Moved]]:
+    told: list[Moved] = []
+    cache.progress = told.append
+    return cache.bring(server.url, server.options, pack=pack), told
+
+
+def test_what_did_not_change_is_listed_and_nothing_more(bucket: Server, tmp_path: Path) -> None:
+    contents = fill(bucket.folder, 20)
+    cache = SmartSync(tmp_path)
+    first, told = moved(cache, bucket)
+    assert holds(first, contents)
+    assert (told[-1].files, told[-1].bytes) == (20, 40_000)
+    again, told = moved(cache, bucket)
+    assert again == first
+    assert [one.what for one in told] == [f"listing {bucket.url}"]
+
+
+def test_a_changed_source_is_another_version_that_shares_what_is_the_same(
+    bucket: Server, tmp_path: Path
+) -> None:
+    contents = fill(bucket.folder, 5)
+    cache = SmartSync(tmp_path)
+    first = cache.bring(bucket.url, bucket.options)
+    changed = {"0/0000.bin": secrets.token_bytes(2001), "new.bin": b"new"}
+    for name, data in changed.items():
+        (bucket.folder / name).write_bytes(data)
+    (bucket.folder / "1/0001.bin").unlink()
+    settle()
+    second = cache.bring(bucket.url, bucket.options)
+    assert holds(first, contents), "an experiment may still read it"
+    expected = {**contents, **changed}
+    del expected["1/0001.bin"]
+    assert holds(second, expected)
+    assert second.count == 5
+    same = "2/0002.bin"
+    assert (first.files / same).stat().st_ino == (second.files / same).stat().st_ino
+    assert cache.newest(bucket.url) == second
+
+
+def test_two_jobs_that_want_the_same_bring_it_once(bucket: Server, tmp_path: Path) -> None:
+    fill(bucket.folder, 300)
+    both = [bringing(tmp_path, bucket) for _ in range(2)]
+    answers = {process.communicate(timeout=60)[0] for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(answers) == 1
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".json"]
+
+
+@pytest.mark.parametrize("pack", ["loose", "pack"])
+def test_a_sync_killed_in_the_middle_goes_on_where_it_was(
+    bucket: Server, tmp_path: Path, pack: str
+) -> None:
+    contents = fill(bucket.folder, 3000, 500)
+    process = bringing(tmp_path, bucket, pack)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        logs = list(tmp_path.glob("*.partial/done.jsonl"))
+        if logs and logs[0].stat().st_size > 20_000:
+            break
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (partial,) = tmp_path.glob("*.partial")
+    assert not partial.with_suffix("").exists(), "half of it has its final name"
+    done = (partial / "done.jsonl").read_bytes()
+    assert 0 < done.count(b"\n") < 3000, "it was killed too early or too late to tell"
+    (partial / "done.jsonl").write_bytes(done[:-7])  # a torn line
+    first = json.loads(done.split(b"\n")[0])
+    if pack == "loose":  # a power cut may leave less than the log says
+        (partial / "files" / first["path"]).write_bytes(b"")
+    version, told = moved(SmartSync(tmp_path), bucket, pack=pack == "pack")
+    began = next(one for one in told if one.what == "fetching")
+    assert began.files >= done.count(b"\n") - 3
+    assert holds(version, contents)
+    assert version.damaged(thorough=True) == []
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_wire_that_breaks_again_and_again_is_taken_up_each_time(
+    bucket: Server, tmp_path: Path, cutter: Cutter
+) -> None:
+    data = secrets.token_bytes(40 << 20)
+    (bucket.folder / "large.bin").write_bytes(data)
+    settle()
+    cutter.to, cutter.cut_after = bucket.port, 9 << 20
+    options = {**bucket.options, "endpoint": f"http://127.0.0.1:{cutter.port}"}
+    version = SmartSync(tmp_path).bring(bucket.url, options)
+    assert cutter.cuts >= 3
+    assert (version.files / "large.bin").read_bytes() == data
+
+
+def test_a_server_that_is_gone_keeps_what_came_and_the_old_version_serves(
+    bucket: Server, tmp_path: Path, cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "TRIES", 2)
+    fill(bucket.folder, 5)
+    cutter.to = bucket.port
+    options = {**bucket.options, "endpoint": f"http://127.0.0.1:{cutter.port}"}
+    cache = SmartSync(tmp_path)
+    version = cache.bring(bucket.url, options)
+    cutter.to = 9  # nobody listens there
+    told: list[Moved] = []
+    cache.progress = told.append
+    assert cache.bring(bucket.url, options) == version
+    assert "cannot be reached" in told[-1].what
+    with pytest.raises(
+        EnvironmentFault, match=r"cannot list .* \(try again when it can be reached\)"
+    ):
+        SmartSync(tmp_path / "other").bring(bucket.url, options)
+
+
+@pytest.mark.parametrize("many", [10_000, 3])
+def test_a_flipped_bit_is_repaired_by_the_next_run_or_named(
+    bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr(sync, "MANY", many)
+    contents = fill(bucket.folder, 8)
+    cache = SmartSync(tmp_path)
+    version = cache.bring(bucket.url, bucket.options, pack=True)
+    kept = list(version.kept())[3]
+    file = version.files / kept.path if kept.offset is None else version.folder / "pack.tar"
+    flip(file, (kept.offset or 0) + 100)
+    assert not holds_or_fails(version, contents)
+    version = cache.bring(bucket.url, bucket.options, pack=True)
+    assert holds(version, contents)
+    assert len(cache.versions()) == 1
+    stat = file.stat()
+    flip(file, (kept.offset or 0) + 100)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as a disk would do it
+    assert cache.verify(version) == [kept.path]
+    cache.repair(version, [kept.path], bucket.options)
+    assert cache.verify(version) == []
+    flip(file, (kept.offset or 0) + 100)
+    (bucket.folder / kept.path).write_bytes(secrets.token_bytes(2000))
+    settle()
+    with pytest.raises(EnvironmentFault, match="is damaged, and .* has it no longer as it was"):
+        cache.repair(version, [kept.path], bucket.options)
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 4]))
+
+
+def holds_or_fails(version: sync.Version, contents: dict[str, bytes]) -> bool:
+    try:
+        return holds(version, contents)
+    except EnvironmentFault:
+        return False
+
+
+def test_a_full_disk_is_told_before_and_in_the_middle(
+    bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(bucket.folder, 30, 300_000)
+    disk = tmp_path / "small"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True)
+    try:
+        cache = SmartSync(disk / "cache")
+        with pytest.raises(
+            EnvironmentFault, match=r"8.6 MiB are needed, .* has 4.0 MiB .*data prune"
+        ):
+            cache.bring(bucket.url, bucket.options)
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 0, 1 << 40)
+        )
+        with pytest.raises(
+            EnvironmentFault, match="disk full while fetching .*what has come is kept"
+        ):
+            cache.bring(bucket.url, bucket.options)
+        assert list((disk / "cache").glob("*.partial/files/*/*"))
+        subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+        assert cache.bring(bucket.url, bucket.options).count == 30
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_many_small_files_are_one_that_tar_can_read(bucket: Server, tmp_path: Path) -> None:
+    contents = fill(bucket.folder, 1200, 700)
+    (bucket.folder / "Счёт.txt").write_text("Итого")
+    (bucket.folder / "large.bin").write_bytes(secrets.token_bytes(5 << 20))
+    settle()
+    packed = SmartSync(tmp_path / "a").bring(bucket.url, bucket.options, pack=True)
+    loose = SmartSync(tmp_path / "b").bring(bucket.url, bucket.options)
+    assert sum(len(files) for _, _, files in os.walk(packed.folder)) < 6
+    listed = subprocess.run(
+        ["tar", "tf", str(packed.folder / "pack.tar")], capture_output=True, text=True, check=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    ).stdout.split()  # fmt: skip
+    assert set(listed) == {*contents, "Счёт.txt"}
+    assert holds(packed, contents)
+    plain = content_hash(bucket.folder, folder_files(bucket.folder))
+    assert packed.content == loose.content == plain
+    packed_tree, loose_tree = Tree(packed.files), Tree(loose.files)
+
+    def names(tree: Tree, pattern: str) -> list[str]:
+        return [tree._name(path) for path in tree.glob(pattern)]
+
+    for pattern in ("*.txt", "0/*.bin", "**/*.bin", "1/000?.bin", "nothing/*"):
+        assert names(packed_tree, pattern) == names(loose_tree, pattern)
+    assert [path.name for path in packed_tree.listing(packed.files / "2")] == [
+        path.name for path in loose_tree.listing(loose.files / "2")
+    ]
+
+
+def test_the_least_recently_used_goes_when_the_limit_is_reached(tmp_path: Path) -> None:
+    sources = []
+    for name in ("one", "two", "three"):
+        fill(tmp_path / name, 10, 10_000)
+        sources.append(f"file://{tmp_path}/{name}")
+    kept: set[str] = set()
+    cache = SmartSync(tmp_path / "cache", limit=250_000, in_use=lambda: kept)
+    one = cache.bring(sources[0])
+    two = cache.bring(sources[1])
+    os.utime(one.folder / "used", (time.time() + 5, time.time() + 5))  # used again, later
+    cache.bring(sources[2])
+    assert {version.url for version in cache.versions()} == {sources[0], sources[2]}
+    assert not two.folder.exists()
+    kept |= {version.folder.name for version in cache.versions()}
+    cache.bring(sources[1])
+    assert len(cache.versions()) == 3, "what an experiment reads stays, limit or not"
+
+
+def test_a_cache_of_others_is_used_in_place_and_not_written_to(
+    bucket: Server, tmp_path: Path
+) -> None:
+    fill(bucket.folder, 5)
+    theirs = SmartSync(tmp_path / "theirs").bring(bucket.url, bucket.options)
+    before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "theirs").rglob("*"))
+    mine = SmartSync(tmp_path / "mine", shared=[tmp_path / "theirs"])
+    assert mine.bring(bucket.url, bucket.options) == theirs
+    after = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "theirs").rglob("*"))
+    assert after == before
+    assert mine.versions() == []
+
+
+def test_what_a_storage_lists_cannot_lead_out_of_the_cache(tmp_path: Path) -> None:
+    for names in (["../x"], ["/etc/x"], ["a//b"], ["a", "a/b"], ["a", "a"], ["a/./b"], []):
+        with pytest.raises(UserError):
+            sync._sound("s3://x", [StoredFile(name, 1) for name in names])
