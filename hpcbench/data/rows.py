@@ -127,8 +127,9 @@ class ParquetRows:
         table = self._scan
         if columns is not None:
             table = table.select([name for name in self.names() if name in columns])
-        for first in range(start, stop, BLOCK_ROWS):
-            block = table.slice(first, min(BLOCK_ROWS, stop - first)).collect()
+        rows = BLOCK_ROWS if columns is None else 16 * BLOCK_ROWS  # without images they are small
+        for first in range(start, stop, rows):
+            block = table.slice(first, min(rows, stop - first)).collect()
             yield from block.iter_rows(named=True)
 
     def place(self, index: int) -> tuple[Path, int]:

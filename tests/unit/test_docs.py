@@ -79,7 +79,7 @@ def test_the_verbs_of_the_readme_are_those_there_are() -> None:
 def shown_documents() -> list[tuple[str, str, str]]:
     """Page, `KIND/NAME` and text of every document that a page shows under its path."""
     found = []
-    for page in ("registries.md", "plugins.md"):
+    for page in ("registries.md", "plugins.md", "data.md"):
         text = (ROOT / "docs" / page).read_text()
         for name, body in re.findall(r"```yaml\n# (\w+/\S+)\.yaml\n(.*?)```", text, re.DOTALL):
             found.append((page, name, body))
