@@ -147,6 +147,7 @@ class S3Storage:
             if self._options.anonymous:
                 known["skip_signature"] = True
             else:
+                self._credentials()  # fails here in its own words
                 known["credential_provider"] = self._credentials
             if elsewhere and not self._path_style:
                 scheme, _, host = endpoint.partition("://")

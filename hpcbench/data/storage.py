@@ -16,7 +16,7 @@ from hpcbench import plugins, secret
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import Storage, StoredFile
 
-PIECE = 1 << 17
+PIECE = 96 << 10
 """Bytes read at a time: larger ones come fresh from the kernel each time, which costs more than it saves."""
 
 

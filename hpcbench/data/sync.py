@@ -54,6 +54,9 @@ TRIES = 5
 THREADS = 8
 """Reads at once, unless the storage knows better."""
 
+PARTS_AT_ONCE = max(4, min(16, 2 * len(os.sched_getaffinity(0))))
+"""Parts of large files at once: more of them than the machine can copy stand in each other's way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -116,13 +119,14 @@ class SmartSync:
             self.progress(Moved(f"listing {url}"))
             listed = _sound(url, storage.list(url))
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
-            raise UserError(Problem(f"cannot be read: {_told(error)}", url)) from error
+            raise UserError(Problem(_told(error).removeprefix(f"{url}: "), url)) from error
         except OSError as error:
             if (last := self.newest(url)) is not None:
                 self.progress(Moved(f"{url} cannot be reached: using what came before"))
                 return last.touch()
             raise EnvironmentFault(
-                f"cannot list {url}: {_told(error)}", remedy="try again when it can be reached"
+                f"cannot list {url}: {_told(error).removeprefix(f'{url}: ')}",
+                remedy="try again when it can be reached",
             ) from error
         key = _key(url, listed, pack=pack)
         for folder in self.shared:
@@ -273,6 +277,7 @@ class _Transfer:
         self.moved = self.end = 0
         self.lock = threading.Lock()
         self.broken = threading.Event()
+        self.large = threading.BoundedSemaphore(PARTS_AT_ONCE)
         self.log: Appender
         self.pack = self.old_pack = -1
 
@@ -398,7 +403,8 @@ class _Transfer:
 
     def _job(self, file: StoredFile, start: int, stop: int) -> None:
         if file.size > PART and file.path not in self.before:
-            self._part(file, start, stop)
+            with self.large:
+                self._part(file, start, stop)
             return
         if file.path in self.packed:
             data = self._unchanged_bytes(file) or b"".join(self._pieces(file, 0, file.size))
