@@ -1,0 +1,75 @@
+"""Files by name: a plain folder, a version, and a packed version answer alike."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.data import sync
+from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.sync import SmartSync
+from hpcbench.data.tree import Tree
+from hpcbench.errors import UserError
+
+NAMES = st.text("ab1 ёЖ#%[]*?-_.", min_size=1, max_size=6).filter(
+    lambda name: name.strip(".") and not name.startswith(".")
+)
+TREES = st.dictionaries(
+    st.lists(NAMES, min_size=1, max_size=3).map("/".join),
+    st.binary(max_size=700),
+    min_size=1,
+    max_size=12,
+).filter(lambda tree: not any(other.startswith(f"{name}/") for name in tree for other in tree))
+
+
+@settings(max_examples=40, deadline=None)
+@given(TREES, st.sampled_from(["**/*", "*", "a*", "*/*", "**/*1*", "**/[ab]?"]))
+def test_plain_loose_and_packed_answer_alike(contents: dict[str, bytes], pattern: str) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        source = Path(name) / "source"
+        for path, data in contents.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes(data)
+        trees = [Tree(source)]
+        for many in (10_000, 0):
+            patch.setattr(sync, "MANY", many)
+            version = SmartSync(Path(name) / f"cache{many}").bring(str(source), pack=True)
+            assert version.content == content_hash(source, folder_files(source))
+            assert version.damaged(thorough=True) == []
+            trees.append(Tree(version.files))
+        assert [tree.is_packed for tree in trees] == [False, False, True]
+
+        def told(paths: list[Path], tree: Tree) -> list[str]:
+            return sorted(path.relative_to(tree.folder).as_posix() for path in paths)
+
+        folders = {str(Path(path).parent) for path in contents}
+        answers = [
+            (
+                told(tree.files(), tree),
+                told(tree.glob(pattern), tree),
+                {folder: told(tree.listing(tree.folder / folder), tree) for folder in folders},
+                {path: tree.read(tree.folder / path) for path in contents},
+                [tree.has(tree.folder / path) for path in (*contents, "none", *folders)],
+            )
+            for tree in trees
+        ]
+        assert answers[0] == answers[1] == answers[2]
+        assert answers[0][3] == contents
+
+
+def test_what_is_not_there_is_told_in_a_pack_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "MANY", 0)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.txt").write_bytes(b"\xd0\x9f\nab\xff")
+    version = SmartSync(tmp_path / "cache").bring(str(tmp_path / "source"), pack=True)
+    tree = Tree(version.files)
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        tree.read(version.files / "b.txt")
+    with pytest.raises(UserError, match=r"a.txt:2: not UTF-8: byte 0xff \(convert it to UTF-8\)"):
+        tree.text(version.files / "a.txt")
