@@ -21,6 +21,7 @@ import os
 import random
 import secrets
 import shutil
+import socket
 import tarfile
 import threading
 import time
@@ -56,6 +57,18 @@ THREADS = 8
 
 PARTS_AT_ONCE = max(4, min(16, 2 * len(os.sched_getaffinity(0))))
 """Parts of large files at once: more of them than the machine can copy stand in each other's way."""
+
+
+def _boot() -> str:
+    """This machine since it was started."""
+    try:
+        since = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        since = secrets.token_hex(8)  # unknown: what an earlier process wrote does not count
+    return f"{socket.gethostname()} {since}"
+
+
+BOOT = _boot()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +267,15 @@ class SmartSync:
             _repair(version, storage, damaged)
 
 
+class _Hashing:
+    """How far a large file is hashed while its parts come in any order."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.at = 0
+        self.busy = False
+
+
 class _Transfer:
     """One source on its way into `KEY.partial`."""
 
@@ -271,6 +293,7 @@ class _Transfer:
             file.path for file in listed if file.size <= SMALL and not file.path.endswith(TABLES)
         }
         self.packed = small if pack and len(small) > MANY else set[str]()
+        self.hashing: dict[str, _Hashing] = {}  # large files on their way
         self.kept: dict[str, Kept] = {}  # whole
         self.parts: dict[str, set[int]] = {}  # begun: where parts start that are here
         self.before: dict[str, tuple[Version, Kept]] = {}  # unchanged since the version before
@@ -307,11 +330,11 @@ class _Transfer:
 
     def _take_up(self) -> None:
         """What an earlier try brought, where it is still what its log says."""
-        wanted = {file.path for file in self.listed}
+        wanted = {file.path: file for file in self.listed}
         whole: dict[str, Kept] = {}
         for record in read_lines(self.folder / "done.jsonl"):
             if "start" in record:
-                self.parts.setdefault(record["path"], set()).add(record["start"])
+                self._take_up_part(record, wanted)
             elif record["path"] in wanted:
                 whole[record["path"]] = Kept(**record)
         version = Version(self.folder, self.url, 0, 0, "")
@@ -321,6 +344,16 @@ class _Transfer:
             (_next(kept) for kept in whole.values() if kept.offset is not None), default=0
         )
         self.moved = sum(kept.size for kept in found)
+
+    def _take_up_part(self, record: Mapping[str, Any], wanted: Mapping[str, StoredFile]) -> None:
+        """A part counts if the machine did not start anew since: it was written, perhaps not to the disk."""
+        file = wanted.get(record["path"])
+        try:
+            whole = file is not None and (self.files / file.path).stat().st_size == file.size
+        except OSError:
+            whole = False
+        if whole and record["boot"] == BOOT:
+            self.parts.setdefault(record["path"], set()).add(record["start"])
 
     def _find_unchanged(self) -> None:
         before = self.sync.newest(self.url)
@@ -422,23 +455,48 @@ class _Transfer:
         place = self.files / file.path
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            if os.fstat(descriptor).st_size != file.size:
+                os.ftruncate(descriptor, file.size)
             at = start
             for piece in self._pieces(file, start, stop):
                 at += _write_all(descriptor, piece, at)
+            with self.lock:
+                if stop:
+                    self.parts[file.path].add(start)
+                    self.log.write({"path": file.path, "start": start, "boot": BOOT})
+            self._hash_on(file, place, descriptor)
         finally:
             os.close(descriptor)
-        with self.lock:
-            here = self.parts[file.path]
-            if stop:
-                here.add(start)
-                self.log.write({"path": file.path, "start": start})
-            if len(here) < -(-file.size // PART):
+
+    def _hash_on(self, file: StoredFile, place: Path, descriptor: int) -> None:
+        """Hash what follows on what is hashed: little is left to do when the last part has come."""
+        hashing = self.hashing.setdefault(file.path, _Hashing())
+        buffer = bytearray(1 << 18)
+        view = memoryview(buffer)
+        while True:
+            with self.lock:
+                ahead = hashing.at in self.parts[file.path]
+                if hashing.busy or not ahead:
+                    return
+                hashing.busy = True
+            stop = min(hashing.at + PART, file.size)
+            at = hashing.at
+            while at < stop:
+                count = os.preadv(descriptor, [view[: stop - at]], at)
+                if not count:
+                    raise OSError(f"{place} became shorter")
+                hashing.digest.update(view[:count])
+                at += count
+            with self.lock:
+                hashing.at, hashing.busy = at, False
+            if at == file.size:
+                digest = hashing.digest.hexdigest()
+                if file.sha256 not in (None, digest):
+                    place.unlink()
+                _same(file, digest)
+                mtime_ns = os.fstat(descriptor).st_mtime_ns
+                self._whole(Kept(file.path, file.size, digest, file.mark, mtime_ns))
                 return
-        digest = hash_file(place)
-        if file.sha256 not in (None, digest):
-            place.unlink()
-        _same(file, digest)
-        self._whole(Kept(file.path, file.size, digest, file.mark, place.stat().st_mtime_ns))
 
     def _into_file(self, file: StoredFile, place: str) -> tuple[str, int]:
         digest = hashlib.sha256()

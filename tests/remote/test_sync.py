@@ -17,6 +17,7 @@ import pytest
 
 from hpcbench.data import sync
 from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.s3 import S3Storage
 from hpcbench.data.sync import Moved, SmartSync
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, UserError
@@ -146,6 +147,36 @@ def test_a_sync_killed_in_the_middle_goes_on_where_it_was(
     assert holds(version, contents)
     assert version.damaged(thorough=True) == []
     assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("started_anew", [False, True])
+def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
+    bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started_anew: bool
+) -> None:
+    monkeypatch.setattr(sync, "PART", 1 << 20)
+    data = secrets.token_bytes((20 << 20) + 5)
+    (bucket.folder / "large.bin").write_bytes(data)
+    settle()
+    cache = SmartSync(tmp_path)
+    read, most, count = S3Storage.read, 10, 0
+
+    def counted(self: S3Storage, *arguments: object) -> object:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise PermissionError("the token ran out")
+        return read(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(S3Storage, "read", counted)
+    with pytest.raises(EnvironmentFault, match="the token ran out .*what has come is kept"):
+        cache.bring(bucket.url, bucket.options)
+    if started_anew:
+        monkeypatch.setattr(sync, "BOOT", "another")
+    most, count = 1000, 0
+    version = cache.bring(bucket.url, bucket.options)
+    assert count == (21 if started_anew else 11)
+    assert (version.files / "large.bin").read_bytes() == data
+    assert version.damaged(thorough=True) == []
 
 
 def test_a_wire_that_breaks_again_and_again_is_taken_up_each_time(
