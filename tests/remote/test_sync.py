@@ -174,7 +174,8 @@ def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
         monkeypatch.setattr(sync, "BOOT", "another")
     most, count = 1000, 0
     version = cache.bring(bucket.url, bucket.options)
-    assert count == (21 if started_anew else 11)
+    # Those under way when it broke were stopped, so a few of the ten may be read again.
+    assert count == 21 if started_anew else 11 <= count < 16
     assert (version.files / "large.bin").read_bytes() == data
     assert version.damaged(thorough=True) == []
 
