@@ -74,7 +74,8 @@ class Cache:
                 missing = error
         sync = self.sync(kind)
         version = sync.newest(url)
-        if fetch and not (version and missing):  # a revision of the hub does not change
+        settled = version is not None and missing is not None and "@" in url
+        if fetch and not settled:  # a revision of the hub does not change
             if missing and os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", ""):
                 raise missing
             try:
@@ -90,7 +91,9 @@ class Cache:
             raise UserError(
                 Problem(f"{url} is not here yet", remedy=f"`hpcbench {verb} {document.name}`")
             )
-        return _at(document, version.touch().files)
+        if sync.folder in version.folder.parents:  # what is others' is only read
+            version.touch()
+        return _at(document, version.files)
 
     def url(self, document: Dataset | Model) -> str:
         """Where a document's files come from; a model of the hub at its revision."""

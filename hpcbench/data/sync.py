@@ -233,8 +233,13 @@ class SmartSync:
             or (path.suffix == ".partial" and not path.with_suffix(".lock").exists())
         )
 
-    def make_room(self, need: int, files: int, key: str) -> None:
+    def make_room(self, need: int, files: int, keep: Collection[str]) -> None:
         """See that there is room for a version, by removing others where the limit says so.
+
+        Args:
+            need: bytes.
+            files: how many.
+            keep: keys of versions that must stay.
 
         Raises:
             EnvironmentFault: there is none.
@@ -242,7 +247,7 @@ class SmartSync:
         if self.limit is not None:
             over = sum(version.bytes for version in self.versions()) + need - self.limit
             if over > 0:
-                self.evict(over, keep=(key,))
+                self.evict(over, keep)
         free = shutil.disk_usage(self.folder).free
         if need > free:
             raise EnvironmentFault(
@@ -314,7 +319,8 @@ class _Transfer:
             jobs = list(self._jobs())
             need = sum(stop - start for file, start, stop in jobs if file.path not in self.before)
             loose = {file.path for file, _, _ in jobs} - self.packed
-            self.sync.make_room(need, len(loose), partial.stem)
+            keep = {partial.stem, *(version.folder.name for version, _ in self.before.values())}
+            self.sync.make_room(need, len(loose), keep)
             for folder in {PurePosixPath(path).parent for path in loose}:
                 (self.files / folder).mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as stack:
@@ -373,6 +379,8 @@ class _Transfer:
                 yield file, 0, file.size
                 continue
             here = self.parts.setdefault(file.path, set())
+            if not here:  # never into a file that may be linked from another version
+                (self.files / file.path).unlink(missing_ok=True)
             self.moved += sum(min(PART, file.size - start) for start in here)
             for start in range(0, file.size, PART):
                 if start not in here:

@@ -33,6 +33,11 @@ S3_SEES_AFTER = 1.0
 """Seconds after which the S3 server sees files that a test wrote behind its back."""
 
 
+def settle() -> None:
+    """Let the S3 server see what was written behind its back."""
+    time.sleep(1.2 * S3_SEES_AFTER)
+
+
 @dataclass(frozen=True)
 class Server:
     """Where a server is, and the folder it serves."""

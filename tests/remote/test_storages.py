@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
+from hpcbench.data.cache import Cache
 from hpcbench.data.s3 import S3Storage
 from hpcbench.data.sftp import SftpStorage
 from hpcbench.data.storage import FileStorage, open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.schema.documents import Model, Site
 from hpcbench.testing import check
-from tests.remote.conftest import SECRET, Server
+from tests.remote.conftest import SECRET, Server, settle
 from tests.remote.hub import TOKEN, hub
 
 NAMES = ("a.txt", "sub/b c.bin", "sub/Счёт №1.png", "deep/er/#100%.json")
@@ -132,6 +134,7 @@ def test_a_profile_and_no_credentials_at_all(
     s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (s3.folder / "x").write_text("x")
+    settle()
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UserError, match="no credentials|redentials"):
@@ -172,6 +175,23 @@ def test_one_file_of_a_web_server_is_a_dataset_of_one_file(web: Server, tmp_path
     (web.folder / "one.parquet").write_bytes(b"PAR1")
     version = SmartSync(tmp_path).bring(f"{web.url}/one.parquet")
     assert (version.files / "one.parquet").read_bytes() == b"PAR1"
+
+
+def test_a_model_without_a_revision_follows_the_hub_and_one_with_it_does_not_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    files = {"config.json": b"{}"}
+    cache = Cache(tmp_path / "cache", Site(name="s"))
+    moving = Model(name="m", source="hf://org/name", engine="vllm")
+    pinned = moving.model_copy(update={"revision": "a" * 40})
+    with hub({"org/name": files}) as endpoint:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        first, settled = cache.local(moving), cache.local(pinned)
+        files["config.json"] = b'{"new": 1}'
+        assert cache.local(moving).source != first.source
+        assert (Path(cache.local(moving).source) / "config.json").read_bytes() == b'{"new": 1}'
+    assert cache.local(pinned).source == settled.source, "nobody answers any more"
 
 
 def test_a_model_of_the_hub_comes_with_its_hashes_checked(

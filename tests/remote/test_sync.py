@@ -22,7 +22,7 @@ from hpcbench.data.sync import Moved, SmartSync
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import StoredFile
-from tests.remote.conftest import S3_SEES_AFTER, Server
+from tests.remote.conftest import Server, settle
 from tests.remote.cutter import Cutter
 
 BRING = """
@@ -52,11 +52,6 @@ def fill(folder: Path, count: int, size: int = 2000) -> dict[str, bytes]:
         (folder / name).write_bytes(data)
     settle()
     return contents
-
-
-def settle() -> None:
-    """Let the server see what was written behind its back."""
-    time.sleep(1.2 * S3_SEES_AFTER)
 
 
 def bringing(cache: Path, server: Server, pack: str = "loose") -> subprocess.Popen[bytes]:

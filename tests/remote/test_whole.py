@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.remote.conftest import Server
+from tests.remote.conftest import Server, settle
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples/demo/data", s3.folder / "demo", dirs_exist_ok=True)
+    settle()
     registry = tmp_path / "registry"
     dataset = {
         "schema_version": 1, "name": "in_s3", "source": "s3://bucket/demo", "annotations": "vqa.jsonl",
