@@ -257,6 +257,18 @@ def _documents(verb: Verb) -> None:
     upload.add_argument("--to", metavar="URL", help="place for it; none: those of the plan")
     _json(upload)
 
+    export = verb(
+        "export", "data:export", "send prompts and responses elsewhere as traces",
+        "hpcbench export @last --to phoenix --url http://localhost:6006",
+    )  # fmt: skip
+    export.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
+    export.add_argument("--to", choices=["phoenix"], required=True, help="Arize Phoenix")
+    export.add_argument(
+        "--url", required=True, help="its address; a key is taken from PHOENIX_API_KEY"
+    )
+    export.add_argument("--project", help="project there; none: the plan's name")
+    _json(export)
+
     prompts = verb(
         "prompts", "", "look at prompts", "hpcbench prompts show demo_vqa --sample 0001-total"
     ).add_subparsers(metavar="VERB", required=True)

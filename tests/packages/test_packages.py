@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
 from hpcbench.plugins import REQUIRED
 
@@ -159,7 +160,7 @@ def write_project(bench: Bench, source: Any) -> Path:
     (bench.folder / "weights").mkdir()
     (bench.folder / "weights/config.json").write_text("{}")
     for number in range(6):
-        (data / f"{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes([number]))
+        Image.new("L", (8, 8), number).save(data / f"{number}.png")
         (data / f"{number}.txt").write_text("1 234,50 €", encoding="utf-8")
     zipped = bench.folder / "zipped"
     zipped.mkdir()
@@ -173,7 +174,7 @@ def write_project(bench: Bench, source: Any) -> Path:
     (zipped / "b.jsonl").write_text(
         json.dumps({"id": "b", "images": ["p.png"], "references": [read]}) + "\n"
     )
-    (zipped / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    Image.new("L", (8, 8)).save(zipped / "p.png")
     shutil.make_archive(str(bench.folder / "pages"), "zip", zipped)
     for name, (kind, plugin) in KINDS.items():
         document = {"name": name, "source": source(name), "provides": {kind: [plugin]}}

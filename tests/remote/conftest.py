@@ -54,8 +54,8 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
+def wait_for(port: int, process: subprocess.Popen[bytes], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the server ended with {process.returncode}"
         with socket.socket() as asking:
@@ -65,11 +65,11 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError("the server does not answer")
 
 
-def running(argv: list[str], port: int, log: Path) -> Iterator[None]:
+def running(argv: list[str], port: int, log: Path, seconds: float = 20) -> Iterator[None]:
     with log.open("ab") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
     try:
-        wait_for(port, process)
+        wait_for(port, process, seconds)
         yield
     finally:
         process.kill()

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,9 @@ def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:
     assert manifest["sources"] == {"in_s3": "s3://bucket/demo"}
     assert manifest["measured"]["prompt_hashes"]["vqa"].startswith("sha256:")
     sent = s3.folder / "results" / experiment.name
+    deadline = time.monotonic() + 30  # it goes out after the experiment has ended
+    while not (sent / "hpcbench-upload.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
     assert (sent / "report/report.md").read_bytes() == (
         experiment / "report/report.md"
     ).read_bytes()

@@ -10,8 +10,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from hpcbench.plugins import StoredFile
-
 
 def split_url(url: str) -> tuple[Path, str]:
     """The ZIP file and the folder inside it, with a slash at its end unless it is the top."""
@@ -29,8 +27,10 @@ class ZipStorage:
         if options:
             raise ValueError(f"zip has no options: {', '.join(options)}")
 
-    def list(self, url: str) -> Iterator[StoredFile]:
+    def list(self, url: str) -> Iterator[Any]:
         """Members below the folder, sorted; those whose names would lead out of it are refused."""
+        from hpcbench.plugins import StoredFile
+
         file, folder = split_url(url)
         with zipfile.ZipFile(file) as archive:
             for member in sorted(archive.infolist(), key=lambda one: one.filename):
@@ -41,7 +41,7 @@ class ZipStorage:
                     raise PermissionError(f"{file}: a member called {name!r} leads out of it")
                 yield StoredFile(name, member.file_size, f"{member.CRC:08x}")
 
-    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
+    def read(self, url: str, file: Any, start: int, stop: int) -> Iterator[bytes]:
         """Bytes of one member."""
         archive_file, folder = split_url(url)
         with zipfile.ZipFile(archive_file) as archive:
