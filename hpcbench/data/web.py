@@ -217,6 +217,7 @@ class _Web:
             with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310
                 return reply.read(), reply.headers.get("Link") or ""
         except urllib.error.HTTPError as error:
+            error.close()  # it is the open answer, too
             raise _refused(url, error.code, error.headers.get("X-Error-Code") or "") from error
 
     def _at(self, url: str) -> tuple[Any, str]:

@@ -178,8 +178,9 @@ class _Phoenix:
                 with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310
                     return reply.status, _json(reply.read())
             except urllib.error.HTTPError as error:
-                if error.code < 500 and error.code != 429 or attempt == TRIES:
-                    return error.code, _json(error.read())
+                with error:  # it is the open answer, too
+                    if (error.code < 500 and error.code != 429) or attempt == TRIES:
+                        return error.code, _json(error.read())
             except (urllib.error.URLError, OSError, ValueError) as error:
                 if attempt == TRIES or isinstance(error, ValueError):
                     why = getattr(error, "reason", error)

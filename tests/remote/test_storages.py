@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import secrets
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import time
 import uuid
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -169,6 +171,23 @@ def test_checksums_of_a_web_folder_are_held_against_what_comes(web: Server, tmp_
     (folder / "SHA256SUMS").write_text(f"{digest[::-1]}  a.bin\n")
     with pytest.raises(EnvironmentFault, match=f"a.bin came with the hash {digest}"):
         SmartSync(tmp_path / "d").bring(f"{web.url}/summed/")
+
+
+def test_an_answer_that_is_an_error_is_closed_and_not_left_to_the_garbage(web: Server) -> None:
+    """Collected late, it is a ResourceWarning in whatever goes on then: in another test."""
+
+    def refused() -> None:
+        with pytest.raises(FileNotFoundError) as told:  # holds the error, and so its connection
+            list(open_storage(web.url, {}).list(f"{web.url}/nothing/"))
+        assert "is not there (404)" in str(told.value)
+
+    gc.collect()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        for _ in range(5):
+            refused()
+        gc.collect()
+    assert [str(one.message) for one in warned if one.category is ResourceWarning] == []
 
 
 def test_one_file_of_a_web_server_is_a_dataset_of_one_file(web: Server, tmp_path: Path) -> None:
