@@ -203,7 +203,10 @@ def _explain(error: Exception) -> tuple[type[OSError], str]:
         "UnauthenticatedError",
     ):
         return PermissionError, f"{code or 'refused'}: {why}"
-    if code in ("404", "NoSuchBucket", "NoSuchKey") or name == "NotFoundError":
+    if code in ("404", "NoSuchBucket", "NoSuchKey") or name in (
+        "NotFoundError",
+        "FileNotFoundError",
+    ):
         return FileNotFoundError, why
     if code in ("412", "PreconditionFailed") or name == "PreconditionError":
         return OSError, "it changed while it was read: sync again"

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pydantic import BaseModel
 
@@ -42,9 +42,11 @@ def told_as_os_error(
     """Inside, what a client library raises becomes the OSError that `explain` makes of it, in one line."""
     try:
         yield
-    except (OSError, HpcbenchError):
+    except HpcbenchError:
         raise
     except Exception as error:  # noqa: BLE001 - a library's errors share no class
+        if isinstance(error, OSError) and "\n" not in str(error):
+            raise
         kind, text = explain(error)
         line = " ".join(secret.mask(text).split())[:300]
         raise kind(f"{place}: {line or type(error).__name__}") from error
@@ -106,7 +108,10 @@ def _walk(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterato
             if entry.is_dir():
                 yield from _walk(entry.path, f"{below}{entry.name}/", above | {here})
             else:
-                yield _stored(below + entry.name, entry.stat())
+                try:
+                    yield _stored(below + entry.name, entry.stat())
+                except FileNotFoundError as error:
+                    raise FileNotFoundError(f"{entry.path} is a link to nothing") from error
 
 
 def _stored(path: str, stat: os.stat_result) -> StoredFile:
@@ -114,4 +119,6 @@ def _stored(path: str, stat: os.stat_result) -> StoredFile:
 
 
 def _folder(url: str) -> Path:
-    return Path(unquote(urlsplit(url).path)) if "://" in url else Path(url)
+    """`file:///FOLDER`, in which `#` and `?` are letters like others, or a path."""
+    _, marks, place = url.partition("://")
+    return Path("/" + unquote(place.partition("/")[2])) if marks else Path(url)

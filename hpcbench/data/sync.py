@@ -2,7 +2,7 @@
 
     cache/datasets/
       KEY/            a version of a source (`tree.Version`)
-      KEY.partial/    one that is being brought; the next one goes on where this one broke off
+      KEY.….partial/  one that is being brought; the next one goes on where this one broke off
       KEY.lock        whoever brings it
       of-SOURCE.json  the newest version of a source
 
@@ -33,8 +33,8 @@ from typing import Any
 from hpcbench.data.storage import open_storage
 from hpcbench.data.tree import BLOCK, Kept, Version, hash_file
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment.files import Appender, read_json, read_lines, write_atomic, write_json
-from hpcbench.experiment.once import make_once
+from hpcbench.experiment.files import Appender, read_json, read_lines, write_json
+from hpcbench.experiment.once import leftovers, make_once
 from hpcbench.plugins import Storage, StoredFile
 
 PART = 32 << 20
@@ -136,27 +136,41 @@ class SmartSync:
         except OSError as error:
             if (last := self.newest(url)) is not None:
                 self.progress(Moved(f"{url} cannot be reached: using what came before"))
-                return last.touch()
+                return self._used(last)
             raise EnvironmentFault(
                 f"cannot list {url}: {_told(error).removeprefix(f'{url}: ')}",
                 remedy="try again when it can be reached",
             ) from error
         key = _key(url, listed, pack=pack)
-        for folder in self.shared:
-            if (found := Version.read(folder / key)) is not None:
-                return found
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            version = self._shared(key) or self._own(key, storage, url, listed, pack=pack)
+            write_json(self._pointer(url), {"url": url, "key": key})
+        except OSError as error:
+            raise _broken_off(url, error) from error
+        return self._used(version)
+
+    def _own(
+        self, key: str, storage: Storage, url: str, listed: Sequence[StoredFile], *, pack: bool
+    ) -> Version:
         target = self.folder / key
-        target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             self._mend(target, storage)
         else:
             transfer = _Transfer(self, storage, url, listed, pack=pack)
             make_once(target, transfer.run, resume=True)
-        write_json(self._pointer(url), {"url": url, "key": key})
         version = Version.read(target)
         if version is None:
             raise EnvironmentFault(f"{target} has no manifest", remedy="remove that folder")
-        return version.touch()
+        return version
+
+    def _shared(self, key: str) -> Version | None:
+        found = (Version.read(folder / key) for folder in self.shared)
+        return next((version for version in found if version is not None), None)
+
+    def _used(self, version: Version) -> Version:
+        """Note that it is used; what is others' is only read."""
+        return version.touch() if version.folder.parent == self.folder else version
 
     def newest(self, url: str) -> Version | None:
         """The newest version of a source that is here, without asking the source."""
@@ -165,7 +179,7 @@ class SmartSync:
                 key = str(read_json(self._pointer(url, folder))["key"])
             except (OSError, ValueError, KeyError):
                 continue
-            if (found := Version.read(folder / key)) is not None:
+            if (found := Version.read(self.folder / key) or self._shared(key)) is not None:
                 return found
         return None
 
@@ -224,14 +238,7 @@ class SmartSync:
 
     def leftovers(self) -> list[Path]:
         """What broken transfers and removals left, unless somebody is at work on it."""
-        if not self.folder.is_dir():
-            return []
-        return sorted(
-            path
-            for path in self.folder.iterdir()
-            if path.name.startswith("tmp-")
-            or (path.suffix == ".partial" and not path.with_suffix(".lock").exists())
-        )
+        return leftovers(self.folder)
 
     def make_room(self, need: int, files: int, keep: Collection[str]) -> None:
         """See that there is room for a version, by removing others where the limit says so.
@@ -282,7 +289,7 @@ class _Hashing:
 
 
 class _Transfer:
-    """One source on its way into `KEY.partial`."""
+    """One source on its way into the cache."""
 
     def __init__(
         self,
@@ -303,6 +310,7 @@ class _Transfer:
         self.parts: dict[str, set[int]] = {}  # begun: where parts start that are here
         self.before: dict[str, tuple[Version, Kept]] = {}  # unchanged since the version before
         self.moved = self.end = 0
+        self.holes: list[Kept] = []  # logged as packed, and not there
         self.lock = threading.Lock()
         self.broken = threading.Event()
         self.large = threading.BoundedSemaphore(PARTS_AT_ONCE)
@@ -319,7 +327,7 @@ class _Transfer:
             jobs = list(self._jobs())
             need = sum(stop - start for file, start, stop in jobs if file.path not in self.before)
             loose = {file.path for file, _, _ in jobs} - self.packed
-            keep = {partial.stem, *(version.folder.name for version, _ in self.before.values())}
+            keep = {version.folder.name for version, _ in self.before.values()}
             self.sync.make_room(need, len(loose), keep)
             for folder in {PurePosixPath(path).parent for path in loose}:
                 (self.files / folder).mkdir(parents=True, exist_ok=True)
@@ -327,10 +335,10 @@ class _Transfer:
                 self.log = stack.enter_context(Appender(partial / "done.jsonl"))
                 self._open_packs(stack)
                 self._work(jobs)
+            Version.write(partial, self.url, self.kept.values())
+            (partial / "done.jsonl").unlink()
         except OSError as error:
             raise _broken_off(self.url, error) from error
-        Version.write(partial, self.url, self.kept.values())
-        (partial / "done.jsonl").unlink()
 
     # --- what need not be brought ----------------------------------------------------------------------
 
@@ -344,12 +352,16 @@ class _Transfer:
             elif record["path"] in wanted:
                 whole[record["path"]] = Kept(**record)
         version = Version(self.folder, self.url, 0, 0, "")
-        found = _sorted_out(version, whole.values())
-        self.kept = {kept.path: kept for kept in found}
+        self.kept = {kept.path: kept for kept in _sorted_out(version, whole.values())}
+        self.holes = [
+            kept
+            for kept in whole.values()
+            if kept.offset is not None and kept.path not in self.kept
+        ]
         self.end = max(
             (_next(kept) for kept in whole.values() if kept.offset is not None), default=0
         )
-        self.moved = sum(kept.size for kept in found)
+        self.moved = sum(kept.size for kept in self.kept.values())
 
     def _take_up_part(self, record: Mapping[str, Any], wanted: Mapping[str, StoredFile]) -> None:
         """A part counts if the machine did not start anew since: it was written, perhaps not to the disk."""
@@ -396,10 +408,13 @@ class _Transfer:
             self.pack = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             stack.callback(os.close, self.pack)
             os.ftruncate(self.pack, self.end)
+            for kept in self.holes:  # else `tar` takes them for the end
+                _into_pack(self.pack, kept, bytes(kept.size))
         if any(kept.offset is not None for _, kept in self.before.values()):
             version = next(iter(self.before.values()))[0]
-            self.old_pack = os.open(version.folder / "pack.tar", os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, self.old_pack)
+            with contextlib.suppress(OSError):  # it is damaged, and its files are brought anew
+                self.old_pack = os.open(version.folder / "pack.tar", os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, self.old_pack)
 
     def _work(self, jobs: Sequence[tuple[StoredFile, int, int]]) -> None:
         waiting = iter(jobs)
@@ -518,12 +533,13 @@ class _Transfer:
             os.close(descriptor)
 
     def _into_pack(self, file: StoredFile, data: bytes, digest: str) -> None:
-        header = _tar_header(file.path, len(data))
-        block = b"".join((header, data, bytes(-len(data) % BLOCK)))
-        with self.lock:
-            start, self.end = self.end, self.end + len(block)
-        _write_all(self.pack, block, start)
-        self._whole(Kept(file.path, file.size, digest, file.mark, offset=start + len(header)))
+        with self.lock:  # one after the other, so that a kill leaves nothing missing in between
+            start = self.end + len(_tar_header(file.path, file.size))
+            kept = Kept(file.path, file.size, digest, file.mark, offset=start)
+            _into_pack(self.pack, kept, data)
+            self.end = _next(kept)
+            self.kept[kept.path] = kept
+            self.log.write(kept.record())
 
     def _link(self, file: StoredFile, place: str) -> tuple[str, int] | None:
         """Have a file as the version before has it; None if it cannot be linked."""
@@ -547,10 +563,13 @@ class _Transfer:
         if file.path not in self.before:
             return None
         version, kept = self.before[file.path]
-        if kept.offset is not None:
-            data = os.pread(self.old_pack, kept.size, kept.offset)
-        else:
-            data = (version.files / kept.path).read_bytes()
+        try:
+            if kept.offset is not None:
+                data = os.pread(self.old_pack, kept.size, kept.offset)
+            else:
+                data = (version.files / kept.path).read_bytes()
+        except OSError:
+            return None
         if hashlib.sha256(data).hexdigest() != kept.sha256:
             return None
         self._count(kept.size)
@@ -583,8 +602,9 @@ def _pieces(storage: Storage, url: str, file: StoredFile, start: int, stop: int)
     while start < stop:
         try:
             for piece in storage.read(url, file, start, stop):
-                start, failed = start + len(piece), 0
-                yield piece
+                if piece:
+                    start, failed = start + len(piece), 0
+                    yield piece
             if start < stop:
                 raise OSError(f"{file.path} ended {stop - start} bytes early")
         except (FileNotFoundError, PermissionError):
@@ -604,35 +624,70 @@ def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None
     Raises:
         EnvironmentFault: the source has it no longer, or cannot be reached.
     """
-    mended: dict[str, Kept] = {}
     try:
         fresh = {file.path: file for file in storage.list(version.url)}
         for kept in damaged:
             file = fresh.get(kept.path)
-            pieces = _pieces(storage, version.url, file, 0, file.size) if file else ()
-            data = b"".join(pieces)
-            if hashlib.sha256(data).hexdigest() != kept.sha256:
+            if file is None or not _put_back(version, storage, file, kept):
                 raise EnvironmentFault(
                     f"{version.files / kept.path} is damaged, and {version.url} has it no longer as it was",
                     remedy=f"remove {version.folder} and sync again: it becomes another version",
                 )
-            if kept.offset is None:
-                write_atomic(version.files / kept.path, data)
-            else:
-                descriptor = os.open(version.folder / "pack.tar", os.O_WRONLY | os.O_CREAT)
-                try:
-                    _write_all(descriptor, data, kept.offset)
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-            mended[kept.path] = kept
+        _end_pack(version)
+        Version.write(version.folder, version.url, _with_times(version))
     except OSError as error:
         raise EnvironmentFault(
             f"{version.folder} is damaged and cannot be repaired from {version.url}: {_told(error)}",
             remedy="try again when it can be reached",
         ) from error
-    if mended:
-        Version.write(version.folder, version.url, _with_times(version))
+
+
+def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) -> bool:
+    """Bring one file again; False if it is another one by now."""
+    if file.size != kept.size:
+        return False
+    pieces = _pieces(storage, version.url, file, 0, file.size)
+    if kept.offset is not None:
+        data = b"".join(pieces)  # small, as it is packed
+        if hashlib.sha256(data).hexdigest() != kept.sha256:
+            return False
+        pack = os.open(version.folder / "pack.tar", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _into_pack(pack, kept, data)
+            os.fsync(pack)
+        finally:
+            os.close(pack)
+        return True
+    place = version.files / kept.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
+    digest = hashlib.sha256()
+    try:
+        with temporary.open("xb") as opened:
+            for piece in pieces:
+                digest.update(piece)
+                opened.write(piece)
+            opened.flush()
+            os.fsync(opened.fileno())
+        if digest.hexdigest() != kept.sha256:
+            return False
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _end_pack(version: Version) -> None:
+    """See that the pack ends as a tar file does: it may have been cut, or be new."""
+    ends = [_next(kept) for kept in version.kept() if kept.offset is not None]
+    if ends:
+        pack = os.open(version.folder / "pack.tar", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.fstat(pack).st_size < max(ends) + 2 * BLOCK:
+                _write_all(pack, bytes(2 * BLOCK), max(ends))
+                os.fsync(pack)
+        finally:
+            os.close(pack)
 
 
 def _with_times(version: Version) -> Iterator[Kept]:
@@ -676,6 +731,11 @@ def _sound(url: str, listed: Iterable[StoredFile]) -> list[StoredFile]:
     names = {file.path for file in files}
     for file in files:
         parts = file.path.split("/")
+        try:
+            file.path.encode()
+        except UnicodeEncodeError as error:
+            what = f"lists a file whose name is not UTF-8: {file.path!r}"
+            raise UserError(Problem(what, url, remedy="rename it")) from error
         if {"", ".", ".."} & set(parts) or "\x00" in file.path or file.path.startswith("/"):
             raise UserError(Problem(f"lists a file that leads out of it: {file.path!r}", url))
         above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
@@ -706,6 +766,13 @@ def _same(file: StoredFile, digest: str) -> None:
 def _next(kept: Kept) -> int:
     """Where the member of a tar file after this one begins."""
     return (kept.offset or 0) + kept.size + -kept.size % BLOCK
+
+
+def _into_pack(pack: int, kept: Kept, data: bytes) -> None:
+    """Write a member of a tar file where it belongs."""
+    assert kept.offset is not None
+    header = _tar_header(kept.path, kept.size)
+    _write_all(pack, b"".join((header, data, bytes(-len(data) % BLOCK))), kept.offset - len(header))
 
 
 def _tar_header(path: str, size: int) -> bytes:
@@ -746,7 +813,9 @@ def _broken_off(url: str, error: OSError) -> EnvironmentFault:
 
 
 def _told(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+    if error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
 
 
 def size_text(size: float) -> str:

@@ -18,11 +18,13 @@ import hashlib
 import json
 import mmap
 import os
+import re
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
@@ -145,7 +147,9 @@ class Version:
         def look(one: Kept) -> Kept | None:
             wrong = False
             if one.offset is not None:
-                if thorough or not same_pack:
+                if pack is None:
+                    wrong = True
+                elif thorough or not same_pack:
                     wrong = hashlib.sha256(tree.packed_bytes(one)).hexdigest() != one.sha256
             else:
                 stat = _stat(self.files / one.path)
@@ -179,11 +183,10 @@ class Tree:
     def files(self, below: Path | None = None) -> list[Path]:
         """All files below a folder of it, sorted by name; hidden ones left out."""
         below = below or self.folder
-        if self.is_packed and self.version is not None:
+        if self.is_packed:
             prefix = "" if below == self.folder else f"{self._name(below)}/"
-            inside = (one.path for one in self.version.kept() if one.path.startswith(prefix))
-            shown = (name for name in inside if "/." not in f"/{name[len(prefix) :]}")
-            return [self.folder / name for name in shown]
+            inside = (one.path for one in self._starting(prefix))
+            return [self.folder / name for name in inside if not _hidden(name[len(prefix) :])]
         found: list[Path] = []
         for folder, folders, names in os.walk(below, followlinks=True):
             folders[:] = [name for name in folders if not name.startswith(".")]
@@ -201,11 +204,21 @@ class Tree:
         return [folder / name for name in sorted(names)]
 
     def glob(self, pattern: str) -> list[Path]:
-        """The files whose paths inside the folder match, sorted; `**` goes down any number of folders."""
-        if not self.is_packed:
-            return sorted(path for path in self.folder.glob(pattern) if path.is_file())
-        wanted = pattern.split("/")
-        return [path for path in self.files() if _matches(self._name(path).split("/"), wanted)]
+        """The files whose paths inside the folder match, sorted by name; hidden ones left out.
+
+        `**` goes down any number of folders.
+        """
+        parts = [*PurePosixPath(pattern).parts]
+        if parts[-1:] == ["**"]:
+            parts.append("*")
+        if self.is_packed:
+            literal = re.split(r"[*?\[]", "/".join(parts))[0]
+            inside = (one.path for one in self._starting(literal))
+            names = [name for name in inside if _matches(name.split("/"), parts)]
+        else:
+            found = self.folder.glob("/".join(parts))
+            names = sorted(self._name(path) for path in found if path.is_file())
+        return [self.folder / name for name in names if not _hidden(name)]
 
     def has(self, path: Path) -> bool:
         """Whether there is such a file."""
@@ -275,21 +288,29 @@ class Tree:
         return kept if kept is not None and kept.offset is not None else None
 
     def _kept(self, name: str) -> Kept | None:
-        """The manifest's line for a name: by bisection, for a million lines are no use in memory."""
+        """The manifest's line for a name."""
+        first = next(self._starting(name), None)
+        return first if first is not None and first.path == name else None
+
+    def _starting(self, prefix: str) -> Iterator[Kept]:
+        """The lines for names with a prefix: by bisection, for a million lines are no use in memory."""
         lines = self._manifest
         low, high = lines.find(b"\n") + 1, len(lines)
         while low < high:
             middle = (low + high) // 2
             start = lines.rfind(b"\n", low - 1, middle) + 1
             end = lines.find(b"\n", start)
-            kept = Kept(**json.loads(lines[start:end]))
-            if kept.path == name:
-                return kept
-            if kept.path < name:
+            if json.loads(lines[start:end])["path"] < prefix:
                 low = end + 1
             else:
                 high = start
-        return None
+        while low < len(lines):
+            end = lines.find(b"\n", low)
+            kept = Kept(**json.loads(lines[low:end]))
+            if not kept.path.startswith(prefix):
+                return
+            yield kept
+            low = end + 1
 
     @cached_property
     def _manifest(self) -> mmap.mmap:
@@ -298,14 +319,16 @@ class Tree:
 
     @cached_property
     def _pack(self) -> int:
-        """The open pack; stays open as long as the process: there is one per dataset."""
+        """The open pack; stays open as long as the tree is held."""
         try:
-            return os.open(self.folder.parent / "pack.tar", os.O_RDONLY | os.O_CLOEXEC)
+            opened = os.open(self.folder.parent / "pack.tar", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise EnvironmentFault(
                 f"{self.folder.parent / 'pack.tar'} cannot be read: {error.strerror}",
                 remedy="`hpcbench data sync` brings it again",
             ) from error
+        weakref.finalize(self, os.close, opened)
+        return opened
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -319,6 +342,10 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
         and fnmatch.fnmatchcase(parts[0], pattern[0])
         and _matches(parts[1:], pattern[1:])
     )
+
+
+def _hidden(name: str) -> bool:
+    return "/." in f"/{name}"
 
 
 def combined(hashes: Mapping[str, str]) -> str:

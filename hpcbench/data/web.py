@@ -10,6 +10,7 @@ API, which are few, through the standard library.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -83,6 +84,8 @@ class HttpStorage:
             text = self._web.get(url + SUMS).decode()
         except FileNotFoundError:
             return None
+        except UnicodeDecodeError as error:
+            raise PermissionError(f"{url}{SUMS} is not UTF-8") from error
         found = {}
         for line in text.splitlines():
             digest, _, path = line.partition(" ")
@@ -136,11 +139,11 @@ class HubStorage:
         page = f"{page}?recursive=true"
         while page:
             data, page = self._web.get_json(page)
-            for entry in data:
-                if entry["type"] == "file" and not entry["path"].startswith("."):
-                    large = entry.get("lfs") or {}
-                    mark = entry.get("oid", "")
-                    yield StoredFile(entry["path"], entry["size"], mark, large.get("oid"))
+            try:
+                yield from (_of_hub(entry) for entry in data if _shown(entry))
+            except (KeyError, TypeError) as error:
+                what = "lists its files in a form that is not known"
+                raise OSError(f"{self._endpoint} {what}") from error
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
         """Bytes of one file."""
@@ -172,7 +175,10 @@ class _Web:
         """A page of an API, and the address of the next one."""
         body, link = self._get(url)
         following = re.search(r'<([^>]+)>;\s*rel="next"', link)
-        return json.loads(body), following[1] if following else None
+        try:
+            return json.loads(body), following[1] if following else None
+        except ValueError as error:
+            raise OSError(f"{url} answers what is not JSON: {body[:40]!r}") from error
 
     def head(self, url: str) -> tuple[int, str]:
         """Size of a file, and what marks its content."""
@@ -216,6 +222,8 @@ class _Web:
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310
                 return reply.read(), reply.headers.get("Link") or ""
+        except http.client.HTTPException as error:
+            raise OSError(f"{url}: the answer broke off ({type(error).__name__})") from error
         except urllib.error.HTTPError as error:
             error.close()  # it is the open answer, too
             raise _refused(url, error.code, error.headers.get("X-Error-Code") or "") from error
@@ -264,7 +272,7 @@ def _explain(error: Exception) -> tuple[type[OSError], str]:
     name, text = type(error).__name__, str(error)
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
         return PermissionError, "refused: a token may be missing or too weak (HF_TOKEN for the hub)"
-    if name == "NotFoundError":
+    if name in ("NotFoundError", "FileNotFoundError"):
         return FileNotFoundError, "it is not there"
     return OSError, text.split("Debug source")[0]
 
@@ -279,6 +287,15 @@ def _refused(url: str, status: int, code: str) -> OSError:
     if status in (404, 410):
         return FileNotFoundError(f"{url} is not there ({status})")
     return OSError(f"{url}: the server answers {status}")
+
+
+def _shown(entry: Mapping[str, Any]) -> bool:
+    return entry["type"] == "file" and not entry["path"].startswith(".")
+
+
+def _of_hub(entry: Mapping[str, Any]) -> StoredFile:
+    large = entry.get("lfs") or {}
+    return StoredFile(entry["path"], entry["size"], entry.get("oid", ""), large.get("oid"))
 
 
 def _repository(url: str) -> tuple[str, str, str]:

@@ -21,6 +21,11 @@ BEAT_SECONDS = 15.0
 STALE_SECONDS = 120.0
 """A lock that showed no beat for so long, on the watcher's own clock, is from a process that died."""
 
+ABANDONED_SECONDS = 3600.0
+"""A lock without a beat for so long may be cleared away: clocks of hosts differ, but not so much."""
+
+PARTIAL, ENDED = ".partial", "ended"
+
 _log = logging.getLogger(__name__)
 
 
@@ -29,14 +34,15 @@ def make_once(
 ) -> bool:
     """Have `target` made by one of all those who want it; the others wait.
 
-    The lock saves work; what makes it right is that `target` appears by one rename, when it is whole. So a
-    lock that was taken for stale too early does no harm.
+    The lock saves work; what makes it right is that `target` appears by one rename, when it is whole, and
+    that no two builders ever write to one file. So a lock that was taken for stale too early costs time, no
+    more: a process that was suspended and wakes finds its place gone, and waits like the others.
 
     Args:
         target: file or folder.
         build: makes it at the path it is given, in the target's folder.
         poll: seconds between looks at another's lock.
-        resume: build at `TARGET.partial` and keep it when that fails, so that the next one can go on.
+        resume: the target is a folder, and what a broken build left of it is given to the next one.
 
     Returns:
         Whether this call made it.
@@ -45,17 +51,22 @@ def make_once(
     watched: tuple[object, float] | None = None
     spoken = 0.0
     while not target.exists():
-        with _taken(lock) as mine:
-            if mine:
-                return _build(target, build, resume=resume)
-        holder, beat = next(read_lines(lock), {}), _beat(lock)
+        with _taken(lock) as token:
+            if token is not None and not target.exists():
+                try:
+                    return _build_on(target, build, token) if resume else _build(target, build)
+                except Exception:
+                    if _holder(lock).get("token") == token:
+                        raise
+                    # It was taken from us, and with it the place we built at.
+        holder, beat = _holder(lock), _beat(lock)
         if beat is None:  # it was given up between our two looks
             continue
         now = time.monotonic()
         if watched is None or watched[0] != (holder, beat):
             watched = ((holder, beat), now)
         if _dead(holder) or now - watched[1] > STALE_SECONDS:
-            lock.unlink(missing_ok=True)
+            _take_away(lock, holder)
             continue
         if now - spoken > 30:
             spoken = now
@@ -64,13 +75,33 @@ def make_once(
     return False
 
 
+def leftovers(folder: Path) -> list[Path]:
+    """What builders that are gone left in a folder, as far as can be told from here."""
+    if not folder.is_dir():
+        return []
+
+    def at_work(name: str) -> bool:
+        lock = folder / f"{name}.lock"
+        beat = _beat(lock)
+        if beat is None or _dead(_holder(lock)):
+            return False
+        return time.time() - beat / 1e9 < ABANDONED_SECONDS
+
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.name.startswith("tmp-")
+        or (path.suffix == PARTIAL and not at_work(path.name.partition(".")[0]))
+    )
+
+
 @contextlib.contextmanager
-def _taken(lock: Path) -> Iterator[bool]:
+def _taken(lock: Path) -> Iterator[str | None]:
     """The lock while inside, if nobody else has it; a thread shows meanwhile that we live."""
-    token = secrets.token_hex(8)
+    token = secrets.token_hex(4)
     me = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "time": time.time()}
     if not create_exclusive(lock, me):
-        yield False
+        yield None
         return
     done = threading.Event()
 
@@ -82,35 +113,104 @@ def _taken(lock: Path) -> Iterator[bool]:
     thread = threading.Thread(target=show, name="lock", daemon=True)
     thread.start()
     try:
-        yield True
+        yield token
     finally:
         done.set()
         thread.join()
-        if (next(read_lines(lock), None) or {}).get("token") == token:
+        if _holder(lock).get("token") == token:
             lock.unlink(missing_ok=True)
 
 
-def _build(target: Path, build: Callable[[Path], None], *, resume: bool) -> bool:
-    if target.exists():  # made between our look and our lock
-        return False
+def _take_away(lock: Path, holder: dict[str, object]) -> None:
+    """Remove a dead holder's lock, and only his: another waiter may have put its own there by now."""
+    taken = lock.with_name(f"tmp-{secrets.token_hex(4)}-{lock.name}")
+    try:
+        lock.rename(taken)
+    except FileNotFoundError:
+        return
+    if _holder(taken).get("token") != holder.get("token"):
+        with contextlib.suppress(FileExistsError):
+            os.link(taken, lock)
+    taken.unlink(missing_ok=True)
+
+
+def _build(target: Path, build: Callable[[Path], None]) -> bool:
     # The ending stays: Apptainer tells an image from a folder by it.
     temporary = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
-    if resume:
-        temporary = target.with_name(f"{target.name}.partial")
     try:
         build(temporary)
-        try:
-            temporary.rename(target)
-        except OSError:
-            if not target.is_dir():  # else: a folder that somebody else finished first
-                raise
+        return _finish(temporary, target)
     finally:
-        if not resume or target.exists():
-            if temporary.is_dir():
-                shutil.rmtree(temporary, ignore_errors=True)
-            else:
-                temporary.unlink(missing_ok=True)
+        _remove(temporary)
+
+
+def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
+    """Build where a broken build stopped, in a folder that is ours alone: `TARGET.TOKEN.PID.HOST.partial`."""
+    me = f"{token}.{os.getpid()}.{socket.gethostname()}"
+    mine = target.with_name(f"{target.name}.{me}{PARTIAL}")
+    for left in _partials(target):
+        with contextlib.suppress(OSError):  # another claims it, too
+            left.rename(mine)
+            if not _gone(left.name[len(target.name) + 1 : -len(PARTIAL)]):
+                _unshare(mine)
+            break
+    mine.mkdir(exist_ok=True)
+    folder = mine.stat()
+    try:
+        build(mine)
+        if not os.path.samestat(mine.stat(), folder):
+            raise FileNotFoundError(f"{mine} was taken over")
+        made = _finish(mine, target)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what is there of it serves the next one
+            mine.rename(target.with_name(f"{target.name}.{ENDED}{PARTIAL}"))
+        raise
+    for left in _partials(target):
+        _remove(left)
+    return made
+
+
+def _finish(temporary: Path, target: Path) -> bool:
+    try:
+        temporary.rename(target)
+    except OSError:
+        if not target.is_dir():  # else: a folder that somebody else finished first
+            raise
+        return False
     return True
+
+
+def _partials(target: Path) -> list[Path]:
+    """What broken builds of a target left."""
+    return sorted(target.parent.glob(f"{target.name}.*{PARTIAL}"))
+
+
+def _gone(owner: str) -> bool:
+    """Whether nobody can have files of a broken build open: its process ended, or says that it is done."""
+    if owner == ENDED:
+        return True
+    _, pid, host = owner.split(".", 2)
+    return _dead({"pid": pid, "host": host})
+
+
+def _unshare(folder: Path) -> None:
+    """Give every file a new inode: whoever wakes and goes on writing writes to the old one."""
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        if path.stat().st_nlink == 1:  # what has two names is whole
+            copy = path.with_name(f".{path.name}.copy")
+            shutil.copy2(path, copy)
+            copy.replace(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _holder(lock: Path) -> dict[str, object]:
+    return next(read_lines(lock), {})
 
 
 def _beat(lock: Path) -> int | None:

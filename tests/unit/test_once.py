@@ -1,0 +1,181 @@
+"""One makes it, the others wait; whoever dies, sleeps or fails in between costs time and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hpcbench.experiment import once
+from hpcbench.experiment.once import leftovers, make_once
+
+
+def lock_of(target: Path, pid: int, host: str | None = None) -> Path:
+    lock = target.with_name(f"{target.name}.lock")
+    lock.write_text(json.dumps({"host": host or socket.gethostname(), "pid": pid}) + "\n")
+    return lock
+
+
+def ended_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_of_many_that_want_it_one_makes_it(tmp_path: Path, resume: bool) -> None:
+    target, builds = tmp_path / "target", []
+
+    def build(place: Path) -> None:
+        builds.append(place)
+        place.mkdir(exist_ok=True)
+        time.sleep(0.2)
+        (place / "x").write_text("whole")
+
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: make_once(target, build, 0.01, resume=resume), range(8)))
+    assert sorted(made) == [False] * 7 + [True]
+    assert len(builds) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_dead_processes_lock_is_taken_at_once(tmp_path: Path) -> None:
+    lock_of(tmp_path / "target", ended_pid())
+    assert make_once(tmp_path / "target", lambda place: place.write_text("x") and None)
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_lock_of_another_host_is_taken_when_it_shows_no_beat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(once, "STALE_SECONDS", 0.3)
+    lock = lock_of(tmp_path / "target", 1, "elsewhere")
+    beating = threading.Event()
+
+    def beat() -> None:
+        for _ in range(10):
+            os.utime(lock)
+            time.sleep(0.1)
+        beating.set()
+
+    threading.Thread(target=beat).start()
+    make_once(tmp_path / "target", lambda place: place.write_text("x") and None, 0.01)
+    assert beating.is_set(), "it was taken while it beat"
+
+
+def test_two_that_find_one_dead_lock_do_not_take_each_others(tmp_path: Path) -> None:
+    lock = lock_of(tmp_path / "target", ended_pid())
+    dead = {"token": None}
+    once._take_away(lock, dead)
+    with once._taken(lock) as token:
+        assert token is not None
+        once._take_away(lock, dead)  # the second, which decided before the first had acted
+        assert once._holder(lock)["token"] == token
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_failed_build_left_is_given_to_the_next_one(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+
+    def fails(place: Path) -> None:
+        (place / "half").write_text("1")
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        make_once(target, fails, resume=True)
+    assert not target.exists()
+    assert len(leftovers(tmp_path)) == 1
+
+    def goes_on(place: Path) -> None:
+        assert (place / "half").read_text() == "1"
+
+    make_once(target, goes_on, resume=True)
+    assert (target / "half").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.fixture
+def sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks go stale at once and show no beats: a process that is suspended, as others see it."""
+    monkeypatch.setattr(once, "STALE_SECONDS", 0.1)
+    monkeypatch.setattr(once, "BEAT_SECONDS", 1000.0)
+
+
+Wakes = Callable[[Path], None]
+
+
+def append(place: Path) -> None:
+    with (place / "log").open("a") as log:
+        log.write("from the dead")
+
+
+def anew(place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "manifest").write_text("from the dead")
+
+
+@pytest.mark.usefixtures("sleeper")
+@pytest.mark.parametrize("then", [lambda place: None, append, anew], ids=["end", "append", "anew"])
+@pytest.mark.parametrize("done", [False, True], ids=["while-the-other-builds", "after-it"])
+def test_a_builder_that_sleeps_past_its_lock_and_wakes_spoils_nothing(
+    tmp_path: Path, then: Wakes, done: bool
+) -> None:
+    target, asleep, awake = tmp_path / "target", threading.Event(), threading.Event()
+    woken = threading.Event()
+
+    def sleeps(place: Path) -> None:
+        with (place / "pack").open("wb", buffering=0) as pack:
+            pack.write(b"half")
+            asleep.set()
+            awake.wait(20)
+            try:
+                pack.write(b"from the dead")
+                then(place)
+            finally:
+                woken.set()
+
+    def goes_on(place: Path) -> None:
+        assert (place / "pack").read_bytes() == b"half"
+        if not done:
+            awake.set()
+            woken.wait(20)
+            time.sleep(0.1)
+        with (place / "pack").open("ab") as pack:
+            pack.write(b" and whole")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(make_once, target, sleeps, 0.01, resume=True)
+        asleep.wait(20)
+        second = pool.submit(make_once, target, goes_on, 0.01, resume=True)
+        if done:
+            assert second.result(20) is True
+            awake.set()
+        assert first.result(20) is False, "it waits like the others, and fails not"
+        assert second.result(20) is True
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == {
+        "pack": b"half and whole"
+    }
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".lock"]
+
+
+def test_what_is_left_is_told_from_what_somebody_is_at(tmp_path: Path) -> None:
+    for name in ("dead", "live", "away", "gone", "nobody"):
+        (tmp_path / f"{name}.0a.1.host.partial").mkdir()
+    lock_of(tmp_path / "dead", ended_pid())
+    lock_of(tmp_path / "live", os.getpid())
+    lock_of(tmp_path / "away", 1, "elsewhere")
+    long_ago = time.time() - 2 * once.ABANDONED_SECONDS
+    os.utime(lock_of(tmp_path / "gone", 1, "elsewhere"), (long_ago, long_ago))
+    (tmp_path / "tmp-1").mkdir()
+    found = [path.name.partition(".")[0] for path in leftovers(tmp_path)]
+    assert found == ["dead", "gone", "nobody", "tmp-1"]
+    assert leftovers(tmp_path / "nothing") == []
