@@ -40,4 +40,4 @@ clean:
 	$(PIP) -e '.[hf]' && touch $@
 
 .venv/dev.done: .venv/demo.done
-	$(PIP) -e '.[hf,http,s3,sftp,pdf,arrow]' -r requirements-dev.txt && touch $@
+	$(PIP) -e '.[hf,http,s3,pdf,arrow]' -r requirements-dev.txt && touch $@

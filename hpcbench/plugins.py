@@ -206,7 +206,8 @@ class Storage(Protocol):
     `read` gives the bytes `start` to `stop` (exclusive) of a file that `list` gave, in pieces of any size.
     `put` writes one file whole or not at all. All raise OSError; FileNotFoundError and PermissionError are
     final, anything else is tried again. A class that has `parallel: int` says how many reads at once
-    serve it best.
+    serve it best; one that has `many(url, files)`, which gives pairs of file and bytes in any order, is
+    asked for small files by the hundred.
     """
 
     api: ClassVar[int]

@@ -207,7 +207,8 @@ def _explain(error: Exception) -> tuple[type[OSError], str]:
         "NotFoundError",
         "FileNotFoundError",
     ):
-        return FileNotFoundError, why
+        none = "there is no such bucket" if code == "NoSuchBucket" else "it is not there"
+        return FileNotFoundError, str(told.get("Message", "")) or (found and found[2]) or none
     if code in ("412", "PreconditionFailed") or name == "PreconditionError":
         return OSError, "it changed while it was read: sync again"
     return OSError, f"{code or name}: {why}"

@@ -1,36 +1,72 @@
-"""SFTP: `sftp://[USER@]HOST[:PORT]/FOLDER`, with the keys, hosts and agent that `ssh` uses.
+"""SFTP: `sftp://[USER@]HOST[:PORT]/FOLDER`, over the `ssh` program of this machine.
 
-`~/.ssh/config` is heeded for host names, users, ports, keys and ProxyCommand; a host that is not in
-`known_hosts` is refused. `/~/` at the beginning of the folder is the home over there.
+So all of `~/.ssh/config` counts (ProxyJump, agents, hardware keys, Kerberos, a ControlMaster that has passed
+two factors); a host that is not in `known_hosts` is refused. What is spoken is version 3 of the protocol
+(draft-ietf-secsh-filexfer-02), which every server knows; many requests are under way at once, so that neither
+latency nor a million small files cost much (docs/decisions/0015). `/~/` at the beginning of the folder is the
+home over there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import select
 import stat
-import threading
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+import struct
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import unquote, urlsplit
+from typing import IO, Any, ClassVar, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import BaseModel
 
-from hpcbench.data.storage import PIECE, told_as_os_error
+from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import StoredFile
 
 REQUEST = 32768
-"""Most bytes one request of the protocol reads; many of them are under way at once."""
+"""Bytes of one read or write that every server takes."""
+
+LARGEST = 255 << 10
+"""Most bytes of one read or write, of servers that say they take more."""
+
+READ_AHEAD = 64 << 10
+"""Bytes read beyond the answer that is waited for: many small ones come together."""
+
+WINDOW = 64
+"""Requests under way at once."""
+
+SILENCE = 60.0
+"""A server that does not answer for so many seconds is gone."""
+
+# Kinds of packets: those of requests, and of replies.
+INIT, OPEN, CLOSE, READ, WRITE, OPENDIR, READDIR, REMOVE, MKDIR, STAT, EXTENDED = (
+    1, 3, 4, 5, 6, 11, 12, 13, 14, 17, 200,
+)  # fmt: skip
+STATUS, HANDLE, DATA, NAME, ATTRS, EXTENDED_REPLY = 101, 102, 103, 104, 105, 201
+
+FOR_READING, FOR_A_NEW_FILE = 0x01, 0x02 | 0x08 | 0x10  # WRITE | CREAT | TRUNC
+
+AT_END = 1
+REFUSED: Mapping[int, type[OSError]] = {2: FileNotFoundError, 3: PermissionError}
+"""Of the codes of STATUS, those that trying again does not mend."""
+
+ResultT = TypeVar("ResultT")
 
 
 class SftpStorage:
-    """Files of another machine over one SSH connection."""
+    """Files of another machine."""
 
     api: ClassVar[int] = 1
-    parallel: ClassVar[int] = 8
+    parallel: ClassVar[int] = 2
 
     class Options(BaseModel, extra="forbid", frozen=True):
         """What `~/.ssh/config` does not say."""
@@ -44,125 +80,444 @@ class SftpStorage:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))
-        self._clients: dict[str, Any] = {}
-        self._lock = threading.Lock()
-        self._mine = threading.local()
+        self._idle: dict[str, deque[_Channel]] = defaultdict(deque)
 
     def list(self, url: str) -> Iterator[StoredFile]:
         """Every file below the folder; hidden ones left out, links to files followed."""
-        with told_as_os_error(url, _explain):
-            sftp, top = self._sftp(url), _folder(url)
-            waiting = [""]
+        top, waiting = _folder(url), [""]
+        with self._channel(url) as channel:
             while waiting:
                 below = waiting.pop()
-                for found in sftp.listdir_iter(f"{top}/{below}"):
-                    name, mode = found.filename, found.st_mode or 0
+                for name, found in channel.one(_listing(f"{top}/{below}")):
+                    path = f"{top}/{below}{name}"
                     if name.startswith("."):
                         continue
-                    if stat.S_ISLNK(mode):
-                        found = sftp.stat(f"{top}/{below}{name}")
-                        mode = found.st_mode or 0
-                        if stat.S_ISDIR(mode):
+                    if stat.S_ISLNK(found.mode):
+                        found = channel.one(_stat(path))
+                        if stat.S_ISDIR(found.mode):
                             continue  # it may lead in a circle
-                    if stat.S_ISDIR(mode):
+                    if stat.S_ISDIR(found.mode):
                         waiting.append(f"{below}{name}/")
                     else:
-                        mark = f"{found.st_mtime}-{found.st_size}"
-                        yield StoredFile(below + name, int(found.st_size or 0), mark)
+                        mark = f"{found.mtime}-{found.size}"
+                        yield StoredFile(below + name, found.size, mark)
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
-        """Bytes of one file; many requests are sent ahead of their answers."""
-        with told_as_os_error(f"{url}/{file.path}", _explain):
-            sftp = self._sftp(url)
-            with sftp.open(f"{_folder(url)}/{file.path}", "rb") as opened:
-                wanted = [(at, min(REQUEST, stop - at)) for at in range(start, stop, REQUEST)]
-                step = PIECE // REQUEST * 64
-                for first in range(0, len(wanted), step):
-                    yield from opened.readv(wanted[first : first + step])
+        """Bytes of one file."""
+        path = f"{_folder(url)}/{file.path}"
+        with self._channel(url) as channel:
+            handle = channel.one(_open(path, FOR_READING))
+            step = channel.request
+            wanted = (
+                _read(path, handle, at, min(step, stop - at)) for at in range(start, stop, step)
+            )
+            early: dict[int, bytes] = {}
+            for at, piece in channel.run(wanted):  # in any order
+                early[at] = piece
+                while start in early:
+                    piece = early.pop(start)
+                    start += len(piece)
+                    yield piece
+            channel.one(_close(handle))
+
+    def many(self, url: str, files: Sequence[StoredFile]) -> Iterator[tuple[StoredFile, bytes]]:
+        """Many small files, whole, in any order."""
+        top = _folder(url)
+        with self._channel(url) as channel:
+            for window, low, high in (
+                (4 * WINDOW, -1, REQUEST),
+                (WINDOW // 4, REQUEST, sys.maxsize),
+            ):
+                chosen = (file for file in files if low < file.size <= high)
+                yield from channel.run(
+                    (_whole(f"{top}/{file.path}", file) for file in chosen), window
+                )
 
     def put(self, source: Path, url: str, path: str) -> None:
         """Write one file beside its place, then give it its name."""
-        with told_as_os_error(f"{url}/{path}", _explain):
-            sftp = self._sftp(url)
-            place = f"{_folder(url)}/{path}"
-            parts = place.split("/")
+        place = f"{_folder(url)}/{path}"
+        parts = place.split("/")
+        temporary = f"{'/'.join(parts[:-1])}/.{parts[-1]}.{os.getpid()}.tmp"
+        with self._channel(url) as channel:
             for depth in range(2, len(parts)):
-                with contextlib.suppress(OSError):
-                    sftp.mkdir("/".join(parts[:depth]))
-            temporary = f"{'/'.join(parts[:-1])}/.{parts[-1]}.{os.getpid()}.tmp"
+                with contextlib.suppress(OSError):  # it is there, or the next step says why not
+                    channel.one(_mkdir("/".join(parts[:depth])))
             try:
-                sftp.put(str(source), temporary)
-                sftp.posix_rename(temporary, place)
+                handle = channel.one(_open(temporary, FOR_A_NEW_FILE))
+                with source.open("rb") as opened:
+                    step = channel.request
+                    pieces = enumerate(iter(lambda: opened.read(step), b""))
+                    writes = (_write(handle, number * step, piece) for number, piece in pieces)
+                    for _ in channel.run(writes):
+                        pass
+                channel.one(_close(handle))
+                channel.one(_rename(temporary, place))
             except BaseException:
                 with contextlib.suppress(OSError):
-                    sftp.remove(temporary)
+                    channel.one(_remove(temporary))
                 raise
 
-    def _sftp(self, url: str) -> Any:
-        """This thread's channel of the connection to a host; a new one where the old one broke."""
+    @contextlib.contextmanager
+    def _channel(self, url: str) -> Iterator[_Channel]:
+        """A connection to a host for this thread alone, while inside."""
         host = urlsplit(url).netloc
-        known: dict[str, Any] = self._mine.__dict__.setdefault("channels", {})
-        channel = known.get(host)
-        if channel is None or channel.sock.closed:
-            channel = known[host] = self._client(host).open_sftp()
-            channel.get_channel().settimeout(60)
-        return channel
-
-    def _client(self, host: str) -> Any:
-        with self._lock:
-            client = self._clients.get(host)
-            transport = client.get_transport() if client is not None else None
-            if transport is None or not transport.is_active():
-                client = self._clients[host] = self._connect(host)
-            return client
-
-    def _connect(self, place: str) -> Any:
-        paramiko = self._paramiko
-        parts = urlsplit(f"sftp://{place}")
-        config = paramiko.SSHConfig()
-        with contextlib.suppress(FileNotFoundError):
-            config = paramiko.SSHConfig.from_path(str(Path("~/.ssh/config").expanduser()))
-        known = config.lookup(parts.hostname or "")
-        client = paramiko.SSHClient()
-        client.load_system_host_keys()
-        if self._options.known_hosts:
-            client.load_host_keys(str(Path(self._options.known_hosts).expanduser()))
-        client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        keys = [self._options.key] if self._options.key else known.get("identityfile", [])
-        proxy = known.get("proxycommand")
-        client.connect(
-            known.get("hostname", parts.hostname),
-            port=parts.port or int(known.get("port", 22)),
-            username=unquote(parts.username) if parts.username else known.get("user"),
-            password=self._options.password,
-            key_filename=[str(Path(key).expanduser()) for key in keys] or None,
-            sock=paramiko.ProxyCommand(proxy) if proxy else None,
-            timeout=20,
-            banner_timeout=20,
-            auth_timeout=20,
-        )
-        return client
-
-    @cached_property
-    def _paramiko(self) -> Any:
         try:
-            import paramiko
-        except ImportError as error:
-            raise EnvironmentFault(
-                "sftp:// needs paramiko", remedy="pip install 'hpcbench[sftp]'"
-            ) from error
-        return paramiko
+            channel = self._idle[host].pop()
+        except IndexError:
+            channel = _Channel(host, *self._command(urlsplit(url)))
+        try:
+            yield channel
+        finally:
+            if not channel.broken:
+                self._idle[host].append(channel)
+
+    def _command(self, parts: SplitResult) -> tuple[Sequence[str], dict[str, str]]:
+        """How `ssh` is called, and what is added to its environment."""
+        host = parts.hostname or ""
+        if not host or host.startswith("-"):
+            raise PermissionError(f"{parts.netloc!r} is not a host")
+        options, given = self._options, dict[str, str]()
+        argv = ["ssh", "-T", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=20"]
+        argv += ["-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no"]
+        argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
+        if parts.port:
+            argv += ["-p", str(parts.port)]
+        if parts.username:
+            argv += ["-l", unquote(parts.username)]
+        if options.key:
+            argv += ["-o", "IdentitiesOnly=yes", "-i", str(Path(options.key).expanduser())]
+        if options.known_hosts:
+            more = str(Path(options.known_hosts).expanduser()).replace("%", "%%")
+            known = f'~/.ssh/known_hosts ~/.ssh/known_hosts2 "{more}"'
+            argv += ["-o", f"UserKnownHostsFile={known}"]
+        if options.password:
+            argv += ["-o", "NumberOfPasswordPrompts=1"]
+            # The answer goes through the environment, which only we and root can read; never as an argument.
+            given = {ANSWER: options.password, "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":"}
+        else:
+            argv += ["-o", "BatchMode=yes"]
+        return [*argv, "-s", "--", host, "sftp"], given
 
 
-def _explain(error: Exception) -> tuple[type[OSError], str]:
-    name = type(error).__name__
-    if name in ("AuthenticationException", "PasswordRequiredException", "BadAuthenticationType"):
-        return PermissionError, "the server refuses the login"
-    if name == "BadHostKeyException":
+# --- requests ------------------------------------------------------------------------------------------
+#
+# A task is a generator: it yields requests, is sent the reply to each, and returns what came of them.
+
+Request = tuple[int, bytes]
+Reply = tuple[int, memoryview]
+Task = Generator[Request, Reply, ResultT]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    size: int
+    mode: int
+    mtime: int
+
+
+def _open(path: str, flags: int) -> Task[bytes]:
+    kind, body = yield OPEN, _text(path) + struct.pack(">II", flags, 0)
+    return _expect(HANDLE, kind, body, path)[:].tobytes()
+
+
+def _close(handle: bytes) -> Task[None]:
+    kind, body = yield CLOSE, handle
+    _expect(STATUS, kind, body, "closing")
+
+
+def _read(path: str, handle: bytes, at: int, size: int) -> Task[tuple[int, bytes]]:
+    """A piece of a file; servers may give less than they are asked for."""
+    pieces, got = [], 0
+    while got < size:
+        kind, body = yield READ, handle + struct.pack(">QI", at + got, size - got)
+        if kind == STATUS and _code(body) == AT_END:
+            raise OSError(f"{path} became shorter")
+        pieces.append(_expect(DATA, kind, body, path)[4:].tobytes())
+        got += len(pieces[-1])
+    return at, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _whole(path: str, file: StoredFile) -> Task[tuple[StoredFile, bytes]]:
+    handle = yield from _open(path, FOR_READING)
+    pieces = []
+    for at in range(0, file.size, REQUEST):
+        _, piece = yield from _read(path, handle, at, min(REQUEST, file.size - at))
+        pieces.append(piece)
+    yield from _close(handle)
+    return file, b"".join(pieces)
+
+
+def _write(handle: bytes, at: int, data: bytes) -> Task[None]:
+    kind, body = yield WRITE, handle + struct.pack(">QI", at, len(data)) + data
+    _expect(STATUS, kind, body, "writing")
+
+
+def _stat(path: str) -> Task[_Attributes]:
+    kind, body = yield STAT, _text(path)
+    return _attributes(_expect(ATTRS, kind, body, path), 0)[0]
+
+
+def _mkdir(path: str) -> Task[None]:
+    kind, body = yield MKDIR, _text(path) + struct.pack(">I", 0)
+    _expect(STATUS, kind, body, path)
+
+
+def _remove(path: str) -> Task[None]:
+    kind, body = yield REMOVE, _text(path)
+    _expect(STATUS, kind, body, path)
+
+
+def _rename(path: str, place: str) -> Task[None]:
+    """As POSIX does it, over what is there: OpenSSH's extension."""
+    kind, body = yield EXTENDED, _text("posix-rename@openssh.com") + _text(path) + _text(place)
+    _expect(STATUS, kind, body, place)
+
+
+def _limits() -> Task[tuple[int, int]]:
+    """Most bytes of a read and of a write: OpenSSH's extension."""
+    kind, body = yield EXTENDED, _text("limits@openssh.com")
+    _, read, write, _ = struct.unpack(">QQQQ", _expect(EXTENDED_REPLY, kind, body, "limits")[:32])
+    return read or REQUEST, write or REQUEST
+
+
+def _listing(path: str) -> Task[list[tuple[str, _Attributes]]]:
+    kind, body = yield OPENDIR, _text(path)
+    handle = _expect(HANDLE, kind, body, path).tobytes()
+    found: list[tuple[str, _Attributes]] = []
+    while True:
+        kind, body = yield READDIR, handle
+        if kind == STATUS and _code(body) == AT_END:
+            break
+        body = _expect(NAME, kind, body, path)
+        at = 4
+        for _ in range(_number(body, 0)):
+            name, at = _string(body, at)
+            _, at = _string(body, at)  # as `ls -l` would show it
+            attributes, at = _attributes(body, at)
+            found.append((os.fsdecode(name), attributes))
+    yield from _close(handle)
+    return found
+
+
+def _expect(wanted: int, kind: int, body: memoryview, what: str) -> memoryview:
+    """The body of a reply of the kind that should come.
+
+    Raises:
+        OSError: it is a refusal, or something else.
+    """
+    code = _code(body) if kind == STATUS else -1
+    if kind == wanted and code <= 0:
+        return body
+    if kind != STATUS:
+        raise OSError(f"{what}: the server does not speak SFTP as it should")
+    message = bytes(_string(body, 4)[0]).decode("utf-8", "replace") or f"code {code}"
+    raise REFUSED.get(code, OSError)(f"{what}: {message}")
+
+
+def _code(body: memoryview) -> int:
+    return _number(body, 0)
+
+
+def _number(body: memoryview, at: int) -> int:
+    return int.from_bytes(body[at : at + 4], "big")
+
+
+def _string(body: memoryview, at: int) -> tuple[bytes, int]:
+    end = at + 4 + _number(body, at)
+    return body[at + 4 : end].tobytes(), end
+
+
+def _text(text: str) -> bytes:
+    data = os.fsencode(text)
+    return struct.pack(">I", len(data)) + data
+
+
+def _attributes(body: memoryview, at: int) -> tuple[_Attributes, int]:
+    flags, at = _number(body, at), at + 4
+    size = mode = mtime = 0
+    if flags & 0x1:
+        size, at = int.from_bytes(body[at : at + 8], "big"), at + 8
+    if flags & 0x2:  # owner and group
+        at += 8
+    if flags & 0x4:
+        mode, at = _number(body, at), at + 4
+    if flags & 0x8:  # times of access and change
+        mtime, at = _number(body, at + 4), at + 8
+    if flags & 0x80000000:
+        count, at = _number(body, at), at + 4
+        for _ in range(2 * count):
+            _, at = _string(body, at)
+    return _Attributes(size, mode, mtime), at
+
+
+# --- the connection ------------------------------------------------------------------------------------
+
+ANSWER = "HPCBENCH_SSH_ANSWER"
+ASKPASS = f"#!/bin/sh\nprintf '%s\\n' \"${ANSWER}\"\n"
+
+
+class _Channel:
+    """An `ssh` process that speaks SFTP; used by one thread."""
+
+    def __init__(self, host: str, argv: Sequence[str], given: Mapping[str, str]) -> None:
+        self._host = host
+        self._told: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
+        with contextlib.ExitStack() as stack:
+            environment = {**os.environ, **given}
+            if given:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                (folder / "answer").write_text(ASKPASS, encoding="ascii")
+                (folder / "answer").chmod(0o700)
+                environment["SSH_ASKPASS"] = str(folder / "answer")
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._told,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C is ours to handle; no terminal to ask on
+                )
+            except FileNotFoundError as error:
+                self._told.close()
+                raise EnvironmentFault(
+                    "sftp:// needs the `ssh` program", remedy="install the OpenSSH client"
+                ) from error
+            assert process.stdin is not None
+            assert process.stdout is not None
+            self._process, self._out = process, process.stdin
+            self._in = process.stdout.fileno()
+            self._end = weakref.finalize(self, _end, process, self._told)
+            self._poll = select.poll()
+            self._poll.register(self._in, select.POLLIN)
+            with contextlib.suppress(OSError):  # more than one large answer at a time
+                fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, 1 << 20)
+            self._ahead = memoryview(b"")
+            self._asked = 0
+            self._send(struct.pack(">BI", INIT, 3))
+            self._flush()
+            _, _, told = self._packet()  # `ssh` has asked all it wants to know
+            self.request = REQUEST
+            if b"limits@openssh.com" in told.tobytes():
+                self.request = min(LARGEST, *self.one(_limits()))
+
+    @property
+    def broken(self) -> bool:
+        """Whether it can no longer be used."""
+        return not self._end.alive or self._process.poll() is not None
+
+    def one(self, task: Task[ResultT]) -> ResultT:
+        """What becomes of one task.
+
+        Raises:
+            OSError: the server refuses, or the connection broke.
+        """
+        return next(self.run([task]))
+
+    def run(self, tasks: Iterable[Task[ResultT]], window: int = WINDOW) -> Iterator[ResultT]:
+        """What becomes of tasks, so many of them under way at once; in the order in which they end.
+
+        Raises:
+            OSError: the server refuses one, or the connection broke.
+        """
+        waiting, running = iter(tasks), dict[int, Task[ResultT]]()
+        try:
+            while True:
+                while len(running) < window and (task := next(waiting, None)) is not None:
+                    running[self._ask(next(task))] = task
+                self._flush()
+                if not running:
+                    return
+                kind, number, body = self._packet()
+                task = running.pop(number)
+                try:
+                    running[self._ask(task.send((kind, body)))] = task
+                except StopIteration as end:
+                    yield end.value
+        finally:
+            if running:  # answers are still to come that nobody waits for
+                self._end()
+
+    def _ask(self, request: Request) -> int:
+        kind, body = request
+        self._asked = (self._asked + 1) & 0xFFFFFFFF
+        self._send(struct.pack(">BI", kind, self._asked) + body)
+        return self._asked
+
+    def _send(self, packet: bytes) -> None:
+        with self._wire():
+            self._out.write(struct.pack(">I", len(packet)) + packet)
+
+    def _flush(self) -> None:
+        with self._wire():
+            self._out.flush()
+
+    def _packet(self) -> tuple[int, int, memoryview]:
+        """Kind, number of the request and body of the next reply."""
+        size = int.from_bytes(self._take(4), "big")
+        if not 5 <= size <= 1 << 20:
+            self._end()
+            raise OSError(f"{self._host} does not speak SFTP: does its shell print something?")
+        packet = self._take(size)
+        return packet[0], int.from_bytes(packet[1:5], "big"), packet[5:]
+
+    def _take(self, size: int) -> memoryview:
+        """The next bytes of the answers; large ones are copied once."""
+        ahead = len(self._ahead)
+        if ahead >= size:
+            taken, self._ahead = self._ahead[:size], self._ahead[size:]
+            return taken
+        taken = memoryview(bytearray(size))
+        taken[:ahead] = self._ahead
+        more = memoryview(bytearray(READ_AHEAD))
+        while ahead < size:
+            with self._wire():
+                if not self._poll.poll(SILENCE * 1000):
+                    raise BrokenPipeError("no answer")
+                count = os.readv(self._in, [taken[ahead:], more])
+                if not count:
+                    raise BrokenPipeError("it ended")
+            ahead += count
+        self._ahead = more[: ahead - size]
+        return taken
+
+    @contextlib.contextmanager
+    def _wire(self) -> Iterator[None]:
+        """Inside, a broken pipe becomes what `ssh` says of it."""
+        try:
+            yield
+        except (BrokenPipeError, ValueError) as error:  # ValueError: the file is closed
+            if not self._end.alive:
+                raise OSError(f"{self._host}: the connection broke") from error
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2)
+            self._told.seek(0)
+            told = self._told.read().decode("utf-8", "replace")
+            self._end()
+            kind, why = _explain(told)
+            raise kind(f"{self._host}: {secret.mask(why) or error}") from error
+
+
+def _end(process: subprocess.Popen[bytes], told: IO[bytes]) -> None:
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+    process.wait()
+    told.close()
+
+
+def _explain(told: str) -> tuple[type[OSError], str]:
+    """What `ssh` says when it ends, for people."""
+    if "IDENTIFICATION HAS CHANGED" in told:
         return PermissionError, "the host's key is not the known one"
-    if "known_hosts" in str(error):
+    if "Host key verification failed" in told or "host key is known" in told:
         return PermissionError, "the host is not in known_hosts: `ssh` to it once"
-    return OSError, str(error) or "the connection broke"
+    if "Permission denied" in told:
+        return PermissionError, "the server refuses the login (does `ssh` to it work?)"
+    lines = [line for line in told.splitlines() if line.strip()]
+    return OSError, lines[-1].strip() if lines else "the connection broke"
 
 
 def _folder(url: str) -> str:

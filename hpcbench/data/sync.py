@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -51,6 +52,12 @@ TABLES = (".parquet", ".arrow")
 
 TRIES = 5
 """A read that fails so often without a byte in between is given up."""
+
+AHEAD = 64 << 20
+"""Bytes that may wait to be packed."""
+
+BATCH = 500
+"""Small files that are asked for together, of storages that can do that."""
 
 THREADS = 8
 """Reads at once, unless the storage knows better."""
@@ -310,9 +317,13 @@ class _Transfer:
         self.parts: dict[str, set[int]] = {}  # begun: where parts start that are here
         self.before: dict[str, tuple[Version, Kept]] = {}  # unchanged since the version before
         self.moved = self.end = 0
-        self.holes: list[Kept] = []  # logged as packed, and not there
+        self.members: list[Kept] = []  # of the pack, as an earlier try logged them
         self.lock = threading.Lock()
         self.broken = threading.Event()
+        # What waits to be packed, and whether somebody is at it.
+        self.room = threading.Condition(self.lock)
+        self.waiting: list[tuple[StoredFile, bytes, str]] = []
+        self.waiting_bytes, self.packing = 0, False
         self.large = threading.BoundedSemaphore(PARTS_AT_ONCE)
         self.log: Appender
         self.pack = self.old_pack = -1
@@ -324,9 +335,9 @@ class _Transfer:
             self.files.mkdir(parents=True, exist_ok=True)
             self._take_up()
             self._find_unchanged()
-            jobs = list(self._jobs())
-            need = sum(stop - start for file, start, stop in jobs if file.path not in self.before)
-            loose = {file.path for file, _, _ in jobs} - self.packed
+            reads = list(self._reads())
+            need = sum(stop - start for file, start, stop in reads if file.path not in self.before)
+            loose = {file.path for file, _, _ in reads} - self.packed
             keep = {version.folder.name for version, _ in self.before.values()}
             self.sync.make_room(need, len(loose), keep)
             for folder in {PurePosixPath(path).parent for path in loose}:
@@ -334,7 +345,7 @@ class _Transfer:
             with contextlib.ExitStack() as stack:
                 self.log = stack.enter_context(Appender(partial / "done.jsonl"))
                 self._open_packs(stack)
-                self._work(jobs)
+                self._work(self._jobs(reads))
             Version.write(partial, self.url, self.kept.values())
             (partial / "done.jsonl").unlink()
         except OSError as error:
@@ -353,14 +364,8 @@ class _Transfer:
                 whole[record["path"]] = Kept(**record)
         version = Version(self.folder, self.url, 0, 0, "")
         self.kept = {kept.path: kept for kept in _sorted_out(version, whole.values())}
-        self.holes = [
-            kept
-            for kept in whole.values()
-            if kept.offset is not None and kept.path not in self.kept
-        ]
-        self.end = max(
-            (_next(kept) for kept in whole.values() if kept.offset is not None), default=0
-        )
+        self.members = [kept for kept in whole.values() if kept.offset is not None]
+        self.end = max(map(_next, self.members), default=0)
         self.moved = sum(kept.size for kept in self.kept.values())
 
     def _take_up_part(self, record: Mapping[str, Any], wanted: Mapping[str, StoredFile]) -> None:
@@ -382,9 +387,9 @@ class _Transfer:
             if wanted.get(kept.path) == (kept.size, kept.mark) and kept.path not in self.kept:
                 self.before[kept.path] = (before, kept)
 
-    def _jobs(self) -> Iterator[tuple[StoredFile, int, int]]:
-        """What is to be read: small files whole, large ones in parts; the largest first."""
-        for file in sorted(self.listed, key=lambda file: -file.size):
+    def _reads(self) -> Iterator[tuple[StoredFile, int, int]]:
+        """What is to be read: large files first, in parts; then small ones, folder by folder, as disks like it."""
+        for file in sorted(self.listed, key=lambda file: -file.size ):
             if file.path in self.kept:
                 continue
             if file.size <= PART or file.path in self.before:
@@ -400,6 +405,21 @@ class _Transfer:
             if len(here) == -(-file.size // PART):
                 yield file, 0, 0  # all parts are here, and it was not noted as whole
 
+    def _jobs(self, reads: Iterable[tuple[StoredFile, int, int]]) -> list[Callable[[], None]]:
+        """The reads, each by itself; those of small files together where the storage can do that."""
+        if not hasattr(self.storage, "many"):
+            return [partial(self._read, *one) for one in reads]
+        jobs: list[Callable[[], None]] = []
+        small: list[StoredFile] = []
+        for file, start, stop in reads:
+            if file.size > SMALL or file.path in self.before:
+                jobs.append(partial(self._read, file, start, stop))
+            else:
+                small.append(file)
+        return jobs + [
+            partial(self._read_many, small[at : at + BATCH]) for at in range(0, len(small), BATCH)
+        ]
+
     # --- bringing --------------------------------------------------------------------------------------
 
     def _open_packs(self, stack: contextlib.ExitStack) -> None:
@@ -408,15 +428,15 @@ class _Transfer:
             self.pack = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             stack.callback(os.close, self.pack)
             os.ftruncate(self.pack, self.end)
-            for kept in self.holes:  # else `tar` takes them for the end
-                _into_pack(self.pack, kept, bytes(kept.size))
+            for kept in self.members:  # a power cut may have left zeros, which are the end to `tar`
+                _header_into(self.pack, kept)
         if any(kept.offset is not None for _, kept in self.before.values()):
             version = next(iter(self.before.values()))[0]
             with contextlib.suppress(OSError):  # it is damaged, and its files are brought anew
                 self.old_pack = os.open(version.folder / "pack.tar", os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, self.old_pack)
 
-    def _work(self, jobs: Sequence[tuple[StoredFile, int, int]]) -> None:
+    def _work(self, jobs: Sequence[Callable[[], None]]) -> None:
         waiting = iter(jobs)
         errors: list[BaseException] = []
 
@@ -427,7 +447,7 @@ class _Transfer:
                 if job is None:
                     return
                 try:
-                    self._job(*job)
+                    job()
                 except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
                     errors.append(error)
                     self.broken.set()
@@ -457,22 +477,36 @@ class _Transfer:
             os.pwrite(self.pack, bytes(2 * BLOCK), self.end)  # how a tar file ends
             os.fsync(self.pack)
 
-    def _job(self, file: StoredFile, start: int, stop: int) -> None:
+    def _read(self, file: StoredFile, start: int, stop: int) -> None:
         if file.size > PART and file.path not in self.before:
             with self.large:
                 self._part(file, start, stop)
-            return
+        elif file.path in self.packed:
+            self._keep(
+                file, self._unchanged_bytes(file) or b"".join(self._pieces(file, 0, file.size))
+            )
+        elif not self._link(file):
+            self._into_file(file, self._pieces(file, 0, file.size))
+
+    def _read_many(self, files: Sequence[StoredFile]) -> None:
+        """Small files in one go; those that did not come are then read one by one."""
+        left = {file.path: file for file in files}
+        many: Iterable[tuple[StoredFile, bytes]] = self.storage.many(self.url, files)  # type: ignore[attr-defined]
+        with contextlib.suppress(OSError):
+            for file, data in many:
+                if self.broken.is_set():
+                    raise OSError("stopped")
+                self._count(len(data))
+                self._keep(file, data)
+                del left[file.path]
+        for file in left.values():
+            self._read(file, 0, file.size)
+
+    def _keep(self, file: StoredFile, data: bytes) -> None:
         if file.path in self.packed:
-            data = self._unchanged_bytes(file) or b"".join(self._pieces(file, 0, file.size))
-            digest = hashlib.sha256(data).hexdigest()
-            _same(file, digest)
-            self._into_pack(file, data, digest)
-            return
-        place = f"{self.files}/{file.path}"
-        linked = self._link(file, place)
-        digest, mtime_ns = linked or self._into_file(file, place)
-        _same(file, digest)
-        self._whole(Kept(file.path, file.size, digest, file.mark, mtime_ns))
+            self._into_pack(file, data)
+        else:
+            self._into_file(file, [data])
 
     def _part(self, file: StoredFile, start: int, stop: int) -> None:
         place = self.files / file.path
@@ -521,43 +555,79 @@ class _Transfer:
                 self._whole(Kept(file.path, file.size, digest, file.mark, mtime_ns))
                 return
 
-    def _into_file(self, file: StoredFile, place: str) -> tuple[str, int]:
+    def _into_file(self, file: StoredFile, pieces: Iterable[bytes]) -> None:
         digest = hashlib.sha256()
-        descriptor = _fresh(place)
+        descriptor = _fresh(f"{self.files}/{file.path}")
         try:
-            for piece in self._pieces(file, 0, file.size):
+            for piece in pieces:
                 digest.update(piece)
                 _write_all(descriptor, piece, None)
-            return digest.hexdigest(), os.fstat(descriptor).st_mtime_ns
+            mtime_ns = os.fstat(descriptor).st_mtime_ns
         finally:
             os.close(descriptor)
+        _same(file, digest.hexdigest())
+        self._whole(Kept(file.path, file.size, digest.hexdigest(), file.mark, mtime_ns))
 
-    def _into_pack(self, file: StoredFile, data: bytes, digest: str) -> None:
-        with self.lock:  # one after the other, so that a kill leaves nothing missing in between
-            start = self.end + len(_tar_header(file.path, file.size))
-            kept = Kept(file.path, file.size, digest, file.mark, offset=start)
-            _into_pack(self.pack, kept, data)
-            self.end = _next(kept)
-            self.kept[kept.path] = kept
-            self.log.write(kept.record())
+    def _into_pack(self, file: StoredFile, data: bytes) -> None:
+        """Have a file appended to the pack: by whoever is at it already, else by us, with all that wait.
 
-    def _link(self, file: StoredFile, place: str) -> tuple[str, int] | None:
-        """Have a file as the version before has it; None if it cannot be linked."""
+        One writer at a time, so that a kill leaves nothing missing in between, where `tar` would stop; and
+        threads that wait for each other at every file would cost more than the writing.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        _same(file, digest)
+        with self.room:
+            while self.waiting_bytes > AHEAD and not self.broken.is_set():
+                self.room.wait(0.2)
+            self.waiting.append((file, data, digest))
+            self.waiting_bytes += len(data)
+            if self.packing:
+                return
+            self.packing = True
+        while True:
+            with self.room:
+                members, self.waiting, self.waiting_bytes = self.waiting, [], 0
+                self.room.notify_all()
+                if not members:
+                    self.packing = False
+                    return
+            self._append(members)
+
+    def _append(self, members: Iterable[tuple[StoredFile, bytes, str]]) -> None:
+        blocks: list[bytes] = []
+        added: list[Kept] = []
+        end = self.end
+        for file, data, digest in members:
+            blocks += (_tar_header(file.path, file.size), data, bytes(-len(data) % BLOCK))
+            offset = end + len(blocks[-3])
+            added.append(Kept(file.path, file.size, digest, file.mark, offset=offset))
+            end = _next(added[-1])
+        _write_all(self.pack, b"".join(blocks), self.end)
+        with self.lock:
+            self.end = end
+            for kept in added:
+                self.kept[kept.path] = kept
+                self.log.write(kept.record())
+
+    def _link(self, file: StoredFile) -> bool:
+        """Have a file as the version before has it, if it can be linked."""
         if file.path not in self.before:
-            return None
+            return False
         version, kept = self.before[file.path]
         if kept.mtime_ns is None:
-            return None
-        source = version.files / kept.path
+            return False
+        source, place = version.files / kept.path, self.files / file.path
         try:
             if source.stat().st_mtime_ns != kept.mtime_ns:
-                return None
-            Path(place).unlink(missing_ok=True)
+                return False
+            place.unlink(missing_ok=True)
             os.link(source, place)
         except OSError:
-            return None
+            return False
+        _same(file, kept.sha256)
         self._count(kept.size)
-        return kept.sha256, kept.mtime_ns
+        self._whole(Kept(file.path, file.size, kept.sha256, file.mark, kept.mtime_ns))
+        return True
 
     def _unchanged_bytes(self, file: StoredFile) -> bytes | None:
         if file.path not in self.before:
@@ -773,6 +843,12 @@ def _into_pack(pack: int, kept: Kept, data: bytes) -> None:
     assert kept.offset is not None
     header = _tar_header(kept.path, kept.size)
     _write_all(pack, b"".join((header, data, bytes(-len(data) % BLOCK))), kept.offset - len(header))
+
+
+def _header_into(pack: int, kept: Kept) -> None:
+    assert kept.offset is not None
+    header = _tar_header(kept.path, kept.size)
+    _write_all(pack, header, kept.offset - len(header))
 
 
 def _tar_header(path: str, size: int) -> bytes:

@@ -1,0 +1,265 @@
+"""Servers that break off, lie or forget: one line each, in bounded time, and nothing wrong is kept."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hpcbench.data import sync
+from hpcbench.data.storage import open_storage
+from hpcbench.data.sync import SmartSync
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.plugins import StoredFile
+from tests.remote.conftest import Server, settle
+from tests.remote.cutter import Cutter
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "TRIES", 2)
+
+
+@pytest.fixture(params=["file", "s3", "sftp", "http"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Server:
+    """A fresh folder with two files on each kind of server."""
+    if request.param == "file":
+        (tmp_path / "served").mkdir()
+        made = Server(f"file://{tmp_path}/served", tmp_path / "served", {}, 0)
+    else:
+        server: Server = request.getfixturevalue({"http": "web"}.get(request.param, request.param))
+        fresh = uuid.uuid4().hex[:8]
+        (server.folder / fresh).mkdir()
+        slash = "/" if request.param == "http" else ""
+        url, folder = f"{server.url}/{fresh}{slash}", server.folder / fresh
+        made = Server(url, folder, server.options, server.port)
+    for name in ("a.bin", "b.bin"):
+        (made.folder / name).write_bytes(secrets.token_bytes(200_000))
+    settle()
+    return made
+
+
+def test_a_file_that_went_after_it_was_listed_is_one_line(place: Server) -> None:
+    storage = open_storage(place.url, place.options)
+    file = next(file for file in storage.list(place.url) if file.path == "a.bin")
+    (place.folder / "a.bin").unlink()
+    settle()
+    for start, stop in ((0, file.size), (100, 5000)):
+        with pytest.raises(FileNotFoundError) as told:
+            list(storage.read(place.url, file, start, stop))
+        assert len(str(told.value).splitlines()) == 1
+        assert len(str(told.value)) < 300
+
+
+def test_a_file_that_shrank_is_told_soon(place: Server, tmp_path: Path) -> None:
+    storage = open_storage(place.url, place.options)
+    file = next(file for file in storage.list(place.url) if file.path == "a.bin")
+    os.truncate(place.folder / "a.bin", 1000)
+    settle()
+    begun = time.monotonic()
+    for start, stop in ((0, file.size), (100, 150_000)):
+        with pytest.raises(OSError):  # noqa: PT011 - each server says it in its way
+            list(sync._pieces(storage, place.url, file, start, stop))
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("after", [0, 30_000, 300_000])
+@pytest.mark.parametrize("place", ["s3", "sftp", "http"], indirect=True)
+def test_a_connection_that_is_always_cut_brings_all_or_ends_in_one_line(
+    place: Server, tmp_path: Path, cutter: Cutter, after: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (place.folder / "large.bin").write_bytes(secrets.token_bytes(3 << 20))
+    settle()
+    cutter.to, cutter.cut_after = place.port, after
+    options, url = dict(place.options), place.url.replace(str(place.port), str(cutter.port))
+    if "endpoint" in options:
+        options["endpoint"] = f"http://127.0.0.1:{cutter.port}"
+    if "known_hosts" in options:
+        known = Path(options["known_hosts"]).read_text()
+        (tmp_path / "known").write_text(known.replace(str(place.port), str(cutter.port)))
+        options["known_hosts"] = str(tmp_path / "known")
+    told, version = "", None
+    try:
+        version = SmartSync(tmp_path / "cache").bring(url, options)
+    except EnvironmentFault as error:
+        told = str(error)
+    assert len(told.splitlines()) == (0 if version else 1)
+    for path in place.folder.iterdir() if version else ():  # a bit came each time
+        assert (version.files / path.name).read_bytes() == path.read_bytes()
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+
+
+# --- SSH -----------------------------------------------------------------------------------------------
+
+
+def test_a_key_with_a_password_opens_with_it_alone(sftp: Server, tmp_path: Path) -> None:
+    (sftp.folder / "x").write_text("x")
+    key = tmp_path / "locked"
+    shutil.copyfile(sftp.options["key"], key)
+    key.chmod(0o600)
+    change = ["ssh-keygen", "-q", "-p", "-N", "open sesame", "-f", str(key)]
+    subprocess.run(change, check=True, stdout=subprocess.DEVNULL)
+    options = {**sftp.options, "key": str(key)}
+    for wrong in ({}, {"password": "closed"}):
+        with pytest.raises(UserError, match="refuses the login") as told:
+            SmartSync(tmp_path / "a").bring(sftp.url, {**options, **wrong})
+        assert "closed" not in str(told.value)
+    assert SmartSync(tmp_path / "a").bring(sftp.url, {**options, "password": "open sesame"}).count
+
+
+def test_the_users_ssh_config_counts(
+    sftp: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ssh` reads the file of the account, not of HOME: so it is asked through a program of that name."""
+    (sftp.folder / "x").write_text("x")
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host lab\n  HostName 127.0.0.1\n  Port {sftp.port}\n  IdentityFile {sftp.options['key']}\n"
+        f"  UserKnownHostsFile {sftp.options['known_hosts']}\n"
+    )
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    (tmp_path / "bin/ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    version = SmartSync(tmp_path / "c").bring(f"sftp://lab{sftp.folder}")
+    assert "x" in {kept.path for kept in version.kept()}
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=touch${IFS}pwned", ""])
+def test_a_host_that_is_an_option_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UserError, match="is not a host"):
+        SmartSync(tmp_path).bring(f"sftp://{host}/x")
+
+
+def test_a_shell_that_talks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\necho Welcome to the cluster\nexec cat\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(EnvironmentFault, match="does not speak SFTP: does its shell print"):
+        SmartSync(tmp_path / "c").bring("sftp://host/x")
+
+
+def test_no_ssh_is_an_environments_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentFault, match="install the OpenSSH client"):
+        SmartSync(tmp_path / "c").bring("sftp://host/x")
+
+
+def test_no_ssh_process_outlives_its_storage(sftp: Server, tmp_path: Path) -> None:
+    (sftp.folder / "x").write_text("x")
+    SmartSync(tmp_path / "c").bring(sftp.url, sftp.options)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in children]
+    assert "ssh" not in names
+
+
+# --- HTTP ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def answering(answer: Callable[[str], bytes]) -> Iterator[str]:
+    """A server that says what it is told to, byte for byte; gives its address."""
+
+    def serve() -> None:
+        while True:
+            try:
+                wire, _ = listening.accept()
+            except OSError:
+                return
+            with wire:
+                asked = wire.recv(65536).decode()
+                wire.sendall(answer(asked.split(" ")[1] if " " in asked else ""))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def page(body: bytes, length: int | None = None, status: str = "200 OK") -> bytes:
+    size = len(body) if length is None else length
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (page(b"<a href='x'>", 5000), "the answer broke off"),
+        (b"nonsense\r\n\r\n", "the answer broke off"),
+        (b"", "the answer broke off|Remote end closed"),
+        (page(b"", status="500 Oh no"), "answers 500"),
+    ],
+    ids=["short", "nonsense", "nothing", "500"],
+)
+def test_a_broken_page_is_one_line(tmp_path: Path, answer: bytes, expected: str) -> None:
+    with answering(lambda path: answer) as server:
+        with pytest.raises(EnvironmentFault, match=expected) as told:
+            SmartSync(tmp_path).bring(f"http://{server}/d/")
+        assert len(str(told.value).splitlines()) == 1
+
+
+def test_sums_that_are_not_text_are_the_sources_mistake(tmp_path: Path) -> None:
+    with (
+        answering(lambda path: page(b"\xff\xfe\x00")) as server,
+        pytest.raises(UserError, match="SHA256SUMS is not UTF-8"),
+    ):
+        SmartSync(tmp_path).bring(f"http://{server}/d/")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"<html>Please log in", "answers what is not JSON"),
+        (b'{"error": "moved"}', "in a form that is not known"),
+        (b'[{"type": "file", "path": "a"}]', "in a form that is not known"),
+    ],
+)
+def test_a_hub_that_is_none_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, expected: str
+) -> None:
+    with answering(lambda path: page(body)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://{server}")
+        with pytest.raises(EnvironmentFault, match=expected):
+            SmartSync(tmp_path).bring("hf://org/name")
+
+
+def test_many_small_files_come_whole_whatever_breaks_in_between(
+    sftp: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cutter: Cutter
+) -> None:
+    fresh = sftp.folder / uuid.uuid4().hex[:8]
+    fresh.mkdir()
+    contents = {f"{n:03d}": secrets.token_bytes(n * 200) for n in range(200)}
+    for name, data in contents.items():
+        (fresh / name).write_bytes(data)
+    cutter.to, cutter.cut_after = sftp.port, 1 << 20
+    known = Path(sftp.options["known_hosts"]).read_text()
+    (tmp_path / "known").write_text(known.replace(str(sftp.port), str(cutter.port)))
+    url = f"{sftp.url}/{fresh.name}".replace(str(sftp.port), str(cutter.port))
+    options = {**sftp.options, "known_hosts": str(tmp_path / "known")}
+    version = SmartSync(tmp_path / "c").bring(url, options)
+    assert cutter.cuts >= 3
+    for name, data in contents.items():
+        assert (version.files / name).read_bytes() == data
+
+
+def test_a_listing_that_tells_less_than_there_is_keeps_nothing_wrong(
+    sftp: Server, tmp_path: Path
+) -> None:
+    """A file that grows while it is read: what was listed comes, and is what its hash says."""
+    (sftp.folder / "grows").write_bytes(b"12345")
+    storage = open_storage(sftp.url, sftp.options)
+    listed = StoredFile("grows", 3, "old")
+    assert b"".join(storage.read(sftp.url, listed, 0, 3)) == b"123"
