@@ -395,7 +395,6 @@ class _Channel:
             self._ahead = memoryview(b"")
             self._asked = 0
             self._send(struct.pack(">BI", INIT, 3))
-            self._flush()
             _, _, told = self._packet()  # `ssh` has asked all it wants to know
             self.request = REQUEST
             if b"limits@openssh.com" in told.tobytes():
@@ -425,7 +424,6 @@ class _Channel:
             while True:
                 while len(running) < window and (task := next(waiting, None)) is not None:
                     running[self._ask(next(task))] = task
-                self._flush()
                 if not running:
                     return
                 kind, number, body = self._packet()
@@ -448,10 +446,6 @@ class _Channel:
         with self._wire():
             self._out.write(struct.pack(">I", len(packet)) + packet)
 
-    def _flush(self) -> None:
-        with self._wire():
-            self._out.flush()
-
     def _packet(self) -> tuple[int, int, memoryview]:
         """Kind, number of the request and body of the next reply."""
         size = int.from_bytes(self._take(4), "big")
@@ -472,6 +466,7 @@ class _Channel:
         more = memoryview(bytearray(READ_AHEAD))
         while ahead < size:
             with self._wire():
+                self._out.flush()  # what is asked goes out together, when nothing is left to be read
                 if not self._poll.poll(SILENCE * 1000):
                     raise BrokenPipeError("no answer")
                 count = os.readv(self._in, [taken[ahead:], more])

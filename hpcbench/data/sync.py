@@ -388,8 +388,8 @@ class _Transfer:
                 self.before[kept.path] = (before, kept)
 
     def _reads(self) -> Iterator[tuple[StoredFile, int, int]]:
-        """What is to be read: large files first, in parts; then small ones, folder by folder, as disks like it."""
-        for file in sorted(self.listed, key=lambda file: -file.size ):
+        """What is to be read: large files first, in parts; then small ones, folder by folder."""
+        for file in sorted(self.listed, key=lambda file: -file.size if file.size > SMALL else 0):
             if file.path in self.kept:
                 continue
             if file.size <= PART or file.path in self.before:
@@ -439,6 +439,8 @@ class _Transfer:
     def _work(self, jobs: Sequence[Callable[[], None]]) -> None:
         waiting = iter(jobs)
         errors: list[BaseException] = []
+        all_small = all(file.size <= SMALL for file in self.listed)
+        took = [0.0, 0.0]  # seconds that reads took, and in which they were at work themselves
 
         def work() -> None:
             while not self.broken.is_set():
@@ -446,22 +448,34 @@ class _Transfer:
                     job = next(waiting, None)
                 if job is None:
                     return
+                begun, worked = time.perf_counter(), time.thread_time()
                 try:
                     job()
                 except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
                     errors.append(error)
                     self.broken.set()
+                with self.lock:
+                    took[0] += time.perf_counter() - begun
+                    took[1] += time.thread_time() - worked
 
-        count = min(len(jobs), getattr(self.storage, "parallel", THREADS))
-        threads = [threading.Thread(target=work, name=f"sync-{one}") for one in range(count)]
+        def threads_wanted() -> int:
+            """One where nothing is waited for, as on a disk nearby: more are in each other's way then."""
+            if all_small and took[1] and took[0] < 1.5 * took[1]:
+                return 1
+            return min(len(jobs), getattr(self.storage, "parallel", THREADS))
+
+        threads: list[threading.Thread] = []
         of_bytes, of_files = sum(file.size for file in self.listed), len(self.listed)
 
         def tell() -> None:
             self.sync.progress(Moved("fetching", self.moved, of_bytes, len(self.kept), of_files))
 
         try:
-            for thread in threads:
-                thread.start()
+            while len(threads) < threads_wanted():
+                threads.append(threading.Thread(target=work, name=f"sync-{len(threads)}"))
+                threads[-1].start()
+                if len(threads) == 1 and all_small:
+                    threads[0].join(0.05)  # what it takes alone tells how many there should be
             for thread in threads:
                 while thread.is_alive():
                     tell()
@@ -852,9 +866,21 @@ def _header_into(pack: int, kept: Kept) -> None:
 
 
 def _tar_header(path: str, size: int) -> bytes:
-    member = tarfile.TarInfo(path)
-    member.size = size
-    return member.tobuf(tarfile.PAX_FORMAT)
+    """The header of a member, as `tarfile` writes it; a plain name is put into a copy of one."""
+    name = path.encode()
+    if len(name) > 100 or not path.isascii() or size >= 1 << 33:
+        member = tarfile.TarInfo(path)
+        member.size = size
+        return member.tobuf(tarfile.PAX_FORMAT)
+    header = bytearray(_PLAIN)
+    header[: len(name)] = name
+    header[124:135] = b"%011o" % size
+    header[148:156] = b" " * 8  # the sum is taken over spaces where it will stand
+    header[148:155] = b"%06o\0" % sum(header)
+    return bytes(header)
+
+
+_PLAIN = tarfile.TarInfo("").tobuf(tarfile.PAX_FORMAT)
 
 
 def _fresh(place: str) -> int:

@@ -6,10 +6,13 @@ import errno
 import os
 import secrets
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpcbench.data import sync
 from hpcbench.data.storage import FileStorage
@@ -234,3 +237,10 @@ def test_a_version_of_others_counts_as_the_newest_and_is_not_touched(
     monkeypatch.setattr(FileStorage, "list", unreachable)
     assert bring(mine, source) == new != old
     assert new.used == 1
+
+
+@given(st.text("abcXYZ019 /._-éЖ", min_size=1, max_size=130), st.integers(0, 1 << 35))
+def test_headers_of_members_are_those_of_tarfile(path: str, size: int) -> None:
+    member = tarfile.TarInfo(path)
+    member.size = size
+    assert sync._tar_header(path, size) == member.tobuf(tarfile.PAX_FORMAT)
