@@ -117,7 +117,9 @@ class S3Storage:
         from botocore import UNSIGNED
         from botocore.config import Config
 
-        style = "path" if self._path_style else "auto"
+        # `auto` would put the bucket into the path of any server that is not Amazon's.
+        style = {True: "path", False: "virtual", None: "auto"}[self._options.path_style]
+        style = "path" if self._path_style else style
         config = Config(
             s3={"addressing_style": style},
             max_pool_connections=self.parallel,

@@ -169,8 +169,8 @@ def test_no_ssh_process_outlives_its_storage(sftp: Server, tmp_path: Path) -> No
 
 
 @contextmanager
-def answering(answer: Callable[[str], bytes]) -> Iterator[str]:
-    """A server that says what it is told to, byte for byte; gives its address."""
+def answering(answer: Callable[[str, str], bytes]) -> Iterator[str]:
+    """A server that answers paths and bodies with what it is told to, byte for byte; gives its address."""
 
     def serve() -> None:
         while True:
@@ -179,8 +179,10 @@ def answering(answer: Callable[[str], bytes]) -> Iterator[str]:
             except OSError:
                 return
             with wire:
-                asked = wire.recv(65536).decode()
-                wire.sendall(answer(asked.split(" ")[1] if " " in asked else ""))
+                head, _, body = wire.recv(65536).decode().partition("\r\n\r\n")
+                if not body and head.startswith("POST"):
+                    body = wire.recv(65536).decode()
+                wire.sendall(answer(head.split(" ")[1] if " " in head else "", body))
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=serve, daemon=True).start()
@@ -205,7 +207,7 @@ def page(body: bytes, length: int | None = None, status: str = "200 OK") -> byte
     ids=["short", "nonsense", "nothing", "500"],
 )
 def test_a_broken_page_is_one_line(tmp_path: Path, answer: bytes, expected: str) -> None:
-    with answering(lambda path: answer) as server:
+    with answering(lambda path, body: answer) as server:
         with pytest.raises(EnvironmentFault, match=expected) as told:
             SmartSync(tmp_path).bring(f"http://{server}/d/")
         assert len(str(told.value).splitlines()) == 1
@@ -213,7 +215,7 @@ def test_a_broken_page_is_one_line(tmp_path: Path, answer: bytes, expected: str)
 
 def test_sums_that_are_not_text_are_the_sources_mistake(tmp_path: Path) -> None:
     with (
-        answering(lambda path: page(b"\xff\xfe\x00")) as server,
+        answering(lambda path, body: page(b"\xff\xfe\x00")) as server,
         pytest.raises(UserError, match="SHA256SUMS is not UTF-8"),
     ):
         SmartSync(tmp_path).bring(f"http://{server}/d/")
@@ -230,7 +232,7 @@ def test_sums_that_are_not_text_are_the_sources_mistake(tmp_path: Path) -> None:
 def test_a_hub_that_is_none_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, expected: str
 ) -> None:
-    with answering(lambda path: page(body)) as server:
+    with answering(lambda path, asked: page(body)) as server:
         monkeypatch.setenv("HF_ENDPOINT", f"http://{server}")
         with pytest.raises(EnvironmentFault, match=expected):
             SmartSync(tmp_path).bring("hf://org/name")
