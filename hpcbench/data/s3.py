@@ -118,8 +118,8 @@ class S3Storage:
         from botocore.config import Config
 
         # `auto` would put the bucket into the path of any server that is not Amazon's.
-        style = {True: "path", False: "virtual", None: "auto"}[self._options.path_style]
-        style = "path" if self._path_style else style
+        by_name = "virtual" if self._options.path_style is False else "auto"
+        style = "path" if self._path_style else by_name
         config = Config(
             s3={"addressing_style": style},
             max_pool_connections=self.parallel,

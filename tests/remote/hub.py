@@ -1,5 +1,6 @@
 """A fake of the Hugging Face hub, which cannot be reached from here: the two addresses of its published API
-that a download asks, `/api/models/NAME/tree/REVISION` and `/NAME/resolve/REVISION/PATH`, gated ones too."""
+that a download asks, `/api/models/NAME/tree/REVISION` and `/NAME/resolve/REVISION/PATH` (of datasets with
+`datasets` before their names), gated ones too."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ TOKEN = "hf_right"
 def hub(
     repositories: Mapping[str, Mapping[str, bytes]], gated: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """Serve repositories, name → path → content; gives the address."""
+    """Serve repositories, name (of datasets `datasets/NAME`) → path → content; gives the address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -31,8 +32,8 @@ def hub(
 
         def _answer(self, *, body: bool) -> None:
             path = unquote(urlsplit(self.path).path)
-            api = path.startswith("/api/models/")
-            rest = path.removeprefix("/api/models/").lstrip("/")
+            api = path.startswith("/api/")
+            rest = path.removeprefix("/api").removeprefix("/models").lstrip("/")
             name, _, tail = rest.partition("/tree/" if api else "/resolve/")
             files = repositories.get(name)
             if name in gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":

@@ -23,7 +23,7 @@ from hpcbench.data.sftp import SftpStorage
 from hpcbench.data.storage import FileStorage, open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.schema.documents import Model, Site
+from hpcbench.schema.documents import Dataset, Model, Site
 from hpcbench.testing import check
 from tests.remote.conftest import SECRET, Server, settle
 from tests.remote.hub import TOKEN, hub
@@ -232,3 +232,19 @@ def test_a_model_of_the_hub_comes_with_its_hashes_checked(
             SmartSync(tmp_path / "b").bring("hf://org/nothing")
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         assert SmartSync(tmp_path / "b").bring("hf://org/gated").count == 2
+
+
+def test_a_dataset_of_the_hub_is_read_where_it_was_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    rows = b'{"q": "total?", "a": ["12"], "page": "1.png"}\n'
+    files = {"data/test.jsonl": rows, "data/1.png": b"not really", "README.md": b"about"}
+    document = Dataset(
+        name="d", source="hf://datasets/org/pages", iterator="table", split="data/test.jsonl"
+    )
+    with hub({"datasets/org/pages": files}) as endpoint:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        found = Cache(tmp_path / "cache", Site(name="s")).local(document)
+    assert (Path(found.source) / "data/test.jsonl").read_bytes() == rows
+    assert (Path(found.source) / "data/1.png").read_bytes() == b"not really"
