@@ -459,9 +459,9 @@ class _Transfer:
                     took[1] += time.thread_time() - worked
 
         def threads_wanted() -> int:
-            """One where nothing is waited for, as on a disk nearby: more are in each other's way then."""
-            if all_small and took[1] and took[0] < 1.5 * took[1]:
-                return 1
+            """Few where nothing is waited for, as on a disk nearby: more are in each other's way then."""
+            if took[1] and took[0] < 1.5 * took[1]:
+                return 1 if all_small else 2  # of large files one is hashed while another is read
             return min(len(jobs), getattr(self.storage, "parallel", THREADS))
 
         threads: list[threading.Thread] = []
@@ -474,8 +474,8 @@ class _Transfer:
             while len(threads) < threads_wanted():
                 threads.append(threading.Thread(target=work, name=f"sync-{len(threads)}"))
                 threads[-1].start()
-                if len(threads) == 1 and all_small:
-                    threads[0].join(0.05)  # what it takes alone tells how many there should be
+                if len(threads) == 1:
+                    threads[0].join(0.1)  # what it takes alone tells how many there should be
             for thread in threads:
                 while thread.is_alive():
                     tell()

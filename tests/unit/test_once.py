@@ -48,6 +48,33 @@ def test_of_many_that_want_it_one_makes_it(tmp_path: Path, resume: bool) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
+def test_a_builder_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    def build(place: Path) -> None:
+        place.write_text("half")
+        raise ValueError("no space left")
+
+    with pytest.raises(ValueError, match="no space"):
+        make_once(tmp_path / "image.sif", build)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_shows_beats_is_respected_however_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(once, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(once, "BEAT_SECONDS", 0.1)
+
+    def slow(place: Path) -> None:
+        time.sleep(1.2)
+        place.touch()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(make_once, tmp_path / "target", slow, 0.05)
+        time.sleep(0.1)
+        assert not make_once(tmp_path / "target", lambda place: pytest.fail("twice"), 0.05)
+        assert first.result()
+
+
 def test_a_dead_processes_lock_is_taken_at_once(tmp_path: Path) -> None:
     lock_of(tmp_path / "target", ended_pid())
     assert make_once(tmp_path / "target", lambda place: place.write_text("x") and None)
