@@ -37,8 +37,7 @@ def reveal(text: str) -> str:
         if why := _missing(match[1], match[2]):
             raise EnvironmentFault(f"{match[0]}: {why}", remedy=_remedy(match[1]))
         found = _read(match[1], match[2])
-        if len(found) >= _SHORTEST:
-            _revealed.add(found)
+        remember(found)
         return found
 
     return REFERENCE.sub(value, text)
@@ -53,6 +52,12 @@ def reveal_all(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [reveal_all(inner) for inner in value]
     return value
+
+
+def remember(secret: str) -> None:
+    """Have `mask` take a secret out that came another way than by reference."""
+    if len(secret) >= _SHORTEST:
+        _revealed.add(secret)
 
 
 def mask(text: str) -> str:

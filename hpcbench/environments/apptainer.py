@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hpcbench.environments.credentials import login_for
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.packages import Probe, last_words, packages_for
 from hpcbench.environments.packages import probe as ask_python
@@ -151,6 +152,20 @@ class _Source:
             )
         )
 
+    def login(self) -> dict[str, str]:
+        """Variables by which Apptainer is told the registry's login; identity tokens it finds itself."""
+        if self.transport != "docker":
+            return {}
+        host, _, repository = self.origin.partition("@")[0].partition("/")
+        found = login_for(host, repository)
+        if found is None or found.is_token:
+            return {}
+        return {
+            f"{name}_DOCKER_{key}": value
+            for name in ("APPTAINER", "SINGULARITY")
+            for key, value in (("USERNAME", found.username), ("PASSWORD", found.password))
+        }
+
     @property
     def definition(self) -> str:
         """The definition file: nothing is run, so no fakeroot is needed."""
@@ -196,10 +211,11 @@ class _Program:
         definition = target.with_suffix(".def")
         definition.write_text(source.definition)
         words = [self.path, "build", *(["--no-https"] if source.insecure else [])]
+        env = {**self.env, **source.login()}
         try:
-            done = _run([*words, "--mksquashfs-args", COMPRESSION, target, definition], self.env)
+            done = _run([*words, "--mksquashfs-args", COMPRESSION, target, definition], env)
             if done.returncode and _cannot_zstd(done.stderr):
-                done = _run([*words, target, definition], self.env)
+                done = _run([*words, target, definition], env)
         finally:
             definition.unlink()
         if done.returncode or not target.exists():

@@ -1,7 +1,7 @@
 """Image references, and the digest a tag stands for, asked of the registry itself.
 
-Only what that takes of the OCI distribution API: a HEAD for the manifest, with an anonymous token where the
-registry wants one (https://distribution.github.io/distribution/spec/auth/token/).
+Only what that takes of the OCI distribution API: a HEAD for the manifest, with the login of `credentials` or,
+where the registry wants one, a token (https://distribution.github.io/distribution/spec/auth/token/).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.message import Message
+from typing import Any
 
+from hpcbench.environments.credentials import Login, login_for
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 
 TIMEOUT = 30.0
@@ -111,33 +113,67 @@ def resolve(reference: Reference, insecure: Sequence[str]) -> str:
 
 
 def _authorised(url: str, method: str, reference: Reference) -> tuple[Message, bytes]:
-    """A request, repeated with an anonymous token if the registry asks for one."""
+    """A request, repeated with a login or token if the registry asks for one."""
     try:
         return _request(url, method)
     except urllib.error.HTTPError as error:
         with error:
             challenge = error.headers.get("WWW-Authenticate", "")
-            if error.code != 401 or not challenge.lower().startswith("bearer "):
+            if error.code != 401:
                 raise
-    words = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
-    query = {"scope": words.get("scope") or f"repository:{reference.repository}:pull"}
-    if "service" in words:
-        query["service"] = words["service"]
-    _, body = _request(f"{words.get('realm')}?{urllib.parse.urlencode(query)}", "GET")
-    answer = json.loads(body)
-    token = answer.get("token") or answer.get("access_token")
+    login = login_for(reference.host, reference.repository)
+    kind = challenge.partition(" ")[0].lower()
+    if kind == "basic" and login is not None and not login.is_token:
+        return _request(url, method, {"Authorization": login.basic})
+    if kind != "bearer":
+        raise urllib.error.HTTPError(url, 401, "login wanted", Message(), None)
+    token = _token(challenge, reference, login, secure=url.startswith("https://"))
     return _request(url, method, {"Authorization": f"Bearer {token}"})
 
 
+def _token(challenge: str, reference: Reference, login: Login | None, *, secure: bool) -> str:
+    """What a registry's token service gives for the challenge: to us, or to anybody."""
+    words = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+    realm = words.get("realm", "")
+    if login is not None and secure and not realm.startswith("https://"):
+        raise ValueError(f"the registry wants the password sent in the clear, to {realm}")
+    asked = {"scope": words.get("scope") or f"repository:{reference.repository}:pull"}
+    if "service" in words:
+        asked["service"] = words["service"]
+    if login is not None and login.is_token:
+        asked |= {"grant_type": "refresh_token", "refresh_token": login.password}
+        asked["client_id"] = "hpcbench"
+        _, body = _request(realm, "POST", data=urllib.parse.urlencode(asked).encode())
+    else:
+        headers = {"Authorization": login.basic} if login is not None else {}
+        _, body = _request(f"{realm}?{urllib.parse.urlencode(asked)}", "GET", headers)
+    answer = json.loads(body)
+    return str(answer.get("token") or answer.get("access_token"))
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but takes no login along to another host."""
+
+    def redirect_request(self, *given: Any, **named: Any) -> urllib.request.Request | None:
+        request, url = given[0], given[-1]
+        following = super().redirect_request(*given, **named)
+        if following is not None and request.host != urllib.parse.urlsplit(url).netloc:
+            following.remove_header("Authorization")
+        return following
+
+
+_OPENER = urllib.request.build_opener(_SameHost)
+
+
 def _request(
-    url: str, method: str, headers: Mapping[str, str] | None = None
+    url: str, method: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
 ) -> tuple[Message, bytes]:
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"the registry sends us to {url}")
     request = urllib.request.Request(
-        url, method=method, headers={"Accept": _ACCEPT, **(headers or {})}
+        url, data=data, method=method, headers={"Accept": _ACCEPT, **(headers or {})}
     )
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+    with _OPENER.open(request, timeout=TIMEOUT) as answer:
         return answer.headers, answer.read()
 
 
@@ -148,9 +184,19 @@ def _refusal(reference: Reference, code: int) -> EnvironmentFault:
             remedy="check the repository and the tag",
         )
     if code in (401, 403):
+        login = login_for(reference.host, reference.repository)
+        who = "without a login"
+        if login is not None:
+            who = f"with the login of {login.source}"
         return EnvironmentFault(
-            f"the registry gives {reference} to nobody without a password",
-            remedy="build the image by hand with `apptainer build FILE.sif docker://…` and name FILE.sif",
+            f"the registry does not give {reference} {who}",
+            remedy=f"`apptainer registry login docker://{reference.host}`, or `docker login`, `podman login`",
+        )
+    if code == 429:
+        return EnvironmentFault(
+            f"the registry of {reference} has answered too many requests from here (429)",
+            remedy=f"log in, `apptainer registry login docker://{reference.host}`; wait some hours; "
+            "or pin the image by @sha256 once it is in the cache",
         )
     return EnvironmentFault(
         f"the registry of {reference} answers HTTP {code}", remedy="try again later"
