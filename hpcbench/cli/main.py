@@ -209,8 +209,29 @@ def _documents(verb: Verb) -> None:
     )
 
     images = verb(
-        "images", "", "look after images", "hpcbench images lock vllm-openai"
+        "images", "", "look after images", "hpcbench images build vllm-openai"
     ).add_subparsers(metavar="VERB", required=True)
+    build = _sub(images, "build", "images:build", "have images as SIF in the cache, with packages")
+    build.add_argument(
+        "images",
+        nargs="+",
+        help="names of images/ documents, docker://…, oci-archive:FILE, FILE.sif",
+    )
+    _registry(build)
+    _json(build)
+    _json(_sub(images, "list", "images:list_images", "list the images in the cache"))
+    show = _sub(images, "show", "images:show", "what an image was built from, and what is in it")
+    show.add_argument("image", help="beginning of its digest, or what it was built from")
+    _json(show)
+    verify = _sub(
+        images, "verify", "images:verify", "read images again and hold them against their records"
+    )
+    verify.add_argument("images", nargs="*", help="beginnings of digests (all)")
+    _json(verify)
+    prune = _sub(images, "prune", "images:prune", "remove images that nobody needs")
+    prune.add_argument("--free", type=float, metavar="GB", help="until so many GiB are free again")
+    prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
+    prune.add_argument("--dry-run", action="store_true", help="only tell")
     lock = _sub(
         images, "lock", "registry:lock_image", "ask the registry for the digest behind a tag"
     )

@@ -10,12 +10,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from hpcbench.environments.credentials import login_for
+from hpcbench.environments.images import file_digest, note
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.packages import Probe, last_words, packages_for
 from hpcbench.environments.packages import probe as ask_python
@@ -65,8 +67,12 @@ class Apptainer:
             sif, facts = source.sif, {}
         else:
             sif = images / f"{source.digest.removeprefix('sha256:')}-{program.key}.sif"
+            begun = time.monotonic()
             make_once(sif, lambda path: program.build(source, path))
-            facts = _sif_facts(sif)
+            took = time.monotonic() - begun
+            told = (source.transport, source.origin, source.digest, program.version)
+            # Identity of the file: two builds of one digest differ in their bytes.
+            facts = {"sif_sha256": f"sha256:{note(sif, reference, *told, took).sha256}"}
         name = source.digest.removeprefix("sha256:") if source.sif else sif.stem
         probed = program.probe(sif, images / f"{name}.probe.json")
         return Environment(
@@ -120,6 +126,15 @@ class Apptainer:
         return Command([*words, str(sif), "python3" if first == "python" else first, *rest], inside)
 
 
+def labels(container: ContainerSite, cache: Path) -> Callable[[Path], str | None]:
+    """What asks a SIF for the digest it is labelled with.
+
+    Raises:
+        EnvironmentFault: there is no Apptainer here.
+    """
+    return _Program.find(container, cache).label
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """What an image is made from."""
@@ -141,10 +156,10 @@ class _Source:
         transport, colon, rest = reference.partition(":")
         if colon and transport in ("oci-archive", "docker-archive"):
             path = _file(rest.removeprefix("//"), reference)
-            return cls(transport, str(path), _file_digest(path, cache))
+            return cls(transport, str(path), file_digest(path, cache))
         if reference.endswith(".sif"):
             path = _file(reference, reference)
-            return cls("sif", str(path), _file_digest(path, cache), sif=path)
+            return cls("sif", str(path), file_digest(path, cache), sif=path)
         raise UserError(
             Problem(
                 f"'{reference}' is no image",
@@ -166,13 +181,11 @@ class _Source:
             for key, value in (("USERNAME", found.username), ("PASSWORD", found.password))
         }
 
-    @property
-    def definition(self) -> str:
+    def definition(self, tool: str, time: str) -> str:
         """The definition file: nothing is run, so no fakeroot is needed."""
-        return (
-            f"Bootstrap: {self.transport}\nFrom: {self.origin}\n"
-            f"%labels\n    {LABEL} {self.digest}\n"
-        )
+        labels = {LABEL: self.digest, "hpcbench.build.tool": tool, "hpcbench.build.time": time}
+        lines = "".join(f"    {name} {value}\n" for name, value in labels.items() if value)
+        return f"Bootstrap: {self.transport}\nFrom: {self.origin}\n%labels\n{lines}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +216,14 @@ class _Program:
     @property
     def key(self) -> str:
         """What beside its source makes a SIF what it is."""
-        text = json.dumps([_Source("", "", "").definition, self.version, COMPRESSION])
+        text = json.dumps([_Source("", "", "").definition("", ""), self.version, COMPRESSION])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def build(self, source: _Source, target: Path) -> None:
         """Build and verify; the log stays if it fails."""
         definition = target.with_suffix(".def")
-        definition.write_text(source.definition)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        definition.write_text(source.definition(self.version, now))
         words = [self.path, "build", *(["--no-https"] if source.insecure else [])]
         env = {**self.env, **source.login()}
         try:
@@ -220,7 +234,7 @@ class _Program:
             definition.unlink()
         if done.returncode or not target.exists():
             raise _build_failed(source, done.stdout + done.stderr, target.parent)
-        label = self._label(target)
+        label = self.label(target)
         if label != source.digest:
             raise EnvironmentFault(f"the image built from {source.origin} is labelled {label}")
         target.chmod(0o644)
@@ -234,7 +248,8 @@ class _Program:
         write_json(stored, asdict(probed))
         return probed
 
-    def _label(self, sif: Path) -> str | None:
+    def label(self, sif: Path) -> str | None:
+        """The digest that a SIF says it was built from."""
         done = _run([self.path, "inspect", "--json", sif], self.env)
         try:
             labels: Mapping[str, Any] = json.loads(done.stdout)["data"]["attributes"]["labels"]
@@ -360,23 +375,3 @@ def _file(path: str, reference: str) -> Path:
     if not found.is_file():
         raise UserError(Problem(f"image '{reference}': there is no file {found}"))
     return found
-
-
-def _file_digest(path: Path, cache: Path) -> str:
-    """Hash of a file, remembered as long as its size and times are the same."""
-    state = path.stat()
-    text = json.dumps([str(path), state.st_size, state.st_mtime_ns, state.st_ino])
-    stored = cache / "images" / f"file-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-    if stored.exists():
-        return str(read_json(stored)["digest"])
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    write_json(stored, {"file": str(path), "digest": f"sha256:{found.hexdigest()}"})
-    return f"sha256:{found.hexdigest()}"
-
-
-def _sif_facts(sif: Path) -> dict[str, str]:
-    """Identity of the built file: two builds of one digest differ in their bytes."""
-    return {"sif_sha256": _file_digest(sif, sif.parent.parent)}

@@ -108,14 +108,25 @@ def open_cache(site: Site, progress: Progress = silent) -> Cache:
     root = home(site)
 
     def in_use() -> set[str]:
-        found: set[str] = set()
-        for experiment in all_experiments(root):
-            if not experiment.report_dir.exists():
-                text = experiment.resolved_file.read_text(encoding="utf-8")
-                found.update(re.findall(r"/cache/(?:datasets|models)/([0-9a-f]{24})/files", text))
-        return found
+        return _named(root, r"/cache/(?:datasets|models)/([0-9a-f]{24})/files")
 
     return Cache(root / "cache", site, progress, in_use)
+
+
+def images_in_use(site: Site) -> set[str]:
+    """Names of built images that an experiment without a report runs in."""
+    return _named(home(site), r"/images/([0-9a-f]{64}-[0-9a-f]{12})\.sif")
+
+
+def _named(root: Path, pattern: str) -> set[str]:
+    """What experiments that have no report yet name in what they were resolved and prepared to."""
+    found: set[str] = set()
+    for experiment in all_experiments(root):
+        if not experiment.report_dir.exists():
+            for path in (experiment.resolved_file, experiment.manifest_file):
+                if path.exists():
+                    found.update(re.findall(pattern, path.read_text(encoding="utf-8")))
+    return found
 
 
 def localise(resolved: ResolvedPlan, cache: Cache, *, fetch: bool = True) -> ResolvedPlan:

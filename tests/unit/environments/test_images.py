@@ -1,0 +1,120 @@
+"""The images in the cache, and the verbs about them; real builds: `tests/apptainer`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.environments.images import BuiltImage, built_images, note, unfinished
+from hpcbench.environments.packages import Probe
+from tests.unit.small import experiment, record
+
+DAY = 86400
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "home/cache/images").mkdir(parents=True)
+    return tmp_path / "home/cache"
+
+
+def an_image(cache: Path, letter: str, days: float = 0, size: int = 1000) -> BuiltImage:
+    """As `prepare` leaves one, but for its content."""
+    sif = cache / "images" / f"{letter * 64}-0123456789ab.sif"
+    sif.write_bytes(letter.encode() * size)
+    reference, digest = f"docker://registry/{letter}/engine:1", f"sha256:{letter * 64}"
+    note(sif, reference, "docker", f"registry@{digest}", digest, "apptainer version 1.4.5", 21.5)
+    probe = Probe("3.12.3", "2.39", "x86_64", "", {"vllm": "0.12.0", "torch": "2.9.0", "pip": "25"})
+    sif.with_suffix(".probe.json").write_text(json.dumps(asdict(probe)))
+    used = time.time() - days * DAY
+    os.utime(sif.with_suffix(".json"), (used, used))
+    return next(image for image in built_images(cache) if image.path == sif)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
+    assert main(argv) == code, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_images_are_listed_with_what_is_in_them(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    an_image(cache, "a", days=3)
+    an_image(cache, "b")
+    text = printed(capsys, "images", "list")
+    assert text.index("bbbbbbbbbbbb") < text.index("aaaaaaaaaaaa"), "used last first"
+    assert "docker://registry/a/engine:1" in text
+    assert "vllm 0.12.0" in text
+    found = json.loads(printed(capsys, "images", "list", "--json"))
+    assert found[0]["digest"] == "sha256:" + "b" * 64
+    assert found[0]["probe"]["python"] == "3.12.3"
+
+
+@pytest.mark.parametrize("name", ["aaaa", "sha256:aaaa", "registry/a/engine"])
+def test_an_image_is_shown_by_its_digest_or_its_source(
+    cache: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    an_image(cache, "a")
+    an_image(cache, "b")
+    text = printed(capsys, "images", "show", name)
+    assert "docker://registry/a/engine:1 (docker)" in text
+    assert "in 22 s by apptainer version 1.4.5" in text
+    assert "3.12.3, x86_64, glibc 2.39" in text
+    assert main(("images", "show", "engine")) == 2
+    assert "matches several images" in capsys.readouterr().err
+
+
+def test_an_image_that_was_noted_is_not_hashed_again(cache: Path) -> None:
+    image = an_image(cache, "a")
+    image.path.write_bytes(b"changed")
+    record = note(image.path, "another", "docker", "x", "sha256:x", "tool", 1.0)
+    assert record == image.record
+
+
+@pytest.mark.parametrize(
+    ("content", "label", "damage"),
+    [
+        (b"a" * 1000, "a" * 64, None),
+        (b"a" * 999 + b"b", "a" * 64, "its bytes are not those that were built"),
+        (b"a" * 1000, "c" * 64, "it is labelled"),
+    ],
+)
+def test_damage_is_told(cache: Path, content: bytes, label: str, damage: str | None) -> None:
+    image = an_image(cache, "a")
+    image.path.write_bytes(content)
+    found = image.damage(lambda path: f"sha256:{label}")
+    assert found == damage or (damage is not None and found is not None and damage in found)
+
+
+def test_what_is_not_used_goes_and_what_an_experiment_runs_in_stays(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, needed, new = an_image(cache, "a", 40), an_image(cache, "b", 50), an_image(cache, "c")
+    running = experiment(cache.parent, [record("1")])
+    manifest = json.dumps({"environments": {"x": {"path": str(needed.path)}}})
+    running.manifest_file.write_text(manifest)
+    (cache / "images/tmp-12-x.sif").write_bytes(b"half")
+    text = printed(capsys, "images", "prune", "--older", "30", "--dry-run")
+    assert old.path.exists()
+    assert printed(capsys, "images", "prune", "--older", "30") == text
+    assert [image.name for image in built_images(cache)] == [new.name, needed.name]
+    assert unfinished(cache) == []
+    assert not old.path.with_suffix(".probe.json").exists()
+    printed(capsys, "images", "prune", "--free", "1")
+    assert [image.name for image in built_images(cache)] == [needed.name]
+
+
+def test_a_record_that_is_damaged_is_no_traceback(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    an_image(cache, "a").path.with_suffix(".json").write_text("{")
+    assert "aaaaaaaaaaaa" in printed(capsys, "images", "list")
+    assert printed(capsys, "images", "show", "aaaa")
