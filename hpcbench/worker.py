@@ -29,6 +29,7 @@ import hpcbench
 from hpcbench import environments, plugins, secret
 from hpcbench.data.datasets import Ranges, open_dataset, samples
 from hpcbench.data.staging import stage, staging_folder
+from hpcbench.environments.failures import is_apptainers_own, recognise
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import (
     Claim,
@@ -202,7 +203,7 @@ class Worker:
                 "model_failed",
                 sync=True,
                 model=model.name,
-                message=str(error),
+                message=_explained(error, wrapper.log),
                 log=str(wrapper.log),
             )
             return False
@@ -388,10 +389,17 @@ class _Wrapper:
         deadline = time.monotonic() + WRAPPER_SECONDS
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                tail = _tail(self.log)
+                code, tail = self._process.returncode, _tail(self.log)
+                if is_apptainers_own(code, "\n".join(tail)):
+                    raise LoadFailed(
+                        "container_failed",
+                        f"the container did not start: {tail[-1]}",
+                        str(self.log),
+                    )
+                said = tail[-1] if tail else "no output"
                 raise LoadFailed(
                     "wrapper_exited",
-                    f"the wrapper ended with exit code {self._process.returncode}: {tail}",
+                    f"the wrapper ended with exit code {code}: {said}",
                     log=str(self.log),
                 )
             try:
@@ -495,9 +503,17 @@ def _scratch(wanted: str | None) -> str | None:
     )
 
 
-def _tail(log: Path) -> str:
+def _tail(log: Path) -> list[str]:
+    """The last lines of a log that say something."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+    return [line.strip() for line in lines[-40:] if line.strip()]
+
+
+def _explained(error: LoadFailed | EngineGone, log: Path) -> str:
+    """The error, with the remedy if it is one that people meet."""
+    tail = error.tail if isinstance(error, LoadFailed) else ()
+    known = recognise("\n".join((str(error), *tail, *_tail(log))))
+    return f"{error} ({known.what}; {known.remedy})" if known else str(error)
 
 
 if __name__ == "__main__":

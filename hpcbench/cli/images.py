@@ -1,16 +1,18 @@
-"""Verbs about images: images build, list, show, verify, prune."""
+"""Verbs about images: images build, list, show, verify, prune, save, restore."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from hpcbench.cli.screen import console, print_json, say
 from hpcbench.data.sync import size_text
-from hpcbench.environments.images import BuiltImage, built_images, unfinished
-from hpcbench.errors import Problem, RunFailed, UserError
+from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
+from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Image, Site
@@ -143,6 +145,35 @@ def prune(arguments: argparse.Namespace) -> int:
     verb = "would be" if arguments.dry_run else "were"
     say(f"{len(doomed)} images ({size_text(freed)}) and {len(left)} leftovers {verb} removed")
     return 0
+
+
+def save_images(arguments: argparse.Namespace) -> int:
+    """`hpcbench images save IMAGE… --out FILE`."""
+    chosen = [_chosen(name) for name in arguments.images]
+    with console().status(f"writing {arguments.out}"), _no_room(arguments.out):
+        save(chosen, arguments.out)
+    say(f"{len(chosen)} images, {size_text(arguments.out.stat().st_size)}")
+    print(f"hpcbench images restore {arguments.out.name}")
+    return 0
+
+
+def restore_images(arguments: argparse.Namespace) -> int:
+    """`hpcbench images restore FILE`."""
+    if not arguments.file.is_file():
+        raise UserError(Problem("no such file", str(arguments.file)))
+    with console().status(f"reading {arguments.file}"), _no_room(_cache()):
+        found = restore(arguments.file, _cache())
+    for image in found:
+        print(f"{image.name[:12]} {image.record.reference if image.record else '?'}")
+    return 0
+
+
+@contextlib.contextmanager
+def _no_room(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentFault(f"{place}: {error.strerror or error}") from error
 
 
 def _site() -> Site:

@@ -232,6 +232,15 @@ def _documents(verb: Verb) -> None:
     prune.add_argument("--free", type=float, metavar="GB", help="until so many GiB are free again")
     prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
     prune.add_argument("--dry-run", action="store_true", help="only tell")
+    save = _sub(
+        images, "save", "images:save_images", "write images into a file for another cluster"
+    )
+    save.add_argument(
+        "images", nargs="+", help="beginnings of digests, or what they were built from"
+    )
+    save.add_argument("--out", type=Path, default=Path("images.tar"), help="the file (%(default)s)")
+    restored = _sub(images, "restore", "images:restore_images", "take images out of such a file")
+    restored.add_argument("file", type=Path, help="what `images save` wrote")
     lock = _sub(
         images, "lock", "registry:lock_image", "ask the registry for the digest behind a tag"
     )

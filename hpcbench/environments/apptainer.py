@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hpcbench.environments.credentials import login_for
-from hpcbench.environments.images import file_digest, note
+from hpcbench.environments.failures import recognise
+from hpcbench.environments.images import file_digest, note, same_source
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.packages import Probe, last_words, packages_for
 from hpcbench.environments.packages import probe as ask_python
@@ -67,6 +68,8 @@ class Apptainer:
             sif, facts = source.sif, {}
         else:
             sif = images / f"{source.digest.removeprefix('sha256:')}-{program.key}.sif"
+            if not sif.exists():
+                sif = same_source(cache, source.digest, source.transport) or sif
             begun = time.monotonic()
             make_once(sif, lambda path: program.build(source, path))
             took = time.monotonic() - begun
@@ -356,18 +359,14 @@ def _cannot_zstd(output: str) -> bool:
 
 def _build_failed(source: _Source, output: str, folder: Path) -> EnvironmentFault:
     log = folder / f"{source.digest.removeprefix('sha256:')}.log"
-    remedy = f"all it said is in {log}"
-    if "no space left" in output.lower():
-        remedy = (
-            f"make room: building needs about three times the image's size below {folder.parent}"
-        )
-    elif "MANIFEST_UNKNOWN" in output:
-        remedy = "check the repository and the tag"
+    known = recognise(output, building=True)
+    what = f"{known.what}: {last_words(output)}" if known else last_words(output)
+    remedy = known.remedy if known else f"all it said is in {log}"
     try:
         log.write_text(output)
     except OSError:  # the disk is full
         log.unlink(missing_ok=True)
-    return EnvironmentFault(f"cannot build {source.origin}: {last_words(output)}", remedy=remedy)
+    return EnvironmentFault(f"cannot build {source.origin}: {what}", remedy=remedy)
 
 
 def _file(path: str, reference: str) -> Path:

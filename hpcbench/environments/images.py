@@ -11,15 +11,23 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import shutil
+import tarfile
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from hpcbench.data.tree import hash_file
 from hpcbench.environments.packages import Probe
+from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.once import leftovers
+
+_NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{12}\.(sif|json|probe\.json)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ class BuiltImage:
     @property
     def probe(self) -> Probe | None:
         """What its Python said of itself."""
-        stored = self.path.with_suffix(".probe.json")
+        stored = _probe_file(self.path)
         return Probe(**read_json(stored)) if stored.exists() else None
 
     def damage(self, label: Callable[[Path], str | None]) -> str | None:
@@ -90,7 +98,7 @@ class BuiltImage:
 
     def remove(self) -> None:
         """Remove it: the SIF last, for without it the rest is nothing."""
-        for path in (_record_file(self.path), self.path.with_suffix(".probe.json"), self.path):
+        for path in (_record_file(self.path), _probe_file(self.path), self.path):
             path.unlink(missing_ok=True)
 
 
@@ -127,6 +135,74 @@ def note(
     return record
 
 
+def same_source(cache: Path, digest: str, transport: str) -> Path | None:
+    """An image of that source that another tool built, or that was brought from elsewhere."""
+    for image in built_images(cache):
+        record = image.record
+        if record is not None and (record.digest, record.transport) == (digest, transport):
+            return image.path
+    return None
+
+
+def save(images: Iterable[BuiltImage], bundle: Path) -> None:
+    """Write images with their records into one tar file, for a cluster without a registry.
+
+    Raises:
+        OSError: there is no room, or one of them is gone.
+    """
+    temporary = bundle.with_name(f".{bundle.name}.{os.getpid()}.tmp")
+    try:
+        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
+            for image in images:
+                for path in (_record_file(image.path), _probe_file(image.path), image.path):
+                    if path.exists():
+                        tar.add(path, path.name)
+        temporary.replace(bundle)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
+    """Have the images of a tar file in the cache; each only if its bytes are those that were built.
+
+    Raises:
+        UserError: it is no such file, or was damaged on its way.
+        OSError: there is no room.
+    """
+    folder = cache / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-restore-") as name:
+        try:
+            with tarfile.open(bundle, "r:") as tar:
+                for member in tar:
+                    if member.isfile() and _NAME.fullmatch(member.name):
+                        with Path(name, member.name).open("wb") as file:
+                            shutil.copyfileobj(_opened(tar, member), file, 1 << 20)
+        except (tarfile.TarError, EOFError) as error:
+            raise UserError(Problem(f"is no bundle of images: {error}", str(bundle))) from error
+        found = [BuiltImage(path, _read(path)) for path in sorted(Path(name).glob("*.sif"))]
+        if not found:
+            raise UserError(Problem("holds no images", str(bundle)))
+        for image in found:
+            if image.record is None or hash_file(image.path) != image.record.sha256:
+                what = f"{image.name[:12]} is not what was saved"
+                raise UserError(Problem(what, str(bundle), remedy="copy it again"))
+        kept = []
+        for image in found:
+            kept.append(BuiltImage(folder / image.path.name, image.record))
+            for path in (_record_file(image.path), _probe_file(image.path), image.path):
+                if path.exists():
+                    path.chmod(0o644)
+                    path.replace(folder / path.name)
+    return kept
+
+
+def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    file = tar.extractfile(member)
+    assert file is not None  # it is a regular one
+    return file
+
+
 def file_digest(path: Path, cache: Path) -> str:
     """Hash of a file, remembered as long as its size and times are the same."""
     state = path.stat()
@@ -141,6 +217,10 @@ def file_digest(path: Path, cache: Path) -> str:
 
 def _record_file(sif: Path) -> Path:
     return sif.with_suffix(".json")
+
+
+def _probe_file(sif: Path) -> Path:
+    return sif.with_suffix(".probe.json")
 
 
 def _read(sif: Path) -> Record | None:

@@ -31,6 +31,7 @@ from packaging.version import InvalidVersion, Version
 
 import hpcbench
 from hpcbench import secret
+from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.once import make_once
 
@@ -118,9 +119,11 @@ def probe(python: Sequence[str], what: str, env: Mapping[str, str] | None = None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentFault(f"cannot run Python of {what}: {error}") from error
     except (IndexError, ValueError, TypeError) as error:
+        known = recognise(done.stderr)
+        why = f"{known.what}: {last_words(done.stderr)}" if known else last_words(done.stderr)
         raise EnvironmentFault(
-            f"Python of {what} does not run: {last_words(done.stderr)}",
-            remedy="it needs Python 3.10 or newer, called python3",
+            f"Python of {what} does not run: {why}",
+            remedy=known.remedy if known else "it needs Python 3.10 or newer, called python3",
         ) from error
 
 

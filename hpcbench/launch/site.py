@@ -22,6 +22,9 @@ from hpcbench.schema.documents import ContainerSite, Partition, Site, SlurmSite
 MIN_SLURM = (22, 5)
 """Oldest Slurm this is tested with."""
 
+MIN_FREE_FILES = 20_000
+"""Files that the packages beside a few images and the shards of an experiment need."""
+
 MIN_FREE_GB = 5
 """Room that a few images and experiments need."""
 
@@ -102,6 +105,8 @@ def checks(site: Site) -> Iterator[Check]:
     if site.executor == "slurm":
         yield from _slurm_checks(site)
     yield _container(site)
+    if shutil.which(site.container.program):
+        yield from _container_needs()
     yield _engine()
 
 
@@ -132,6 +137,12 @@ def _home(site: Site) -> Check:
     free = shutil.disk_usage(folder).free / 1e9
     if free < MIN_FREE_GB:
         return Check("home", "warning", f"{folder}: {free:.1f} GB free", "make room or move it")
+    left = os.statvfs(folder)
+    if left.f_files and left.f_favail < MIN_FREE_FILES:
+        return Check(
+            "home", "warning", f"{folder}: room for {left.f_favail} more files",
+            "packages beside images need thousands: `hpcbench data prune`, or a larger quota of files",
+        )  # fmt: skip
     return Check("home", "ok", f"{folder}: {free:.0f} GB free")
 
 
@@ -182,6 +193,27 @@ def _container(site: Site) -> Check:
     if done.returncode != 0:
         return Check("container", "failed", done.stderr.strip()[:200], "ask your cluster's support")
     return Check("container", "ok", done.stdout.strip())
+
+
+def _container_needs() -> Iterator[Check]:
+    """What an ordinary user's containers need of the kernel, on this machine; compute nodes may differ."""
+    done = subprocess.run(
+        ["unshare", "--user", "true"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        yield Check(
+            "namespaces", "warning", done.stderr.strip()[:200] or "unshare failed",
+            "without user namespaces images run only under a setuid Apptainer: ask your cluster's support",
+        )  # fmt: skip
+    else:
+        yield Check("namespaces", "ok", "user namespaces are open")
+    if os.access("/dev/fuse", os.R_OK | os.W_OK):
+        yield Check("fuse", "ok", "/dev/fuse is open")
+    else:
+        yield Check(
+            "fuse", "warning", "/dev/fuse is missing or closed here",
+            "images are mounted through it unless Apptainer is setuid: ask your cluster's support",
+        )  # fmt: skip
 
 
 def _engine() -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.environments.images import BuiltImage, built_images, note, unfinished
+from hpcbench.environments.images import (
+    BuiltImage,
+    built_images,
+    note,
+    restore,
+    same_source,
+    unfinished,
+)  # fmt: skip
 from hpcbench.environments.packages import Probe
+from hpcbench.errors import UserError
 from tests.unit.small import experiment, record
 
 DAY = 86400
@@ -118,3 +127,56 @@ def test_a_record_that_is_damaged_is_no_traceback(
     an_image(cache, "a").path.with_suffix(".json").write_text("{")
     assert "aaaaaaaaaaaa" in printed(capsys, "images", "list")
     assert printed(capsys, "images", "show", "aaaa")
+
+
+def test_images_go_to_another_cluster_in_one_file(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = an_image(cache, "a"), an_image(cache, "b")
+    bundle = tmp_path / "two.tar"
+    printed(capsys, "images", "save", "aaaa", "bbbb", "--out", str(bundle))
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "elsewhere"))
+    printed(capsys, "images", "restore", str(bundle))
+    there = tmp_path / "elsewhere/cache"
+    assert {image.name for image in built_images(there)} == {one.name, two.name}
+    assert {image.record for image in built_images(there)} == {one.record, two.record}
+    assert one.record is not None
+    found = same_source(there, one.record.digest, "docker")
+    assert found is not None
+    assert found.read_bytes() == one.path.read_bytes()
+    assert same_source(there, one.record.digest, "oci-archive") is None
+    assert [path.name for path in (there / "images").iterdir() if path.name.startswith("tmp")] == []
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "other", "empty"])
+def test_a_bundle_that_was_damaged_is_refused_whole(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    image = an_image(cache, "a", size=50_000)
+    bundle = tmp_path / "one.tar"
+    printed(capsys, "images", "save", "aaaa", "--out", str(bundle))
+    image.remove()
+    data = bundle.read_bytes()
+    if how == "cut":
+        data = data[:20_000]
+    elif how == "flipped":
+        data = data.replace(b"a" * 30_000, b"a" * 29_999 + b"b")
+    else:
+        data = b"hello" * 500 if how == "other" else b""
+    bundle.write_bytes(data)
+    assert main(("images", "restore", str(bundle))) == 2
+    assert str(bundle) in capsys.readouterr().err
+    assert built_images(cache) == []
+
+
+def test_a_bundle_writes_nowhere_but_among_the_images(cache: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "evil.tar"
+    with tarfile.open(bundle, "w") as tar:
+        for name in ("../evil.sif", "/tmp/evil.sif", "x.sif"):
+            tar.addfile(tarfile.TarInfo(name))
+        link = tarfile.TarInfo(f"{'a' * 64}-0123456789ab.sif")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    with pytest.raises(UserError, match="holds no images"):
+        restore(bundle, cache)
+    assert list((cache / "images").iterdir()) == []
