@@ -171,10 +171,15 @@ def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
 
 
 def _finish(temporary: Path, target: Path) -> bool:
+    """Give what was built its name, unless somebody else was first: what has its name never changes."""
     try:
-        temporary.rename(target)
+        if temporary.is_dir():
+            temporary.rename(target)
+        else:
+            os.link(temporary, target)
+            temporary.unlink()
     except OSError:
-        if not target.is_dir():  # else: a folder that somebody else finished first
+        if not target.exists():
             raise
         return False
     return True

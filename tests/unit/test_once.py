@@ -194,6 +194,26 @@ def test_a_builder_that_sleeps_past_its_lock_and_wakes_spoils_nothing(
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".lock"]
 
 
+@pytest.mark.usefixtures("sleeper")
+def test_a_file_that_has_its_name_is_not_replaced_by_whoever_comes_late(tmp_path: Path) -> None:
+    """Two builds of one image differ in their bytes, and its hash is on record."""
+    target, asleep, awake = tmp_path / "image.sif", threading.Event(), threading.Event()
+
+    def sleeps(place: Path) -> None:
+        asleep.set()
+        awake.wait(20)
+        place.write_text("late")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(make_once, target, sleeps, 0.01)
+        asleep.wait(20)
+        assert make_once(target, lambda place: place.write_text("first") and None, 0.01) is True
+        awake.set()
+        assert first.result(20) is False
+    assert target.read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["image.sif"]
+
+
 def test_what_is_left_is_told_from_what_somebody_is_at(tmp_path: Path) -> None:
     for name in ("dead", "live", "away", "gone", "nobody"):
         (tmp_path / f"{name}.0a.1.host.partial").mkdir()
