@@ -112,12 +112,14 @@ class SftpStorage:
                 _read(path, handle, at, min(step, stop - at)) for at in range(start, stop, step)
             )
             early: dict[int, bytes] = {}
-            for at, piece in channel.run(wanted):  # in any order
-                early[at] = piece
-                while start in early:
-                    piece = early.pop(start)
-                    start += len(piece)
-                    yield piece
+            # Closed before the channel is given back: what is still to be answered ends it.
+            with contextlib.closing(channel.run(wanted)) as pieces:
+                for at, piece in pieces:  # in any order
+                    early[at] = piece
+                    while start in early:
+                        piece = early.pop(start)
+                        start += len(piece)
+                        yield piece
             channel.one(_close(handle))
 
     def many(self, url: str, files: Sequence[StoredFile]) -> Iterator[tuple[StoredFile, bytes]]:
@@ -161,15 +163,22 @@ class SftpStorage:
     def _channel(self, url: str) -> Iterator[_Channel]:
         """A connection to a host for this thread alone, while inside."""
         host = urlsplit(url).netloc
-        try:
-            channel = self._idle[host].pop()
-        except IndexError:
-            channel = _Channel(host, *self._command(urlsplit(url)))
+        channel = self._used_before(host) or _Channel(host, *self._command(urlsplit(url)))
         try:
             yield channel
         finally:
             if not channel.broken:
                 self._idle[host].append(channel)
+
+    def _used_before(self, host: str) -> _Channel | None:
+        """A connection that nobody uses now, if one is left that lives."""
+        while True:
+            try:
+                channel = self._idle[host].pop()
+            except IndexError:
+                return None
+            if not channel.broken:
+                return channel
 
     def _command(self, parts: SplitResult) -> tuple[Sequence[str], dict[str, str]]:
         """How `ssh` is called, and what is added to its environment."""
@@ -413,7 +422,9 @@ class _Channel:
         """
         return next(self.run([task]))
 
-    def run(self, tasks: Iterable[Task[ResultT]], window: int = WINDOW) -> Iterator[ResultT]:
+    def run(
+        self, tasks: Iterable[Task[ResultT]], window: int = WINDOW
+    ) -> Generator[ResultT, None, None]:
         """What becomes of tasks, so many of them under way at once; in the order in which they end.
 
         Raises:

@@ -257,6 +257,20 @@ def test_many_small_files_come_whole_whatever_breaks_in_between(
         assert (version.files / name).read_bytes() == data
 
 
+def test_a_read_that_is_given_up_in_the_middle_leaves_no_answers_for_the_next(
+    sftp: Server,
+) -> None:
+    data = secrets.token_bytes(40 << 20)
+    (sftp.folder / "given-up").write_bytes(data)
+    storage = open_storage(sftp.url, sftp.options)
+    file = StoredFile("given-up", len(data))
+    for _ in range(3):
+        reading = iter(storage.read(sftp.url, file, 0, file.size))
+        next(reading)
+        del reading
+        assert b"".join(storage.read(sftp.url, file, 5, 300_000)) == data[5:300_000]
+
+
 def test_a_listing_that_tells_less_than_there_is_keeps_nothing_wrong(
     sftp: Server, tmp_path: Path
 ) -> None:
