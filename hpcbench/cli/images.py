@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcbench.cli.screen import console, print_json, say
@@ -101,7 +101,7 @@ def verify(arguments: argparse.Namespace) -> int:
     from hpcbench.environments.apptainer import labels
 
     label = labels(_site().container, _cache())
-    chosen = [_chosen(name) for name in arguments.images] or built_images(_cache())
+    chosen = _matching(arguments.images) or built_images(_cache())
     found = []
     for image in chosen:
         with console().status(f"reading {image.path.name}"):
@@ -149,7 +149,7 @@ def prune(arguments: argparse.Namespace) -> int:
 
 def save_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images save IMAGE… --out FILE`."""
-    chosen = [_chosen(name) for name in arguments.images]
+    chosen = _matching(arguments.images)
     with console().status(f"writing {arguments.out}"), _no_room(arguments.out):
         save(chosen, arguments.out)
     say(f"{len(chosen)} images, {size_text(arguments.out.stat().st_size)}")
@@ -198,17 +198,29 @@ def _reference(given: str, registry: list[Path]) -> str:
     return f"{placed.reference}@{placed.digest}" if pinned else placed.reference
 
 
-def _chosen(name: str) -> BuiltImage:
-    """The image of a name: the beginning of its digest, or a part of what it was built from."""
+def _matching(names: Sequence[str]) -> list[BuiltImage]:
+    """The images of names: beginnings of digests, or parts of what they were built from; each once."""
     images = built_images(_cache())
-    wanted = name.removeprefix("sha256:")
-    found = [image for image in images if image.name.startswith(wanted)] or [
-        image for image in images if image.record is not None and name in image.record.reference
-    ]
-    if len(found) == 1:
-        return found[0]
-    what = "matches several images" if found else "is no image in the cache"
-    raise UserError(Problem(f"'{name}' {what}", remedy="`hpcbench images list` shows them"))
+    found: dict[str, BuiltImage] = {}
+    for name in names:
+        wanted = name.removeprefix("sha256:")
+        matching = [image for image in images if image.name.startswith(wanted)] or [
+            image for image in images if image.record is not None and name in image.record.reference
+        ]
+        if not matching:
+            what = f"'{name}' is no image in the cache"
+            raise UserError(Problem(what, remedy="`hpcbench images list` shows them"))
+        found |= {image.name: image for image in matching}
+    return list(found.values())
+
+
+def _chosen(name: str) -> BuiltImage:
+    """The one image of a name."""
+    first, *others = _matching([name])
+    if others:
+        names = ", ".join(image.name for image in (first, *others))
+        raise UserError(Problem(f"'{name}' matches several images", remedy=f"one of {names}"))
+    return first
 
 
 def _engines(image: BuiltImage) -> list[str]:

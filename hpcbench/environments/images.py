@@ -83,17 +83,16 @@ class BuiltImage:
         return Probe(**read_json(stored)) if stored.exists() else None
 
     def damage(self, label: Callable[[Path], str | None]) -> str | None:
-        """What is wrong with it; None: nothing. Reads all of it.
+        """What is wrong with it; None: nothing. Reads all of it; without a record its label alone tells.
 
         Args:
             label: asks a SIF for the digest it is labelled with.
         """
-        if self.record is None:
-            return "nothing is known of how it was built"
-        if hash_file(self.path) != self.record.sha256:
+        if self.record is not None and hash_file(self.path) != self.record.sha256:
             return "its bytes are not those that were built"
-        if (found := label(self.path)) != self.record.digest:
-            return f"it is labelled {found}, not {self.record.digest}"
+        digest = f"sha256:{self.name.partition('-')[0]}"
+        if (found := label(self.path)) != digest:
+            return f"it is labelled {found}, not {digest}"
         return None
 
     def remove(self) -> None:
