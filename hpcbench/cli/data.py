@@ -113,7 +113,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def prune(arguments: argparse.Namespace) -> int:
     """`hpcbench data prune`: leftovers always; versions by age or until so much is free."""
-    import shutil
+    from hpcbench.experiment.once import remove
 
     syncing = _sync(arguments.kind)
     in_use = set(syncing.in_use())
@@ -134,7 +134,7 @@ def prune(arguments: argparse.Namespace) -> int:
     for path in leftovers:
         print(f"{path.name}: left by a transfer that broke off")
         if not arguments.dry_run:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
     verb = "would be" if arguments.dry_run else "were"
     say(
         f"{len(doomed)} versions ({size_text(freed)}) and {len(leftovers)} leftovers {verb} removed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from hpcbench.data.sync import size_text
 from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
+from hpcbench.experiment.once import remove
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Image, Site
 
@@ -139,9 +139,7 @@ def prune(arguments: argparse.Namespace) -> int:
     for path in left:
         print(f"{path.name}: left by a build that broke off")
         if not arguments.dry_run:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(
-                missing_ok=True
-            )
+            remove(path)
     verb = "would be" if arguments.dry_run else "were"
     say(f"{len(doomed)} images ({size_text(freed)}) and {len(left)} leftovers {verb} removed")
     return 0

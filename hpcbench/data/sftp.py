@@ -226,7 +226,7 @@ class _Attributes:
 
 def _open(path: str, flags: int) -> Task[bytes]:
     kind, body = yield OPEN, _text(path) + struct.pack(">II", flags, 0)
-    return _expect(HANDLE, kind, body, path)[:].tobytes()
+    return _expect(HANDLE, kind, body, path).tobytes()
 
 
 def _close(handle: bytes) -> Task[None]:

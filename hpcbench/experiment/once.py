@@ -141,7 +141,7 @@ def _build(target: Path, build: Callable[[Path], None]) -> bool:
         build(temporary)
         return _finish(temporary, target)
     finally:
-        _remove(temporary)
+        remove(temporary)
 
 
 def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
@@ -166,7 +166,7 @@ def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
             mine.rename(target.with_name(f"{target.name}.{ENDED}{PARTIAL}"))
         raise
     for left in _partials(target):
-        _remove(left)
+        remove(left)
     return made
 
 
@@ -207,7 +207,8 @@ def _unshare(folder: Path) -> None:
             copy.replace(path)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file or a folder with all that is in it, as far as that can be done."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
