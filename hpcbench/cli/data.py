@@ -16,7 +16,8 @@ from rich.console import Console
 
 from hpcbench.cli.screen import console, print_json, say, transfer_bar
 from hpcbench.data.cache import Cache
-from hpcbench.data.sync import Progress, SmartSync, silent, size_text
+from hpcbench.data.progress import Progress, silent, size_text
+from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Version
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.launch.prepare import open_cache

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcbench.cli.screen import console, print_json, say
-from hpcbench.data.sync import size_text
+from hpcbench.data.progress import size_text
 from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home

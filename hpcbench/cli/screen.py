@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hpcbench.data.sync import Moved, Progress, size_text
+from hpcbench.data.progress import Moved, Progress, size_text
 from hpcbench.errors import RunFailed
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment

@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 from hpcbench import plugins
 from hpcbench.data.hub import find_in_hub
-from hpcbench.data.sync import Progress, SmartSync, silent
+from hpcbench.data.progress import Progress, silent
+from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.schema.documents import Dataset, Model, Site
 

@@ -96,7 +96,7 @@ class S3Storage:
             found = self._client.get_object(
                 Bucket=bucket, Key=key, Range=f"bytes={start}-{stop - 1}", **match
             )
-            yield from found["Body"].iter_chunks(PIECE)
+            yield from found["Body"].iter_chunks(1 << 20)
 
     @cached_property
     def _session(self) -> Any:

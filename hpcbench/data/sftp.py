@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import select
 import stat
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -81,6 +83,8 @@ class SftpStorage:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))
         self._idle: dict[str, deque[_Channel]] = defaultdict(deque)
+        self._ciphers: dict[str, Sequence[str]] = {}
+        self._lock = threading.Lock()
 
     def list(self, url: str) -> Iterator[StoredFile]:
         """Every file below the folder; hidden ones left out, links to files followed."""
@@ -205,7 +209,38 @@ class SftpStorage:
             given = {ANSWER: options.password, "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":"}
         else:
             argv += ["-o", "BatchMode=yes"]
-        return [*argv, "-s", "--", host, "sftp"], given
+        with self._lock:
+            if host not in self._ciphers:
+                self._ciphers[host] = _fast_ciphers_first(argv, host)
+        return [*argv, *self._ciphers[host], "-s", "--", host, "sftp"], given
+
+
+def _fast_ciphers_first(argv: Sequence[str], host: str) -> Sequence[str]:
+    """Options that ask for AES-GCM first, where the processor has instructions for it and `ssh` may use it.
+
+    The cipher bounds the rate, and this one takes half of the time of `ssh`'s first choice. None is added to
+    those that the configuration allows.
+    """
+    try:
+        if not re.search(
+            r"^(flags|Features)\s*:.*\baes\b",
+            Path("/proc/cpuinfo").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        ):
+            return ()
+        settings = subprocess.run(
+            [argv[0], "-G", *argv[1:], "--", host],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()  # what is wrong, the connection will tell
+    allowed = re.search(r"^ciphers (\S+)$", settings.stdout, re.MULTILINE)
+    names = allowed[1].split(",") if allowed else []
+    fast = [name for name in names if name.startswith("aes") and "-gcm@" in name]
+    return ["-c", ",".join(fast + [name for name in names if name not in fast])] if fast else ()
 
 
 # --- requests ------------------------------------------------------------------------------------------

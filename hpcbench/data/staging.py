@@ -14,7 +14,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hpcbench.data.sync import size_text
+from hpcbench.data.progress import size_text
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.once import make_once

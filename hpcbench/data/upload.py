@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from hpcbench.data.progress import Moved, Progress, silent
 from hpcbench.data.storage import open_storage
-from hpcbench.data.sync import Moved, Progress, silent
 from hpcbench.data.tree import hash_file
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.files import Appender, read_lines

@@ -20,7 +20,7 @@ from typing import Any
 import hpcbench
 from hpcbench import environments, plugins
 from hpcbench.data.cache import Cache
-from hpcbench.data.sync import Progress, silent
+from hpcbench.data.progress import Progress, silent
 from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic, write_json

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import secret
-from hpcbench.data.sync import Progress, silent
+from hpcbench.data.progress import Progress, silent
 from hpcbench.data.upload import upload
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data import sync
+from hpcbench.data import transfer
+from hpcbench.data.sftp import _fast_ciphers_first
 from hpcbench.data.storage import open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
@@ -27,7 +28,7 @@ from tests.remote.cutter import Cutter
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "TRIES", 2)
+    monkeypatch.setattr(transfer, "TRIES", 2)
 
 
 @pytest.fixture(params=["file", "s3", "sftp", "http"])
@@ -69,7 +70,7 @@ def test_a_file_that_shrank_is_told_soon(place: Server, tmp_path: Path) -> None:
     begun = time.monotonic()
     for start, stop in ((0, file.size), (100, 150_000)):
         with pytest.raises(OSError):  # noqa: PT011 - each server says it in its way
-            list(sync._pieces(storage, place.url, file, start, stop))
+            list(transfer.pieces(storage, place.url, file, start, stop))
     assert time.monotonic() - begun < 20
 
 
@@ -155,6 +156,19 @@ def test_no_ssh_is_an_environments_fault(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentFault, match="install the OpenSSH client"):
         SmartSync(tmp_path / "c").bring("sftp://host/x")
+
+
+def test_the_fast_ciphers_come_first_and_none_is_added_to_those_allowed() -> None:
+    def ciphers(*options: str) -> list[str]:
+        told = subprocess.run(["ssh", "-G", *options, "h"], capture_output=True, text=True)
+        line = next(line for line in told.stdout.splitlines() if line.startswith("ciphers "))
+        return line.removeprefix("ciphers ").split(",")
+
+    asked = _fast_ciphers_first(["ssh"], "h")
+    if " aes" in Path("/proc/cpuinfo").read_text():
+        assert ciphers(*asked)[0] == "aes128-gcm@openssh.com"
+    assert sorted(ciphers(*asked)) == sorted(ciphers())
+    assert _fast_ciphers_first(["ssh", "-c", "aes256-ctr"], "h") == ()
 
 
 def test_no_ssh_process_outlives_its_storage(sftp: Server, tmp_path: Path) -> None:

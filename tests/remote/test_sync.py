@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data import sync
+from hpcbench.data import sync, transfer
 from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.progress import Moved
 from hpcbench.data.s3 import S3Storage
-from hpcbench.data.sync import Moved, SmartSync
-from hpcbench.data.tree import Tree
+from hpcbench.data.sync import SmartSync
+from hpcbench.data.tree import Tree, Version
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import StoredFile
 from tests.remote.conftest import Server, settle
@@ -59,14 +60,12 @@ def bringing(cache: Path, server: Server, pack: str = "loose") -> subprocess.Pop
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def holds(version: sync.Version, contents: dict[str, bytes]) -> bool:
+def holds(version: Version, contents: dict[str, bytes]) -> bool:
     tree = Tree(version.files)
     return {name: tree.read(version.files / name) for name in contents} == contents
 
 
-def moved(
-    cache: SmartSync, server: Server, *, pack: bool = False
-) -> tuple[sync.Version, list[Moved]]:
+def moved(cache: SmartSync, server: Server, *, pack: bool = False) -> tuple[Version, list[Moved]]:
     told: list[Moved] = []
     cache.progress = told.append
     return cache.bring(server.url, server.options, pack=pack), told
@@ -148,7 +147,7 @@ def test_a_sync_killed_in_the_middle_goes_on_where_it_was(
 def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
     bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started_anew: bool
 ) -> None:
-    monkeypatch.setattr(sync, "PART", 1 << 20)
+    monkeypatch.setattr(transfer, "PART", 1 << 20)
     data = secrets.token_bytes((20 << 20) + 5)
     (bucket.folder / "large.bin").write_bytes(data)
     settle()
@@ -166,7 +165,7 @@ def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
     with pytest.raises(EnvironmentFault, match="the token ran out .*what has come is kept"):
         cache.bring(bucket.url, bucket.options)
     if started_anew:
-        monkeypatch.setattr(sync, "BOOT", "another")
+        monkeypatch.setattr(transfer, "BOOT", "another")
     most, count = 1000, 0
     version = cache.bring(bucket.url, bucket.options)
     # Those under way when it broke were stopped, so a few of the ten may be read again.
@@ -191,7 +190,7 @@ def test_a_wire_that_breaks_again_and_again_is_taken_up_each_time(
 def test_a_server_that_is_gone_keeps_what_came_and_the_old_version_serves(
     bucket: Server, tmp_path: Path, cutter: Cutter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "TRIES", 2)
+    monkeypatch.setattr(transfer, "TRIES", 2)
     fill(bucket.folder, 5)
     cutter.to = bucket.port
     options = {**bucket.options, "endpoint": f"http://127.0.0.1:{cutter.port}"}
@@ -212,7 +211,7 @@ def test_a_server_that_is_gone_keeps_what_came_and_the_old_version_serves(
 def test_a_flipped_bit_is_repaired_by_the_next_run_or_named(
     bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
-    monkeypatch.setattr(sync, "MANY", many)
+    monkeypatch.setattr(transfer, "MANY", many)
     contents = fill(bucket.folder, 8)
     cache = SmartSync(tmp_path)
     version = cache.bring(bucket.url, bucket.options, pack=True)
@@ -244,7 +243,7 @@ def flip(path: Path, at: int) -> None:
         file.write(bytes([byte ^ 4]))
 
 
-def holds_or_fails(version: sync.Version, contents: dict[str, bytes]) -> bool:
+def holds_or_fails(version: Version, contents: dict[str, bytes]) -> bool:
     try:
         return holds(version, contents)
     except EnvironmentFault:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from hpcbench import plugins
-from hpcbench.data import sync
+from hpcbench.data import transfer
 from hpcbench.data.datasets import bad_rows, choose, draw, samples, unreadable
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
@@ -369,7 +369,7 @@ def test_a_stratum_gets_its_share_and_all_shares_are_the_size() -> None:
 def test_a_packed_dataset_gives_the_same_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "MANY", 2)
+    monkeypatch.setattr(transfer, "MANY", 2)
     source = tmp_path / "source"
     for number in range(5):
         picture(source / f"test/{number}.png", number)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data import staging, sync
+from hpcbench.data import staging, transfer
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Tree
@@ -51,7 +51,7 @@ def test_what_changed_is_another_copy(tmp_path: Path) -> None:
 def test_a_version_comes_with_its_manifest_and_pack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
-    monkeypatch.setattr(sync, "MANY", many)
+    monkeypatch.setattr(transfer, "MANY", many)
     source = weights(tmp_path / "set")
     version = SmartSync(tmp_path / "cache").bring(f"file://{source}", pack=True)
     copy = Tree(stage(version.files, staging_folder(str(tmp_path / "scratch"))))

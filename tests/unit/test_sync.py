@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.data import sync
+from hpcbench.data import pack, transfer
 from hpcbench.data.storage import FileStorage
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Tree, Version
@@ -25,9 +25,9 @@ from hpcbench.plugins import StoredFile
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Eight small files and a larger one; more than three are packed."""
-    monkeypatch.setattr(sync, "MANY", 3)
-    monkeypatch.setattr(sync, "SMALL", 5000)
-    monkeypatch.setattr(sync.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(transfer, "MANY", 3)
+    monkeypatch.setattr(transfer, "SMALL", 5000)
+    monkeypatch.setattr(transfer.time, "sleep", lambda seconds: None)
     folder = tmp_path / "source"
     for number in range(8):
         place = folder / str(number % 2) / f"{number}.bin"
@@ -157,7 +157,14 @@ def test_verifying_again_and_again_leaves_nothing_open(cache: SmartSync, source:
 
 
 @pytest.mark.parametrize(
-    "where", ["make_once", "write_json", "Version.write", "Appender.write", "_fresh"]
+    "where",
+    [
+        "sync.make_once",
+        "sync.write_json",
+        "tree.Version.write",
+        "transfer.Appender.write",
+        "transfer._fresh",
+    ],
 )
 def test_a_full_disk_is_one_line_wherever_it_shows(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -166,7 +173,7 @@ def test_a_full_disk_is_one_line_wherever_it_shows(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"hpcbench.data.sync.{where}", full)
+        patch.setattr(f"hpcbench.data.{where}", full)
         with pytest.raises(EnvironmentFault, match=r"disk full while fetching .*what has come"):
             bring(cache, source)
     assert holds(bring(cache, source), source)
@@ -210,11 +217,11 @@ class Cutting:
 def test_a_source_from_which_nothing_more_comes_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sync.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(transfer.time, "sleep", lambda seconds: None)
     cutting = Cutting()
     with pytest.raises(ConnectionResetError):
-        list(sync._pieces(cutting, "x://", StoredFile("a", 9), 0, 9))  # type: ignore[arg-type]
-    assert cutting.reads == sync.TRIES
+        list(transfer.pieces(cutting, "x://", StoredFile("a", 9), 0, 9))  # type: ignore[arg-type]
+    assert cutting.reads == transfer.TRIES
 
 
 # --- caches of others ----------------------------------------------------------------------------------
@@ -243,4 +250,4 @@ def test_a_version_of_others_counts_as_the_newest_and_is_not_touched(
 def test_headers_of_members_are_those_of_tarfile(path: str, size: int) -> None:
     member = tarfile.TarInfo(path)
     member.size = size
-    assert sync._tar_header(path, size) == member.tobuf(tarfile.PAX_FORMAT)
+    assert pack.tar_header(path, size) == member.tobuf(tarfile.PAX_FORMAT)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.data import sync
+from hpcbench.data import transfer
 from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Tree
@@ -42,7 +42,7 @@ def test_plain_loose_and_packed_answer_alike(contents: dict[str, bytes], pattern
             (path / ".hidden").write_bytes(b"of an editor")
         trees = [Tree(source)]
         for many in (10_000, 0):
-            patch.setattr(sync, "MANY", many)
+            patch.setattr(transfer, "MANY", many)
             version = SmartSync(Path(name) / f"cache{many}").bring(str(source), pack=True)
             assert version.content == content_hash(source, folder_files(source))
             assert version.damaged(thorough=True) == []
@@ -70,7 +70,7 @@ def test_plain_loose_and_packed_answer_alike(contents: dict[str, bytes], pattern
 def test_what_is_not_there_is_told_in_a_pack_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "MANY", 0)
+    monkeypatch.setattr(transfer, "MANY", 0)
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.txt").write_bytes(b"\xd0\x9f\nab\xff")
     version = SmartSync(tmp_path / "cache").bring(str(tmp_path / "source"), pack=True)
