@@ -71,13 +71,14 @@ MakeRoom = Callable[[int, int, Collection[str]], None]
 """Sees that there is room for so many bytes and files, without the versions of these keys being removed."""
 
 
-class _Hashing:
-    """How far a large file is hashed while its parts come in any order."""
+class _Large:
+    """A large file whose parts come in any order."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
         self.at = 0
-        self.busy = False
+        self.busy = False  # somebody hashes
+        self.writing = threading.Lock()  # the kernel's own spins, and takes a core with it
 
 
 class Transfer:
@@ -113,7 +114,7 @@ class Transfer:
             file.path for file in listed if file.size <= SMALL and not file.path.endswith(TABLES)
         }
         self.packed = small if pack and len(small) > MANY else set[str]()
-        self.hashing: dict[str, _Hashing] = {}  # large files on their way
+        self.hashing: dict[str, _Large] = {}  # large files on their way
         self.kept: dict[str, Kept] = {}  # whole
         self.parts: dict[str, set[int]] = {}  # begun: where parts start that are here
         self.before: dict[str, tuple[Version, Kept]] = {}  # unchanged since the version before
@@ -323,6 +324,7 @@ class Transfer:
             self._into_file(file, [data])
 
     def _part(self, file: StoredFile, start: int, stop: int) -> None:
+        writing = self.hashing.setdefault(file.path, _Large()).writing
         place = self.files / file.path
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -330,7 +332,8 @@ class Transfer:
                 _allocate(descriptor, file.size)
             at = start
             for piece in self._pieces(file, start, stop):
-                at += write_all(descriptor, piece, at)
+                with writing:
+                    at += write_all(descriptor, piece, at)
             with self.lock:
                 if stop:
                     self.parts[file.path].add(start)
@@ -341,7 +344,7 @@ class Transfer:
 
     def _hash_on(self, file: StoredFile, place: Path, descriptor: int) -> None:
         """Hash what follows on what is hashed: little is left to do when the last part has come."""
-        hashing = self.hashing.setdefault(file.path, _Hashing())
+        hashing = self.hashing.setdefault(file.path, _Large())
         buffer = bytearray(1 << 18)
         view = memoryview(buffer)
         while True:
