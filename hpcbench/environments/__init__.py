@@ -22,10 +22,15 @@ from hpcbench.schema.documents import ContainerSite
 __all__ = ["kind_of", "prepare", "wrap"]
 
 
-def kind_of(reference: str | None) -> str:
-    """Name of the plugin that an image reference is for: the one it begins with, or Apptainer."""
-    scheme = (reference or "venv:").partition(":")[0]
-    return scheme if scheme in plugins.available("environments") else "apptainer"
+def kind_of(reference: str | None, manager: str = "apptainer") -> str:
+    """Name of the plugin that an image reference is for.
+
+    The one it begins with, `NAME:…`, or else the site's for images; `docker://` is where an image lies, and
+    says nothing of what it runs in.
+    """
+    scheme, colon, rest = (reference or "venv:").partition(":")
+    named = colon and not rest.startswith("//") and scheme in plugins.available("environments")
+    return scheme if named else manager
 
 
 def prepare(
@@ -40,7 +45,7 @@ def prepare(
         UserError: the reference is not one or names nothing; a package conflicts with what is there.
         EnvironmentFault: the machine cannot make it: no Apptainer, no registry, no space.
     """
-    manager: EnvManager = plugins.load("environments", kind_of(reference))()
+    manager: EnvManager = plugins.load("environments", kind_of(reference, container.manager))()
     return manager.prepare(reference or "", cache, container, requirements)
 
 

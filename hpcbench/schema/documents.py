@@ -534,6 +534,10 @@ class SlurmSite(Part):
 class ContainerSite(Part):
     """How images are built and started here."""
 
+    manager: str = "apptainer"
+    """What images run in: `apptainer`, `docker`, `runpod` or another plugin."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Of a manager other than Apptainer; secrets as references."""
     program: str = "apptainer"
     """`apptainer` or `singularity`, a name on PATH or a path."""
     binds: tuple[str, ...] = ()
