@@ -12,7 +12,7 @@ import inspect
 import re
 import site
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -247,19 +247,27 @@ class Environment:
     """Folder of the packages mounted just in time."""
     details: Mapping[str, str] = field(default_factory=dict)
     """What the manifest keeps: source reference, versions."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """All Python distributions in it by normalised name, `python` and, where it has one, `cuda`."""
 
 
 class EnvManager(Protocol):
     """Prepares an image once and wraps commands so that they run in it. Constructed with nothing.
 
     An image reference `KIND:…` is for the manager of that name. `requirements` are lines as pip reads them:
-    packages that must be importable beside the engine, without shadowing what is there.
+    packages that must be importable beside the engine, without shadowing what is there. `say` is told what is
+    going on, a line at a time.
     """
 
     api: ClassVar[int]
 
     def prepare(
-        self, reference: str, cache: Path, container: Any, requirements: Sequence[str]
+        self,
+        reference: str,
+        cache: Path,
+        container: Any,
+        requirements: Sequence[str],
+        say: Callable[[str], None],
     ) -> Environment: ...
     def wrap(
         self,
@@ -275,7 +283,7 @@ class EnvManager(Protocol):
 REQUIRED: Mapping[str, Mapping[str, int | None]] = {
     "datasets": {"count": 0, "iter": 2, "files": 0},
     "engines": {"launch_command": 1},
-    "environments": {"prepare": 4, "wrap": 6},
+    "environments": {"prepare": 5, "wrap": 6},
     "metrics": {"score": 2, "aggregate": 1, "signature": None},
     "notifiers": {"send": 1},
     "parsers": {"parse": 1},

@@ -30,6 +30,7 @@ from hpcbench import environments, plugins, secret
 from hpcbench.data.datasets import Ranges, open_dataset, samples
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.failures import is_apptainers_own, recognise
+from hpcbench.environments.orphans import end_session, reap
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import (
     Claim,
@@ -100,6 +101,8 @@ class Worker:
             loop.add_signal_handler(number, self._drain, signal.Signals(number).name)
         try:
             self.news.open()
+            if reaped := reap():
+                self.news.write("orphans_reaped", names=reaped)
             async with _Wrapper(self.experiment, self.group, self.owner) as wrapper:
                 await self._work(wrapper)
             return self.news.close("stopped" if self.stop.is_set() else "finished")
@@ -431,6 +434,7 @@ class _Wrapper:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.to_thread(process.wait)
+            end_session(process.pid)
 
     def _mounts(self) -> list[str]:
         folders = [model.source for model in self._models.values()]

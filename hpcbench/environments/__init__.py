@@ -12,7 +12,7 @@ a container's /tmp and home lie in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hpcbench import plugins
@@ -38,6 +38,7 @@ def prepare(
     cache: Path,
     container: ContainerSite,
     requirements: Sequence[str] = (),
+    say: Callable[[str], None] = lambda line: None,
 ) -> Environment:
     """Make the environment ready, or find that it is, with a plan's packages beside the engine.
 
@@ -46,7 +47,7 @@ def prepare(
         EnvironmentFault: the machine cannot make it: no Apptainer, no registry, no space.
     """
     manager: EnvManager = plugins.load("environments", kind_of(reference, container.manager))()
-    return manager.prepare(reference or "", cache, container, requirements)
+    return manager.prepare(reference or "", cache, container, requirements, say)
 
 
 def wrap(

@@ -6,14 +6,16 @@ where the registry wants one, a token (https://distribution.github.io/distributi
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import platform
 import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from email.message import Message
 from typing import Any
 
@@ -31,6 +33,9 @@ _ACCEPT = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""How images call architectures, where that differs from the kernel."""
+
 _REFERENCE = re.compile(
     r"(?P<repository>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?"
@@ -58,7 +63,7 @@ class Reference:
         Raises:
             UserError: it is not such a reference.
         """
-        rest = text.removeprefix("docker://")
+        rest = text.partition("://")[2]
         host, slash, repository = rest.partition("/")
         if not slash or not (set(host) & {".", ":"} or host == "localhost"):
             host, repository = "docker.io", rest if slash else f"library/{rest}"
@@ -80,6 +85,40 @@ class Reference:
         return f"docker://{self.host}/{self.repository}:{self.tag}"
 
 
+def download_size(reference: Reference, insecure: Sequence[str]) -> int:
+    """Bytes of a pinned image's layers for this machine, as the registry keeps them.
+
+    Raises:
+        EnvironmentFault: there is none for this machine's architecture, or the registry does not answer.
+    """
+    manifest = _manifest(reference, insecure)
+    if "manifests" in manifest:
+        machine = _MACHINES.get(platform.machine(), platform.machine())
+        kinds = {one["digest"]: one.get("platform", {}) for one in manifest["manifests"]}
+        fitting = [
+            digest
+            for digest, kind in kinds.items()
+            if (kind.get("os"), kind.get("architecture")) == ("linux", machine)
+        ]
+        if not fitting:
+            found = ", ".join(
+                f"{kind.get('os')}/{kind.get('architecture')}" for kind in kinds.values()
+            )
+            raise EnvironmentFault(
+                f"{reference} is not made for this machine, linux/{machine}, but for {found}",
+                remedy="another image, or a machine of that kind",
+            )
+        manifest = _manifest(replace(reference, digest=fitting[0]), insecure)
+    return sum(layer["size"] for layer in manifest.get("layers", ()))
+
+
+def _manifest(reference: Reference, insecure: Sequence[str]) -> Mapping[str, Any]:
+    with _asked_of(reference):
+        body = _authorised(_url(reference, reference.digest or "", insecure), "GET", reference)[1]
+        found: Mapping[str, Any] = json.loads(body)
+        return found
+
+
 def resolve(reference: Reference, insecure: Sequence[str]) -> str:
     """The digest that a reference names: of the manifest, or of the index of several platforms.
 
@@ -90,17 +129,28 @@ def resolve(reference: Reference, insecure: Sequence[str]) -> str:
     """
     if reference.digest is not None:
         return reference.digest
-    # Docker Hub's name is not its registry's.
-    host = "registry-1.docker.io" if reference.host == "docker.io" else reference.host
-    scheme = "http" if reference.host in insecure else "https"
-    url = f"{scheme}://{host}/v2/{reference.repository}/manifests/{reference.tag}"
-    try:
+    url = _url(reference, reference.tag, insecure)
+    with _asked_of(reference):
         headers, _ = _authorised(url, "HEAD", reference)
         digest = headers.get("Docker-Content-Digest")
         if digest is None:  # the header is optional in the specification
             _, body = _authorised(url, "GET", reference)
             digest = "sha256:" + hashlib.sha256(body).hexdigest()
         return digest
+
+
+def _url(reference: Reference, name: str, insecure: Sequence[str]) -> str:
+    # Docker Hub's name is not its registry's.
+    host = "registry-1.docker.io" if reference.host == "docker.io" else reference.host
+    scheme = "http" if reference.host in insecure else "https"
+    return f"{scheme}://{host}/v2/{reference.repository}/manifests/{name}"
+
+
+@contextlib.contextmanager
+def _asked_of(reference: Reference) -> Iterator[None]:
+    """Inside, what a registry refuses becomes a line for people."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()

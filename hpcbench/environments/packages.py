@@ -12,6 +12,7 @@ live there.
 from __future__ import annotations
 
 import compileall
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -21,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -53,6 +54,7 @@ except (ValueError, OSError):
 print(json.dumps({
     "python": "%d.%d.%d" % sys.version_info[:3], "glibc": glibc, "machine": platform.machine(),
     "pythonpath": os.environ.get("PYTHONPATH", ""), "distributions": found,
+    "cuda_version": os.environ.get("CUDA_VERSION", ""),
 }))
 """
 
@@ -71,6 +73,26 @@ class Probe:
     """PYTHONPATH as its image sets it."""
     distributions: Mapping[str, str]
     """Normalised name → version of all that is installed."""
+    cuda_version: str = ""
+    """CUDA_VERSION as its image sets it."""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of all that is installed, of Python itself and, where there is one, of CUDA, `12.8`."""
+        found = {**self.distributions, "python": self.python}
+        if self.cuda is not None:
+            found["cuda"] = self.cuda
+        return found
+
+    @property
+    def cuda(self) -> str | None:
+        """The CUDA its programs were built for: as torch's version or packages tell, or else the image."""
+        if local := re.search(r"\+cu(\d+)(\d)$", self.distributions.get("torch", "")):
+            return f"{local[1]}.{local[2]}"
+        for name in ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12"):
+            if version := self.distributions.get(name):
+                return ".".join(version.split(".")[:2])
+        return ".".join(self.cuda_version.split(".")[:2]) or None
 
     @property
     def minor(self) -> str:
@@ -145,13 +167,16 @@ def wrapper_requirements() -> tuple[Requirement, ...]:
     )  # fmt: skip
 
 
-def packages_for(probed: Probe, cache: Path, requirements: Sequence[str] = ()) -> Path:
+def packages_for(
+    probed: Probe, cache: Path, requirements: Sequence[str] = (), *, squash: bool = False
+) -> Path:
     """The folder to put on PYTHONPATH of that Python, made if it is not there.
 
     Args:
         probed: the Python beside which it will lie.
         cache: where it is kept, once for all who want the same.
         requirements: lines of a plan's packages, see `plugin_packages.Locked`.
+        squash: whether it is to be one squashfs file, where the number of files is limited.
 
     Raises:
         UserError: a package of the plan conflicts with what is there; names both versions.
@@ -170,8 +195,54 @@ def packages_for(probed: Probe, cache: Path, requirements: Sequence[str] = ()) -
         if probed.minor == _own_minor():  # bytecode of another Python would be of no use
             compileall.compile_dir(folder, quiet=2)
 
-    make_once(target, build)
-    return target
+    if not squash:
+        make_once(target, build)
+        return target
+
+    def pack(file: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="hpcbench-packages-") as here:
+            build(Path(here, "packages"))
+            _squash(Path(here, "packages"), file)
+
+    packed = target.with_name(f"{target.name}.sqsh")
+    make_once(packed, pack)
+    return packed
+
+
+@contextlib.contextmanager
+def metadata_of(packages: Path) -> Iterator[Path]:
+    """A folder with at least the metadata of what is in such a folder or file."""
+    if packages.is_dir():
+        yield packages
+        return
+    with tempfile.TemporaryDirectory(prefix="hpcbench-packages-") as here:
+        folder = Path(here, "packages")
+        argv = ["unsquashfs", "-n", "-d", str(folder), str(packages), "*.dist-info"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EnvironmentFault(f"cannot read {packages}: {last_words(done.stderr)}")
+        yield folder
+
+
+def _squash(folder: Path, file: Path) -> None:
+    argv = [
+        "mksquashfs",
+        str(folder),
+        str(file),
+        "-quiet",
+        "-no-progress",
+        "-noappend",
+        "-all-root",
+    ]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise EnvironmentFault(
+            "container.squash_packages needs mksquashfs",
+            remedy="where Apptainer builds images it is: add its folder (/usr/sbin, …) to PATH",
+        ) from error
+    if done.returncode:
+        raise EnvironmentFault(f"mksquashfs failed: {last_words(done.stderr)}")
 
 
 def folder_for_host(cache: Path, requirements: Sequence[str], editable: Sequence[Path]) -> Path:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +22,12 @@ class Venv:
     api: ClassVar[int] = 1
 
     def prepare(
-        self, reference: str, cache: Path, container: ContainerSite, requirements: Sequence[str]
+        self,
+        reference: str,
+        cache: Path,
+        container: ContainerSite,
+        requirements: Sequence[str],
+        say: Callable[[str], None],
     ) -> Environment:
         """Check the interpreter; add what the wrapper needs if it is not there.
 
@@ -44,6 +49,7 @@ class Venv:
             if not requirements and _complete(python, probed)
             else str(packages_for(probed, cache, requirements)),
             details={"reference": reference, **probed.details()},
+            versions=probed.versions,
         )
 
     def wrap(

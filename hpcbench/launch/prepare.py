@@ -21,6 +21,7 @@ import hpcbench
 from hpcbench import environments, plugins
 from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Progress, silent
+from hpcbench.environments.packages import metadata_of
 from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic, write_json
@@ -32,6 +33,7 @@ from hpcbench.experiment.layout import (
     home,
     new_id,
 )
+from hpcbench.launch.fitting import check_images
 from hpcbench.launch.measure import measure
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
@@ -204,6 +206,7 @@ def prepare(
     resolved = localise(resolved, open_cache(resolved.site, progress))
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
+    check_images(resolved, prepared)
     work = plan_work(resolved, measured)
     experiment = _new_directory(root, resolved.plan.name)
     write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
@@ -232,10 +235,13 @@ def prepare_environments(
         lines = [
             line for name in run_task.engine_packages for line in packages.locked[name].requirements
         ]
-        found = environments.prepare(run_task.model.image, cache, resolved.site.container, lines)
+        found = environments.prepare(
+            run_task.model.image, cache, resolved.site.container, lines, say
+        )
         if run_task.engine_packages and found.packages is not None:
             inside = {name: resolved.packages[name] for name in run_task.engine_packages}
-            check_provides(Path(found.packages), inside, resolved.origins)
+            with metadata_of(Path(found.packages)) as folder:
+                check_provides(folder, inside, resolved.origins)
         prepared[key] = found
     return prepared
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.plugins import EngineSpec, PromptSpec, unknown
@@ -40,7 +42,7 @@ from hpcbench.schema.plan import ResolvedRunTask
 
 Where = Callable[[str], Loc]
 
-TRANSPORTS = ("docker", "oci-archive", "docker-archive")
+TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-daemon")
 """What an image reference may begin with that is not the name of an environment's plugin."""
 
 _MADE_UP = frozenset({"doc_class_question_type"})
@@ -393,6 +395,12 @@ class Checks:
                     source, (*loc, "env", name), f"{name} holds a secret in plain text",
                     f"write ${{env:{name}}} and export it, or ${{file:PATH}}",
                 )  # fmt: skip
+        for number, line in enumerate(model.needs):
+            try:
+                Requirement(line)
+            except InvalidRequirement as error:
+                what = f"'{line}' is no requirement: {str(error).splitlines()[0]}"
+                self._say(source, (*loc, "needs", number), what, "write NAME>=VERSION")
         scheme, colon, _ = (model.image or "").partition(":")
         if colon and scheme not in TRANSPORTS:
             self._plugin("environments", scheme, source, (*loc, "image"))

@@ -161,6 +161,8 @@ class Model(Document):
     image: str | None = None
     """An `images/` document, `docker://…`, `oci-archive:…`, `docker-archive:…`, `FILE.sif` or `venv:DIR`;
     none: this Python."""
+    needs: tuple[str, ...] = ()
+    """What the image must hold, as pip writes it, `vllm>=0.12`; looked at before submission."""
     package: Name | None = None
     """Package document that brings the engine."""
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
@@ -544,6 +546,21 @@ class ContainerSite(Part):
     """Folders bound into every container, `SRC[:DST[:ro]]`."""
     insecure_registries: tuple[str, ...] = ()
     """`HOST:PORT` of registries without TLS."""
+    network: Literal["host", "none"] = "host"
+    """`none`: engines reach nothing but themselves, where Apptainer is allowed to cut them off."""
+    gpu_maker: Literal["nvidia", "amd"] = "nvidia"
+    """Whose GPUs the nodes have."""
+    cuda: str | None = Field(default=None, pattern=r"^\d+\.\d+$")
+    """Newest CUDA that the driver of the nodes takes, as `nvidia-smi` shows it there."""
+    build_with: tuple[str, ...] = ()
+    """Words before the command that builds an image, where a login node is not for heavy work:
+    `[srun, --partition=cpu, --cpus-per-task=8, --mem=16G]`."""
+    build_tmp: str | None = None
+    """Folder in which images are unpacked while they are built; `$TMPDIR` is that of where it is built."""
+    signed: bool = False
+    """Whether `.sif` and `oras://` images must be signed by a key in the user's keyring."""
+    squash_packages: bool = False
+    """Whether what is mounted beside an image is one file instead of thousands."""
 
 
 class Site(Document):

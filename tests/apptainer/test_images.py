@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from hpcbench.environments.failures import is_apptainers_own, recognise
 from tests.remote.conftest import free_port, running
 from tests.user import User
 
@@ -139,25 +138,6 @@ def test_an_image_is_built_listed_and_verified_and_damage_is_found(
         finally:
             opened.seek(sif.stat().st_size // 2)
             opened.write(byte)
-
-
-def test_a_node_without_fuse_is_told_with_the_remedy(
-    user: User, image: str, shared_cache: Path
-) -> None:
-    found = prepare(user, image, shared_cache)
-    environment = json.dumps({key: found[key] for key in found if key != "seconds"})
-    argv = user.lab.user_argv([user.python, "-c", RUN, environment, user.folder, "print('ran')"])
-    closed = 'mount --bind /dev/null /dev/fuse && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", closed, "sh", *argv],
-        env=user.lab.env(), cwd=user.folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert is_apptainers_own(done.returncode, done.stderr), done.stderr
-    known = recognise(done.stderr)
-    assert known is not None
-    assert "FUSE is missing or closed" in known.what
-    open_again = run_inside(user, found, "print('ran')")
-    assert open_again.stdout.strip() == "ran"
 
 
 REGISTRY = """\

@@ -1,0 +1,172 @@
+"""What an image is made from: a reference, taken apart, and the digest of what it names now."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+from hpcbench.environments.credentials import login_for
+from hpcbench.environments.images import file_digest
+from hpcbench.environments.oci import Reference, resolve
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+
+LABEL = "hpcbench.source.digest"
+"""Label of a SIF we built: the digest of what it was built from."""
+
+FORMS = (
+    "write docker://…, oras://…, oci:FOLDER, oci-archive:FILE, docker-archive:FILE, docker-daemon:NAME:TAG, "
+    "FILE.sif, a Dockerfile, FILE.def or venv:DIR"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an image is made from."""
+
+    transport: str
+    """docker, oras, oci, oci-archive, docker-archive, docker-daemon, recipe or sif.
+
+    The same image has another digest by each.
+    """
+    origin: str
+    """What a definition file names as `From`."""
+    digest: str
+    """Of the manifest, the archive, the recipe with all it copies, or the SIF."""
+    insecure: bool = False
+    """Whether its registry has no TLS."""
+    sif: Path | None = None
+    """The image itself, where nothing is to be built."""
+
+    @classmethod
+    def of(cls, reference: str, cache: Path, insecure: Sequence[str]) -> Source:
+        """Find out what a reference names now.
+
+        Raises:
+            UserError: it is no reference, or names nothing.
+            EnvironmentFault: whoever knows cannot be asked.
+        """
+        transport, colon, rest = reference.partition(":")
+        if reference.startswith(("docker://", "oras://")):
+            named = Reference.parse(reference)
+            digest = resolve(named, insecure)
+            return cls(transport, named.at(digest), digest, named.host in insecure)
+        if colon and transport in ("oci-archive", "docker-archive"):
+            path = _file(rest.removeprefix("//"), reference)
+            return cls(transport, str(path), file_digest(path, cache))
+        if colon and transport == "oci":
+            folder, digest = _in_layout(rest.removeprefix("//"), reference)
+            return cls(transport, f"{folder}@{digest}", digest)
+        if colon and transport == "docker-daemon":
+            name = rest.removeprefix("//")
+            return cls(transport, name, _in_daemon(name, reference))
+        if reference.endswith(".sif"):
+            path = _file(reference, reference)
+            return cls("sif", str(path), file_digest(path, cache), sif=path)
+        raise UserError(Problem(f"'{reference}' is no image", remedy=FORMS))
+
+    def login(self) -> dict[str, str]:
+        """Variables by which Apptainer is told the registry's login; identity tokens it finds itself."""
+        if self.transport not in ("docker", "oras", "recipe"):
+            return {}
+        host, _, repository = self.origin.partition("@")[0].partition("/")
+        found = login_for(host, repository)
+        if found is None or found.is_token:
+            return {}
+        return {
+            f"{name}_DOCKER_{key}": value
+            for name in ("APPTAINER", "SINGULARITY")
+            for key, value in (("USERNAME", found.username), ("PASSWORD", found.password))
+        }
+
+    def definition(self, tool: str, time: str) -> str:
+        """The definition file; but for a recipe nothing is run, so no fakeroot is needed."""
+        labels = {LABEL: self.digest, "hpcbench.build.tool": tool, "hpcbench.build.time": time}
+        labels = {name: value for name, value in labels.items() if value}
+        lines = "".join(f"    {name} {value}\n" for name, value in labels.items())
+        return f"Bootstrap: {self.transport}\nFrom: {self.origin}\n%labels\n{lines}"
+
+
+def _in_layout(text: str, reference: str) -> tuple[Path, str]:
+    """Folder of an OCI layout and the digest of one of its images: FOLDER, FOLDER:TAG or FOLDER@DIGEST."""
+    place, _, wanted = text.partition("@")
+    tag = ""
+    if not wanted and not Path(place).expanduser().is_dir():
+        place, _, tag = place.rpartition(":")
+    folder = Path(place).expanduser().absolute()
+    try:
+        listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["manifests"]
+        images = {
+            one["digest"]: one.get("annotations", {}).get("org.opencontainers.image.ref.name", "")
+            for one in listed
+        }
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise UserError(
+            Problem(f"image '{reference}': {folder} is no OCI layout ({type(error).__name__})")
+        ) from error
+    chosen = [one for one in images if (one == wanted if wanted else images[one] == tag or not tag)]
+    if len(chosen) != 1:
+        told = ", ".join(f"{name or '?'} = {digest}" for digest, name in images.items())
+        raise UserError(
+            Problem(
+                f"image '{reference}' names {len(chosen)} images; {folder} holds {told}",
+                remedy="write oci:FOLDER:TAG or oci:FOLDER@sha256:…",
+            )
+        )
+    return folder, chosen[0]
+
+
+def _in_daemon(name: str, reference: str) -> str:
+    """What Docker's daemon on this machine has under a name."""
+    place = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not place.startswith("unix://"):
+        raise EnvironmentFault(f"DOCKER_HOST is {place}", remedy="a socket, unix:///…, is needed")
+    try:
+        with _SocketConnection(place.removeprefix("unix://")) as connection:
+            connection.request("GET", f"/images/{urllib.parse.quote(name, safe='')}/json")
+            answer = connection.getresponse()
+            body = answer.read()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot ask Docker's daemon at {place}: {error.strerror or error}",
+            remedy="start it, or name its socket by DOCKER_HOST; a registry or `docker save` works without",
+        ) from error
+    if answer.status == 404:
+        raise UserError(
+            Problem(f"image '{reference}': the daemon at {place} has none of that name")
+        )
+    digest: str | None = json.loads(body).get("Id") if answer.status == 200 else None
+    if digest is None:
+        raise EnvironmentFault(f"Docker's daemon at {place} answers {answer.status}")
+    return f"sha256:{str(digest).removeprefix('sha256:')}"  # podman leaves the prefix out
+
+
+class _SocketConnection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=30)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+    def __enter__(self) -> _SocketConnection:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _file(path: str, reference: str) -> Path:
+    found = Path(path).expanduser().absolute()
+    if not found.is_file():
+        raise UserError(Problem(f"image '{reference}': there is no file {found}"))
+    return found

