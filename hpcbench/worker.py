@@ -351,6 +351,7 @@ class _Wrapper:
         await self._end_process()
         socket = self._folder / f"{secrets.token_hex(3)}.sock"
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
         command = environments.wrap(
             self._environment,
             ["python", "-m", "hpcbench.wrapper", "--socket", str(socket)]
@@ -442,7 +443,8 @@ class _Wrapper:
             with contextlib.suppress(EnvironmentFault):  # told where it was to be used
                 folders.append(str(staging_folder(self.site.staging)))
         mounts = [f"{folder}:{folder}:ro" for folder in dict.fromkeys(folders)]
-        return [str(self._folder), str(self.log.parent), *mounts]
+        # The log alone: beside it lie the events of all workers, which no engine has to see.
+        return [str(self._folder), str(self.log), *mounts]
 
 
 class _News:

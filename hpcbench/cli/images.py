@@ -30,8 +30,10 @@ def build(arguments: argparse.Namespace) -> int:
     for given in arguments.images:
         reference = _reference(given, arguments.registry)
         begun = time.monotonic()
-        with console().status(f"building {reference}"):
-            found = environments.prepare(reference, _cache(), site.container)
+        with console().status(f"looking for {reference}") as status:
+            found = environments.prepare(
+                reference, _cache(), site.container, say=lambda line: status.update(line)
+            )
         took = round(time.monotonic() - begun, 2)
         done.append({"image": given, "path": found.path, "digest": found.digest, "seconds": took})
         if not arguments.json:

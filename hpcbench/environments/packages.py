@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
@@ -156,6 +157,7 @@ def last_words(output: str) -> str:
     return (fatal or lines or ["it said nothing"])[-1]
 
 
+@functools.cache  # a plan may have twenty images
 def wrapper_requirements() -> tuple[Requirement, ...]:
     """What the wrapper needs, from hpcbench's own metadata: the extra `wrapper`."""
     every = map(Requirement, distribution("hpcbench").requires or [])
@@ -340,6 +342,7 @@ def install_hpcbench(folder: Path) -> None:
     (info / "INSTALLER").write_text("hpcbench\n")
 
 
+@functools.cache
 def _own_hash() -> str:
     """Hash of the running hpcbench: another version goes into another folder."""
     own = hashlib.sha256()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -79,12 +80,7 @@ class Program:
         for name in ("APPTAINER_CACHEDIR", "APPTAINER_TMPDIR"):
             Path(env[name]).mkdir(parents=True, exist_ok=True)
             env.setdefault(name.replace("APPTAINER", "SINGULARITY"), env[name])
-        done = _run([path, "--version"], env)
-        if done.returncode:
-            raise EnvironmentFault(f"{path} does not start: {last_words(done.stderr)}")
-        version = done.stdout.strip()
-        check_version(version)
-        return cls(path, version, env, site)
+        return cls(path, _version(path), env, site)
 
     @property
     def key(self) -> str:
@@ -222,6 +218,17 @@ class Program:
                 f"{sif} is not signed by a key you have: {last_words(done.stdout + done.stderr)}",
                 remedy="`apptainer key import FILE` with its maker's key, or container.signed: false",
             )
+
+
+@functools.cache
+def _version(path: str) -> str:
+    """What it calls itself; asked once, for a plan may have twenty images."""
+    done = _run([path, "--version"], os.environ)
+    if done.returncode:
+        raise EnvironmentFault(f"{path} does not start: {last_words(done.stderr)}")
+    version = done.stdout.strip()
+    check_version(version)
+    return version
 
 
 def check_version(text: str) -> None:

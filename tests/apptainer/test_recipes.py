@@ -1,0 +1,156 @@
+"""The recipes under recipes/images, given to Apptainer as an ordinary user gives them.
+
+`hf-cpu` is really built, from Debian's packages and PyPI. The others are built on the same Debian with stubs
+instead of apt, pip and Python: that needs no GPU's gigabytes, and Apptainer still reads every section, copies
+the files and runs each command line.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from hpcbench.environments.packages import wrapper_requirements
+from hpcbench.environments.recipe_lint import lint
+from hpcbench.environments.recipes import Recipe, parse
+from tests.cluster.lab import Lab
+from tests.conftest import unavailable
+
+pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
+
+RECIPES = Path(__file__).parents[2] / "recipes/images"
+LONGEST = 360.0
+"""Seconds that a recipe's build may take on two cores."""
+COMPRESSION = "-comp zstd -Xcompression-level 3"
+
+STUB = """\
+#!/bin/sh
+echo "DRY ${0##*/} $*"
+case "$*" in
+    "-m venv "*) mkdir -p "$3/bin" && cp /mnt/* "$3/bin/" ;;
+    *"-r "*) grep -q -e --hash=sha256: "${*##*-r }" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def base(lab: Lab) -> str:
+    """A plain Debian in the lab's registry, as `FROM` names it."""
+    try:
+        reference, digest = lab.base_image()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no Debian image: {error}")
+    return f"{reference.removeprefix('docker://')}@{digest}"
+
+
+@pytest.fixture
+def folder(lab: Lab) -> Iterator[Path]:
+    """A folder of the user with the recipes in it, wherever this checkout lies."""
+    made = lab.new_directory("recipes")
+    shutil.copytree(RECIPES, made / "images")
+    yield made
+    shutil.rmtree(made)
+
+
+def build(
+    lab: Lab, recipe: Recipe, target: Path, options: Sequence[str], env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """`apptainer build` of the definition that a recipe gives."""
+    definition = target.with_suffix(".def")
+    definition.write_text(recipe.definition({"hpcbench.recipe.digest": recipe.digest}))
+    argv = ["apptainer", "build", "--fakeroot", "--no-https", *options]
+    kept = {"APPTAINER_CACHEDIR": f"{target.parent}/cache", "APPTAINER_TMPDIR": f"{target.parent}"}
+    words = [*argv, str(target), str(definition)]
+    done = lab.run_as_user(words, cwd=target.parent, env={**kept, **env}, timeout=LONGEST)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done
+
+
+def pip_here() -> tuple[dict[str, str], list[str], dict[str, str]]:
+    """How pip reaches its index on this machine, handed on: build arguments, mounts, environment.
+
+    A mount needs a folder that is there already: /mnt and /media are in every image.
+    """
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    )
+    settings = {}
+    for line in listed.stdout.splitlines():
+        name, _, value = line.partition("=")
+        settings[name.rpartition(".")[2]] = ast.literal_eval(value)
+    args, mounts, env = {}, list[str](), {}
+    if wheels := settings.get("find-links"):  # torch for CPUs lies there
+        args["PIP_EXTRA_INDEX_URL"] = ""
+        mounts += ["--bind", f"{wheels.split()[0]}:/mnt:ro"]
+        env["APPTAINERENV_PIP_FIND_LINKS"] = "/mnt"
+    if cert := settings.get("cert"):
+        mounts += ["--bind", f"{Path(cert).parent}:/media:ro"]
+        env["APPTAINERENV_PIP_CERT"] = f"/media/{Path(cert).name}"
+    return args, mounts, env
+
+
+def test_the_cpu_recipe_builds_for_an_ordinary_user_and_holds_what_an_engine_needs(
+    lab: Lab, base: str, folder: Path
+) -> None:
+    args, mounts, env = pip_here()
+    recipe = parse(folder / "images/hf-cpu/Dockerfile", {"BASE": base, **args})
+    assert lint(recipe) == []  # given by its digest, the base is pinned
+    sif = folder / "hf-cpu.sif"
+    build(lab, recipe, sif, [*mounts, "--mksquashfs-args", COMPRESSION], env)
+
+    names = sorted({one.name for one in wrapper_requirements()})
+    code = (
+        f"import torch, transformers, json, os, sys, {', '.join(names)}\n"
+        "print(json.dumps([sys.executable, torch.__version__, float(torch.ones(3).sum()),"
+        " os.path.exists('/.recipe'), os.environ['HF_HUB_OFFLINE'],"
+        " oct(os.stat('/opt/requirements.lock').st_mode & 0o755)]))"
+    )
+    argv = ["apptainer", "--quiet", "exec", "--containall", sif, "python3", "-c", code]
+    done = lab.run_as_user(argv)
+    assert done.returncode == 0, done.stderr
+    python, torch, three, staging, offline, mode = json.loads(done.stdout)
+    assert (python, three, staging, offline) == ("/opt/venv/bin/python3", 3.0, False, "1")
+    assert torch.startswith("2.") and torch.endswith("+cpu")
+    assert mode == "0o644"
+    told = lab.run_as_user(["apptainer", "inspect", "--json", sif]).stdout
+    labels = json.loads(told)["data"]["attributes"]["labels"]
+    assert labels["hpcbench.recipe.digest"] == recipe.digest
+    assert labels["org.opencontainers.image.title"] == "hpcbench hf-cpu"
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "hf", "deepseek-ocr", "evaluation"])
+def test_the_other_recipes_lint_and_run_dry(lab: Lab, base: str, folder: Path, name: str) -> None:
+    path = folder / "images" / name / "Dockerfile"
+    assert [one.message for one in lint(parse(path))] == [
+        f"the base {parse(path).definition({}).splitlines()[1].removeprefix('From: ')} "
+        "is not pinned by its digest"
+    ]
+    stubs = folder / "stubs"
+    stubs.mkdir()
+    for program in ("apt-get", "pip", "python3"):
+        (stubs / program).write_text(STUB)
+        (stubs / program).chmod(0o755)
+    recipe, sandbox = parse(path, {"BASE": base}), folder / name
+    env = {"APPTAINERENV_PATH": "/mnt:/usr/bin:/bin"}
+    done = build(lab, recipe, sandbox, ["--sandbox", "--bind", f"{stubs}:/mnt:ro"], env)
+
+    ran = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("DRY ")]
+    installs = [words for words in ran if "install" in words and "--require-hashes" in words]
+    assert [words[-1] for words in installs] == ["/opt/requirements.lock"]
+    assert ran[-1][:2] == ["python3", "-c"]  # the recipe's own check comes last
+    inside = lab.run_as_user(["apptainer", "--quiet", "exec", "--containall", sandbox, "env"])
+    variables = dict(line.partition("=")[::2] for line in inside.stdout.splitlines())
+    for key, value in recipe.environment.items():
+        if len(value) == 1 and isinstance(value[0], str):
+            assert variables[key] == value[0]
+    if "PATH" in recipe.environment:
+        assert variables["PATH"].startswith("/opt/venv/bin:/")
+    told = json.loads((sandbox / ".singularity.d/labels.json").read_text())
+    assert told["hpcbench.recipe.digest"] == recipe.digest
