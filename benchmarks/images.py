@@ -135,7 +135,7 @@ def main() -> None:
 
         print(f"digest of a tag: {1000 * seconds(look_up):.0f} ms")
         pinned = f"docker://{named.at(digest)}"
-        cold(site, Source.of(pinned, work, arguments.insecure), arguments.runs, work)
+        cold(site, Source.of(pinned, work, site), arguments.runs, work)
         two_at_once(site, pinned, work)
         ready(site, pinned, work / "alone", arguments.runs)
         start(site, pinned, work / "alone", arguments.runs, work)

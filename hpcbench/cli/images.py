@@ -188,12 +188,14 @@ def _reference(given: str, registry: list[Path]) -> str:
     """What to build: a document's reference, pinned if the document is locked, or what was given."""
     from hpcbench.registry.paths import with_absolute_paths
 
-    if ":" in given or given.endswith(".sif"):
+    if ":" in given or Path(given).is_file():
         return given
     document, source = Catalog(registry).get_with_source(Image, given)
     placed = with_absolute_paths(document, source)
     if placed.reference is None:
-        raise UserError(source.problem(("recipe",), "recipes are not built yet: build it by hand"))
+        if placed.recipe is None:
+            raise UserError(source.problem((), "has neither a reference nor a recipe"))
+        return placed.recipe
     pinned = placed.digest and placed.reference.startswith("docker://")
     return f"{placed.reference}@{placed.digest}" if pinned else placed.reference
 

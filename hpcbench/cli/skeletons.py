@@ -216,7 +216,7 @@ class {cls}:
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -230,7 +230,12 @@ class {cls}:
     api: ClassVar[int] = 1
 
     def prepare(
-        self, reference: str, cache: Path, container: Any, requirements: Sequence[str]
+        self,
+        reference: str,
+        cache: Path,
+        container: Any,
+        requirements: Sequence[str],
+        say: Callable[[str], None],
     ) -> Environment:
         program = reference.partition(":")[2]
         if shutil.which(program) is None:

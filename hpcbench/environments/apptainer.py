@@ -50,7 +50,7 @@ class Apptainer:
             EnvironmentFault: Apptainer, the registry or the disk does not let us.
         """
         program = Program.find(container, cache)
-        source = Source.of(reference, cache, container.insecure_registries)
+        source = Source.of(reference, cache, container)
         images = cache / "images"
         images.mkdir(parents=True, exist_ok=True)
         if source.sif is not None:

@@ -105,11 +105,16 @@ class Program:
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             definition.write_text(source.definition(self.version, now))
             words = [self.path, "build", *(["--no-https"] if source.insecure else [])]
+            if source.transport == "recipe":
+                words += ["--fakeroot"] if os.getuid() else []
+                words += [word for bind in self.site.build_binds for word in ("--bind", bind)]
             tries = [
                 [*words, "--mksquashfs-args", COMPRESSION, str(target), str(definition)],
                 [*words, str(target), str(definition)],  # an old mksquashfs has no zstd
             ]
         env = {**self.env, **source.login()}
+        for name, value in self.site.build_env.items():
+            env |= {f"APPTAINERENV_{name}": value, f"SINGULARITYENV_{name}": value}
         try:
             for argv in tries:
                 code, output = self._follow(argv, env, log, say)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import socket
 import urllib.parse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
+from hpcbench.data.tree import hash_file
 from hpcbench.environments.credentials import login_for
 from hpcbench.environments.images import file_digest
 from hpcbench.environments.oci import Reference, resolve
+from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.schema.documents import ContainerSite
 
 LABEL = "hpcbench.source.digest"
 """Label of a SIF we built: the digest of what it was built from."""
@@ -42,9 +46,13 @@ class Source:
     """Whether its registry has no TLS."""
     sif: Path | None = None
     """The image itself, where nothing is to be built."""
+    recipe: Recipe | None = None
+    """The Dockerfile that is to be run."""
+    text: str = ""
+    """The definition file that is to be run."""
 
     @classmethod
-    def of(cls, reference: str, cache: Path, insecure: Sequence[str]) -> Source:
+    def of(cls, reference: str, cache: Path, site: ContainerSite) -> Source:
         """Find out what a reference names now.
 
         Raises:
@@ -52,6 +60,7 @@ class Source:
             EnvironmentFault: whoever knows cannot be asked.
         """
         transport, colon, rest = reference.partition(":")
+        insecure = site.insecure_registries
         if reference.startswith(("docker://", "oras://")):
             named = Reference.parse(reference)
             digest = resolve(named, insecure)
@@ -68,13 +77,25 @@ class Source:
         if reference.endswith(".sif"):
             path = _file(reference, reference)
             return cls("sif", str(path), file_digest(path, cache), sif=path)
+        name = Path(reference).name
+        if name.endswith(".def"):
+            return _of_definition(_file(reference, reference))
+        if name.partition(".")[0] in ("Dockerfile", "Containerfile"):
+            path = _file(reference, reference)
+            recipe = parse(path, site.build_args)
+            recipe = recipe.at(resolve(recipe.base, insecure))
+            insecurely = recipe.base.host in insecure
+            return cls("recipe", str(path), recipe.digest, insecurely, recipe=recipe)
         raise UserError(Problem(f"'{reference}' is no image", remedy=FORMS))
 
     def login(self) -> dict[str, str]:
         """Variables by which Apptainer is told the registry's login; identity tokens it finds itself."""
-        if self.transport not in ("docker", "oras", "recipe"):
+        if self.recipe is not None:
+            host, repository = self.recipe.base.host, self.recipe.base.repository
+        elif self.transport in ("docker", "oras"):
+            host, _, repository = self.origin.partition("@")[0].partition("/")
+        else:
             return {}
-        host, _, repository = self.origin.partition("@")[0].partition("/")
         found = login_for(host, repository)
         if found is None or found.is_token:
             return {}
@@ -85,11 +106,27 @@ class Source:
         }
 
     def definition(self, tool: str, time: str) -> str:
-        """The definition file; but for a recipe nothing is run, so no fakeroot is needed."""
+        """The definition file; but for recipes nothing is run, so no fakeroot is needed."""
         labels = {LABEL: self.digest, "hpcbench.build.tool": tool, "hpcbench.build.time": time}
         labels = {name: value for name, value in labels.items() if value}
+        if self.recipe is not None:
+            return self.recipe.definition(labels)
         lines = "".join(f"    {name} {value}\n" for name, value in labels.items())
+        if self.text:
+            return f"{self.text.rstrip()}\n\n%labels\n{lines}"
         return f"Bootstrap: {self.transport}\nFrom: {self.origin}\n%labels\n{lines}"
+
+
+def _of_definition(path: Path) -> Source:
+    """A definition file, by its text and the files it copies; what its base is now, it must say itself."""
+    text = path.read_text(encoding="utf-8")
+    digest = hashlib.sha256(text.encode())
+    for section in re.findall(r"^%files[^\n]*\n(.*?)(?=^%|\Z)", text, re.MULTILINE | re.DOTALL):
+        for line in section.splitlines():
+            copied = Path(path.parent, line.split()[0]) if line.split() else path
+            if copied.is_file():
+                digest.update(hash_file(copied).encode())
+    return Source("recipe", str(path), f"sha256:{digest.hexdigest()}", text=text)
 
 
 def _in_layout(text: str, reference: str) -> tuple[Path, str]:

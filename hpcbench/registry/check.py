@@ -108,11 +108,7 @@ class Checks:
             listed = ", ".join(image.engines)
             self._say(source, loc, f"image '{image.name}' holds {listed}, not {model.engine}")
         if image.reference is None:
-            self._say(
-                source, loc, f"image '{image.name}' has a recipe only",
-                "build it, and name the .sif as its reference",
-            )  # fmt: skip
-            return None
+            return image.recipe
         if image.digest is None or not image.reference.startswith("docker://"):
             return image.reference
         return f"{image.reference.partition('@')[0]}@{image.digest}"

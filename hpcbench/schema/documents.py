@@ -557,6 +557,12 @@ class ContainerSite(Part):
     `[srun, --partition=cpu, --cpus-per-task=8, --mem=16G]`."""
     build_tmp: str | None = None
     """Folder in which images are unpacked while they are built; `$TMPDIR` is that of where it is built."""
+    build_args: Mapping[str, str] = Field(default_factory=dict)
+    """Values for the ARGs of recipes, such as a mirror of the base image."""
+    build_env: Mapping[str, str] = Field(default_factory=dict)
+    """Environment of what recipes run, such as PIP_INDEX_URL of a mirror; it stays out of the image."""
+    build_binds: tuple[str, ...] = ()
+    """Folders that what recipes run may see, `SRC:DST[:ro]`; DST must be in the base image."""
     signed: bool = False
     """Whether `.sif` and `oras://` images must be signed by a key in the user's keyring."""
     squash_packages: bool = False

@@ -24,7 +24,7 @@ from hpcbench.environments.sources import Source
 from hpcbench.schema.documents import ContainerSite
 reference, cache, registry, target = sys.argv[1:]
 program = Program.find(ContainerSite(), Path(cache))
-source = Source.of(reference, Path(cache), (registry,))
+source = Source.of(reference, Path(cache), ContainerSite(insecure_registries=(registry,)))
 program.build(source, Path(target), lambda line: print(line, file=sys.stderr))
 print(source.transport, source.digest, program.label(Path(target)))
 """

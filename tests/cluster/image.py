@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from .packages import mirror
@@ -19,6 +20,7 @@ PORT = 5055
 NAME = "hpcbench/tiny-engine:1"
 REFERENCE = f"docker://127.0.0.1:{PORT}/{NAME}"
 SUITE, PYTHON = "bookworm", "3.11"
+BASE = f"docker://127.0.0.1:{PORT}/hpcbench/debian:{SUITE}"
 REQUIREMENTS = (
     *("torch==2.13.0+cpu", "transformers>=5.16.1,<5.20"),
     *("pillow", "safetensors", "tokenizers", "numpy", "jinja2"),
@@ -60,14 +62,23 @@ def recipe_key() -> str:
 
 def ensure_image(home: Path) -> str:
     """Build and push the image unless that was done; its digest. The registry then runs."""
+    return _ensure(home, recipe_key(), REFERENCE, _build)
+
+
+def ensure_base(home: Path) -> str:
+    """The same for a plain Debian without Python, which image recipes are built from."""
+    return _ensure(home, f"debian-{SUITE}", BASE, _build_base)
+
+
+def _ensure(home: Path, key: str, reference: str, build: Callable[[Path], Path]) -> str:
     (home / "image").mkdir(parents=True, exist_ok=True)
-    digest = home / "image" / f"{recipe_key()}.digest"
+    digest = home / "image" / f"{key}.digest"
     if not digest.exists():
-        layout = _build(home)
+        layout = build(home)
         start_registry(home)
         with timed("skopeo: layout to registry"):
             push = ["skopeo", "copy", "--insecure-policy", "--dest-tls-verify=false"]
-            push += ["--digestfile", str(layout.parent / "digest"), f"oci:{layout}:1", REFERENCE]
+            push += ["--digestfile", str(layout.parent / "digest"), f"oci:{layout}:1", reference]
             run(push, what="push the image")
         (layout.parent / "digest").rename(digest)  # only now is it complete
         shutil.rmtree(layout.parent)
@@ -93,12 +104,10 @@ def start_registry(home: Path) -> None:
 
 def _build(home: Path) -> Path:
     """The image as an OCI layout with the tag `1`."""
-    work = home / "image/work"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    root, layout = work / "root", work / "oci"
+    work = _fresh(home)
+    root = work / "root"
     # One after the other: side by side dpkg's fsyncs wait for pip's gigabyte, and both lose.
-    _bootstrap(root, work)
+    _bootstrap(root, work, "python3,ca-certificates")
     _engine(root / SITE, work)
     with timed("first import"):
         # The image is read-only later, so what is compiled now is compiled once and not at every
@@ -108,22 +117,40 @@ def _build(home: Path) -> Path:
             what="import the engine in the image",
             env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"},
         )
+    return _pack(work, "python3")
+
+
+def _build_base(home: Path) -> Path:
+    work = _fresh(home)
+    _bootstrap(work / "root", work, "")
+    return _pack(work, "bash")
+
+
+def _fresh(home: Path) -> Path:
+    work = home / "image/work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    return work
+
+
+def _pack(work: Path, command: str) -> Path:
+    layout = work / "oci"
     with timed("tar, umoci: image as OCI layout"):
-        tar = ["tar", "-C", root, "--numeric-owner", "--exclude=./dev/*", "-cf", work / "layer.tar"]
-        run([*tar, "."], what="pack the image")
+        tar = ["tar", "-C", work / "root", "--numeric-owner", "--exclude=./dev/*"]
+        run([*tar, "-cf", work / "layer.tar", "."], what="pack the image")
         run(["umoci", "init", "--layout", layout], what="make the OCI layout")
         image = ["--image", f"{layout}:1"]
         run(["umoci", "new", *image], what="make the OCI image")
         run(["umoci", "raw", "add-layer", *image, work / "layer.tar"], what="add the layer")
-        config = ["--config.env", "LANG=C.UTF-8", "--config.cmd", "python3"]
+        config = ["--config.env", "LANG=C.UTF-8", "--config.cmd", command]
         run(["umoci", "config", *image, *config], what="configure the image")
     return layout
 
 
-def _bootstrap(root: Path, work: Path) -> None:
-    with timed("mmdebstrap: Debian with Python"):
+def _bootstrap(root: Path, work: Path, packages: str) -> None:
+    with timed("mmdebstrap: Debian"):
         # mmdebstrap makes what debootstrap makes, without an fsync per file: 10 s, not 30 s.
-        words = ["mmdebstrap", "--variant=apt", "--include=python3,ca-certificates"]
+        words = ["mmdebstrap", "--variant=apt", *([f"--include={packages}"] if packages else [])]
         words += ["--keyring=/usr/share/keyrings/debian-archive-keyring.gpg"]
         words += [
             f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")

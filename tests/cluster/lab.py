@@ -177,6 +177,12 @@ class Lab:
         with self._alone():
             return image.REFERENCE, image.ensure_image(self.home)
 
+    def base_image(self) -> tuple[str, str]:
+        """The same for a plain Debian, which image recipes are built from."""
+        self.install()
+        with self._alone():
+            return image.BASE, image.ensure_base(self.home)
+
     def vllm(self) -> Path:
         """Make the vLLM environment if need be; the path of its Python."""
         self.install()

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
@@ -99,7 +99,12 @@ class Interpreter:
     api: ClassVar[int] = 1
 
     def prepare(
-        self, reference: str, cache: Path, container: Any, requirements: Sequence[str]
+        self,
+        reference: str,
+        cache: Path,
+        container: Any,
+        requirements: Sequence[str],
+        say: Callable[[str], None],
     ) -> Any:
         """Check that the interpreter has all that is needed; nothing is made.
 

@@ -14,6 +14,7 @@ import pytest
 from hpcbench.environments.sif import check_version
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.schema.documents import ContainerSite
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
@@ -32,7 +33,7 @@ def layout(tmp_path: Path) -> Path:
 def test_an_image_of_a_layout_is_named_by_tag_or_digest(
     layout: Path, tmp_path: Path, how: str, digest: str
 ) -> None:
-    found = Source.of(f"oci:{layout}{how}", tmp_path, ())
+    found = Source.of(f"oci:{layout}{how}", tmp_path, ContainerSite())
     assert (found.transport, found.origin, found.digest) == ("oci", f"{layout}@{digest}", digest)
 
 
@@ -41,7 +42,7 @@ def test_what_names_not_one_image_of_a_layout_is_told_what_is_there(
     layout: Path, tmp_path: Path, how: str
 ) -> None:
     with pytest.raises(UserError, match=f"holds .* = {ONE}, new = {TWO}"):
-        Source.of(f"oci:{layout}{how}", tmp_path, ())
+        Source.of(f"oci:{layout}{how}", tmp_path, ContainerSite())
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"manifests": [1]}'])
@@ -49,7 +50,7 @@ def test_a_folder_that_is_no_layout_is_told(tmp_path: Path, content: str | None)
     if content is not None:
         (tmp_path / "index.json").write_text(content)
     with pytest.raises(UserError, match="is no OCI layout"):
-        Source.of(f"oci:{tmp_path}", tmp_path, ())
+        Source.of(f"oci:{tmp_path}", tmp_path, ContainerSite())
 
 
 class Daemon(BaseHTTPRequestHandler):
@@ -83,21 +84,21 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_an_image_of_dockers_daemon_goes_by_its_id(daemon: None, tmp_path: Path) -> None:
-    assert Source.of("docker-daemon:me/engine:1", tmp_path, ()).digest == ONE
+    assert Source.of("docker-daemon:me/engine:1", tmp_path, ContainerSite()).digest == ONE
     with pytest.raises(UserError, match="has none of that name"):
-        Source.of("docker-daemon:me/engine:2", tmp_path, ())
+        Source.of("docker-daemon:me/engine:2", tmp_path, ContainerSite())
 
 
 def test_no_daemon_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(EnvironmentFault, match="cannot ask Docker's daemon .*No such file"):
-        Source.of("docker-daemon:x:1", tmp_path, ())
+        Source.of("docker-daemon:x:1", tmp_path, ContainerSite())
 
 
 @pytest.mark.parametrize("reference", ["x", "ftp://x/y", "/tmp/x.tar", ""])
 def test_what_is_no_image_is_told_what_would_be(reference: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is no image \(write docker://"):
-        Source.of(reference, tmp_path, ())
+        Source.of(reference, tmp_path, ContainerSite())
 
 
 @pytest.mark.parametrize(

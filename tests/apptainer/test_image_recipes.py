@@ -40,6 +40,52 @@ esac
 """
 
 
+TRICKY = r"""
+ARG BASE=x
+FROM ${BASE}
+ARG V=/opt/v
+ENV A=1 P='si$A ng'  Q="d $V \$A \"q\" \x"
+ENV A=2 B=$A PATH=$V/bin:$PATH
+ENV E=env
+ARG E=arg
+WORKDIR /work
+WORKDIR sub
+COPY a.lock ./in/
+COPY a.lock copied
+COPY ["a.lock", "/opt/"]
+RUN cd /; false; echo "one $(pwd) $E" \
+    # comment
+ 'a   b' "$P|$Q|$B|$PATH" > /out
+RUN pwd >> /out; ls /work/sub /work/sub/in /opt >> /out; echo '{{ x }} %post' >> /out
+RUN ["sh", "-c", "echo \"$0 $A\" '{{x}}' >> /out", "%zero"]
+RUN echo "a\
+b" >> /out; env | grep -E '^(A|B|P|Q|E|V)=' | sort >> /out; umask >> /out
+"""
+AS_PODMAN_MADE_IT = r"""
+one / env a   b si$A ng|d /opt/v $A "q" \x|1|/opt/v/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+/work/sub
+/opt:
+a.lock
+
+/work/sub:
+copied
+in
+
+/work/sub/in:
+a.lock
+{{ x }} %post
+%zero 2 {{x}}
+ab
+A=2
+B=1
+E=env
+P=si$A ng
+Q=d /opt/v $A "q" \x
+V=/opt/v
+0022
+"""  # noqa: E501 - podman 4.3.1, `podman build --isolation chroot`, the same Debian
+
+
 @pytest.fixture(scope="module")
 def base(lab: Lab) -> str:
     """A plain Debian in the lab's registry, as `FROM` names it."""
@@ -123,6 +169,15 @@ def test_the_cpu_recipe_builds_for_an_ordinary_user_and_holds_what_an_engine_nee
     labels = json.loads(told)["data"]["attributes"]["labels"]
     assert labels["hpcbench.recipe.digest"] == recipe.digest
     assert labels["org.opencontainers.image.title"] == "hpcbench hf-cpu"
+
+
+def test_what_is_easily_misread_is_built_as_docker_builds_it(
+    lab: Lab, base: str, folder: Path
+) -> None:
+    (folder / "Dockerfile").write_text(TRICKY.strip())
+    (folder / "a.lock").write_text("l\n")
+    build(lab, parse(folder / "Dockerfile", {"BASE": base}), folder / "tricky", ["--sandbox"], {})
+    assert (folder / "tricky/out").read_text() == AS_PODMAN_MADE_IT.lstrip()
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "hf", "deepseek-ocr", "evaluation"])
