@@ -78,9 +78,14 @@ class User:
         """`hpcbench init`, then the one line a site without TLS adds."""
         self.ok("init")
         profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+        assert yaml.safe_load(profile.read_text())["executor"] == "slurm"
+        self.at_site(insecure_registries=[insecure_registry])
+
+    def at_site(self, **container: object) -> None:
+        """Set `container` fields of her site profile."""
+        profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
         data = yaml.safe_load(profile.read_text())
-        assert data["executor"] == "slurm"
-        data.setdefault("container", {})["insecure_registries"] = [insecure_registry]
+        data.setdefault("container", {}).update(container)
         profile.write_text(yaml.safe_dump(data))
 
     def use_image(self, image: str) -> None:

@@ -17,18 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.environments.packages import wrapper_requirements
 from hpcbench.environments.recipe_lint import lint
 from hpcbench.environments.recipes import Recipe, parse
 from tests.cluster.lab import Lab
 from tests.conftest import unavailable
+from tests.user import User
 
-pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
 
 RECIPES = Path(__file__).parents[2] / "recipes/images"
 LONGEST = 360.0
 """Seconds that a recipe's build may take on two cores."""
-COMPRESSION = "-comp zstd -Xcompression-level 3"
 
 STUB = """\
 #!/bin/sh
@@ -134,40 +133,46 @@ def pip_here() -> tuple[dict[str, str], list[str], dict[str, str]]:
     args, mounts, env = {}, list[str](), {}
     if wheels := settings.get("find-links"):  # torch for CPUs lies there
         args["PIP_EXTRA_INDEX_URL"] = ""
-        mounts += ["--bind", f"{wheels.split()[0]}:/mnt:ro"]
-        env["APPTAINERENV_PIP_FIND_LINKS"] = "/mnt"
+        mounts.append(f"{wheels.split()[0]}:/mnt:ro")
+        env["PIP_FIND_LINKS"] = "/mnt"
     if cert := settings.get("cert"):
-        mounts += ["--bind", f"{Path(cert).parent}:/media:ro"]
-        env["APPTAINERENV_PIP_CERT"] = f"/media/{Path(cert).name}"
+        mounts.append(f"{Path(cert).parent}:/media:ro")
+        env["PIP_CERT"] = f"/media/{Path(cert).name}"
     return args, mounts, env
 
 
-def test_the_cpu_recipe_builds_for_an_ordinary_user_and_holds_what_an_engine_needs(
-    lab: Lab, base: str, folder: Path
+def test_an_experiment_runs_in_the_image_of_the_cpu_recipe(
+    user: User, image: str, base: str, folder: Path
 ) -> None:
+    """A model names the Dockerfile; nothing else is asked of the user."""
     args, mounts, env = pip_here()
-    recipe = parse(folder / "images/hf-cpu/Dockerfile", {"BASE": base, **args})
-    assert lint(recipe) == []  # given by its digest, the base is pinned
-    sif = folder / "hf-cpu.sif"
-    build(lab, recipe, sif, [*mounts, "--mksquashfs-args", COMPRESSION], env)
+    dockerfile = folder / "images/hf-cpu/Dockerfile"
+    assert lint(parse(dockerfile, {"BASE": base})) == []  # given by its digest, the base is pinned
+    user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
+    user.at_site(build_args={"BASE": base, **args}, build_binds=mounts, build_env=env)
+    (built,) = user.json("images", "build", dockerfile)
+    assert built["seconds"] < LONGEST
+    (again,) = user.json("images", "build", dockerfile)
+    assert (again["path"], again["seconds"] < 10) == (built["path"], True)
 
-    names = sorted({one.name for one in wrapper_requirements()})
-    code = (
-        f"import torch, transformers, json, os, sys, {', '.join(names)}\n"
-        "print(json.dumps([sys.executable, torch.__version__, float(torch.ones(3).sum()),"
-        " os.path.exists('/.recipe'), os.environ['HF_HUB_OFFLINE'],"
-        " oct(os.stat('/opt/requirements.lock').st_mode & 0o755)]))"
-    )
-    argv = ["apptainer", "--quiet", "exec", "--containall", sif, "python3", "-c", code]
-    done = lab.run_as_user(argv)
+    user.write_model("tiny-vlm", image=str(dockerfile), needs=["torch>=2.4", "python>=3.11"])
+    plan = user.plan("recipe", [{"name": "x", "ml_task": "vqa", "model": "tiny-vlm", "limit": 4,
+                                 "dataset": "demo_vqa", "prompt": "demo_vqa"}])  # fmt: skip
+    done = user.hpcbench("submit", plan, "--registry", user.registry, "--wait", "--json")
     assert done.returncode == 0, done.stderr
-    python, torch, three, staging, offline, mode = json.loads(done.stdout)
-    assert (python, three, staging, offline) == ("/opt/venv/bin/python3", 3.0, False, "1")
-    assert torch.startswith("2.") and torch.endswith("+cpu")
-    assert mode == "0o644"
-    told = lab.run_as_user(["apptainer", "inspect", "--json", sif]).stdout
+    status = json.loads(done.stdout)
+    assert (status["state"], status["run_tasks"][0]["answered"]) == ("done", 4)
+    manifest = json.loads((user.experiment(status["id"]) / "manifest.json").read_text())
+    (environment,) = manifest["environments"].values()
+    assert environment["digest"] == built["digest"]
+    assert environment["details"]["transport"] == "recipe"
+
+    code = "import sys, os; print(sys.executable, os.path.exists('/.recipe'), os.environ['HF_HUB_OFFLINE'])"
+    argv = ["apptainer", "--quiet", "exec", "--containall", built["path"], "python3", "-c", code]
+    assert user.lab.run_as_user(argv).stdout.split() == ["/opt/venv/bin/python3", "False", "1"]
+    told = user.lab.run_as_user(["apptainer", "inspect", "--json", built["path"]]).stdout
     labels = json.loads(told)["data"]["attributes"]["labels"]
-    assert labels["hpcbench.recipe.digest"] == recipe.digest
+    assert labels["hpcbench.source.digest"] == built["digest"]
     assert labels["org.opencontainers.image.title"] == "hpcbench hf-cpu"
 
 

@@ -140,6 +140,23 @@ def test_an_image_is_built_listed_and_verified_and_damage_is_found(
             opened.write(byte)
 
 
+def test_a_build_runs_where_the_site_wants_builds(
+    slurm_user: User, image: str, shared_cache: Path
+) -> None:
+    """As a job, unpacked on the node's own disk."""
+    user = slurm_user
+    (user.home / "cache").unlink()  # the shared one has the image
+    job, place = f"build-{user.folder.name}", user.folder / "of-the-node"
+    srun = ["srun", f"--job-name={job}", "--partition=main", "--cpus-per-task=2", "--mem=2G"]
+    user.at_site(build_with=srun, build_tmp=f"{place}/$SLURM_JOB_ID")
+    (built,) = user.json("images", "build", image)
+    assert Path(built["path"]).exists()
+    ran = user.lab.run_as_user(["sacct", "-nX", f"--name={job}", "--format=JobID,State"])
+    number, state = ran.stdout.split()
+    assert state == "COMPLETED"
+    assert [path.name for path in place.iterdir()] == [number]
+
+
 REGISTRY = """\
 version: 0.1
 log: {{level: warn}}

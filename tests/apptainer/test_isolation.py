@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.user import User, until
 
@@ -35,7 +34,7 @@ def test_a_hostile_engine_reads_nothing_but_its_model_and_writes_nothing_but_its
     secret.write_text("s3cret")
     secret.chmod(0o644)
     user.environment |= {"RUN_MODE": "dev", "MY_TOKEN": "s3cret", "SSH_AUTH_SOCK": "/tmp/agent"}
-    cut_off(user)
+    user.at_site(network="none")
     user.write("packages/hostile.yaml", {
         "name": "hostile", "provides": {"engines": ["hostile"]},
         "source": {"type": "local", "path": str(folder)},
@@ -71,14 +70,6 @@ def test_a_hostile_engine_reads_nothing_but_its_model_and_writes_nothing_but_its
     assert found["password file"] in (False, "PermissionError")
     # Of her folder there is the way to what is mounted, and nothing beside it.
     assert "token" not in found["home"]
-
-
-def cut_off(user: User) -> None:
-    """Have the site's containers without network."""
-    profile = user.folder / "config/hpcbench/sites/default.yaml"
-    site = yaml.safe_load(profile.read_text())
-    site["container"]["network"] = "none"
-    profile.write_text(yaml.safe_dump(site))
 
 
 REAP = "from hpcbench.environments.orphans import reap; print(reap())"
