@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -149,11 +150,23 @@ def prune(arguments: argparse.Namespace) -> int:
 
 def save_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images save IMAGE… --out FILE`."""
-    chosen = _matching(arguments.images)
-    with console().status(f"writing {arguments.out}"), _no_room(arguments.out):
-        save(chosen, arguments.out)
-    say(f"{len(chosen)} images, {size_text(arguments.out.stat().st_size)}")
-    print(f"hpcbench images restore {arguments.out.name}")
+    from hpcbench.environments.bundle import collect
+
+    chosen, out = _matching(arguments.images), arguments.out
+    if not chosen and not arguments.with_hpcbench:
+        raise UserError(
+            Problem("no image is named", remedy="or --with-hpcbench for hpcbench alone")
+        )
+    with console().status(f"writing {out}"), _no_room(out), tempfile.TemporaryDirectory() as folder:
+        beside = Path(folder, "hpcbench") if arguments.with_hpcbench else None
+        if beside is not None:
+            collect(beside, arguments.python)
+        save(chosen, out, beside)
+    say(f"{len(chosen)} images, {size_text(out.stat().st_size)}")
+    if beside is not None:
+        print(f"tar xf {out.name} hpcbench && sh hpcbench/install.sh FOLDER")
+    if chosen:
+        print(f"hpcbench images restore {out.name}")
     return 0
 
 

@@ -236,8 +236,17 @@ def _documents(verb: Verb) -> None:
         images, "save", "images:save_images", "write images into a file for another cluster"
     )
     save.add_argument(
-        "images", nargs="+", help="beginnings of digests, or what they were built from"
+        "images", nargs="*", help="beginnings of digests, or what they were built from"
     )
+    save.add_argument(
+        "--with-hpcbench",
+        action="store_true",
+        help="and hpcbench itself, for a login node without internet",
+    )
+    save.add_argument(
+        "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="3.x",
+        help="of that login node (%(default)s)",
+    )  # fmt: skip
     save.add_argument("--out", type=Path, default=Path("images.tar"), help="the file (%(default)s)")
     restored = _sub(images, "restore", "images:restore_images", "take images out of such a file")
     restored.add_argument("file", type=Path, help="what `images save` wrote")

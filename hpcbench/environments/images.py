@@ -143,8 +143,13 @@ def same_source(cache: Path, digest: str, transport: str) -> Path | None:
     return None
 
 
-def save(images: Iterable[BuiltImage], bundle: Path) -> None:
+def save(images: Iterable[BuiltImage], bundle: Path, beside: Path | None = None) -> None:
     """Write images with their records into one tar file, for a cluster without a registry.
+
+    Args:
+        images: which.
+        bundle: the file.
+        beside: a folder that goes with them, as `hpcbench`.
 
     Raises:
         OSError: there is no room, or one of them is gone.
@@ -152,6 +157,8 @@ def save(images: Iterable[BuiltImage], bundle: Path) -> None:
     temporary = bundle.with_name(f".{bundle.name}.{os.getpid()}.tmp")
     try:
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
+            if beside is not None:
+                tar.add(beside, "hpcbench")
             for image in images:
                 for path in (_record_file(image.path), _probe_file(image.path), image.path):
                     if path.exists():
