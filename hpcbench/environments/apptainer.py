@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from hpcbench.environments.binds import PACKAGES, Bind, checked
 from hpcbench.environments.images import note, same_source
 from hpcbench.environments.packages import packages_for
-from hpcbench.environments.sif import Program, Say, foreign, found, must_unpack
+from hpcbench.environments.sif import Program, Say, foreign, found, knows_no_eval, must_unpack
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.once import make_once
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
-
-PACKAGES = "/opt/hpcbench/packages"
-"""Where the packages mounted just in time lie in a container."""
 
 PASSED = (
     "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_CPUS_ON_NODE",
@@ -106,21 +103,18 @@ class Apptainer:
                 f"the image {sif} is not on this machine",
                 remedy="put HPCBENCH_HOME on a file system that all nodes see",
             )
-        binds = [_Bind.parse(mount) for mount in (*mounts, *container.binds)]
-        if environment.packages is not None:
-            binds.append(_Bind(environment.packages, PACKAGES, read_only=True))
+        binds = checked((*mounts, *container.binds), environment.packages)
         program = found(container.program)
-        for bind in binds:
-            bind.check()
         inside = _environment(environment, env)
         words = [*_scrubbed(inside), program, "--quiet", "exec", "--containall"]
-        words += _private([_Bind.parse(mount) for mount in mounts])
+        # Without it, `$HOME` and `$(…)` in a value would be evaluated by a shell in the container.
+        words += ["--no-eval"] if knows_no_eval(environment.details.get("apptainer", "")) else []
+        words += _private([Bind.parse(mount) for mount in mounts])
         words += [GPU_OPTION[container.gpu_maker]] if gpus else []
         words += ["--net", "--network", "none"] if container.network == "none" else []
         words += ["--unsquash"] if must_unpack(program) else []
-        links = [link for bind in binds for link in bind.links()]
-        for bind in dict.fromkeys([*binds, *links]):
-            words += ["--bind", str(bind)]
+        for bind in binds:
+            words += ["--bind", _option(bind)]
         first, *rest = argv
         return Command([*words, str(sif), "python3" if first == "python" else first, *rest], inside)
 
@@ -134,55 +128,21 @@ def labels(container: ContainerSite, cache: Path) -> Callable[[Path], str | None
     return Program.find(container, cache).label
 
 
-@dataclass(frozen=True, slots=True)
-class _Bind:
-    """`SRC[:DST[:ro]]`, taken apart."""
-
-    source: str
-    target: str
-    read_only: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> _Bind:
-        source, _, rest = os.path.expandvars(text).partition(":")
-        target, _, mode = rest.partition(":")
-        return cls(source, target or source, mode == "ro")
-
-    def __str__(self) -> str:
-        if self.source.endswith(".sqsh"):
-            return f"{self.source}:{self.target}:image-src=/"
-        return f"{self.source}:{self.target}" + (":ro" if self.read_only else "")
-
-    def check(self) -> None:
-        """Whether it can be mounted: Apptainer waits long over one that cannot, then says little."""
-        if not Path(self.source).exists():
-            raise EnvironmentFault(
-                f"{self.source} cannot be mounted: it is not on this machine",
-                remedy="put it on a file system that all nodes see",
-            )
-        if {",", ":"} & set(self.source + self.target):
-            raise EnvironmentFault(
-                f"{self.source} cannot be mounted: Apptainer takes `,` and `:` for separators",
-                remedy="rename it",
-            )
-
-    def links(self) -> Iterable[_Bind]:
-        """Folders that links in a mounted folder lead to, as in Hugging Face's cache of models."""
-        source = Path(self.source)
-        if not self.read_only or not source.is_dir():
-            return
-        for entry in source.iterdir():
-            if entry.is_symlink():
-                place = os.path.normpath(Path(self.target, entry.readlink()))
-                folder = entry.resolve().parent
-                if folder.is_dir() and not Path(place).is_relative_to(self.target):
-                    yield _Bind(str(folder), str(Path(place).parent), read_only=True)
+def _option(bind: Bind) -> str:
+    if {",", ":"} & set(bind.source + bind.target):
+        raise EnvironmentFault(
+            f"{bind.source} cannot be mounted: Apptainer takes `,` and `:` for separators",
+            remedy="rename it",
+        )
+    if bind.source.endswith(".sqsh"):
+        return f"{bind.source}:{bind.target}:image-src=/"
+    return f"{bind.source}:{bind.target}" + (":ro" if bind.read_only else "")
 
 
-def _private(mounts: Sequence[_Bind]) -> list[str]:
+def _private(mounts: Sequence[Bind]) -> list[str]:
     """Have /tmp and home in the run's own folder: else both are 64 MB of memory."""
     for bind in mounts:
-        if not bind.read_only and Path(bind.source).is_dir():
+        if bind.is_private:
             return ["--workdir", bind.source, "--pwd", bind.target]
     return []
 

@@ -242,13 +242,25 @@ def check_version(text: str) -> None:
     Raises:
         EnvironmentFault: it is too old.
     """
-    match = re.search(r"(apptainer|singularity)\S*(?: version)? v?(\d+)\.(\d+)", text)
-    if match and (int(match[2]), int(match[3])) < OLDEST[match[1]]:
-        oldest = ".".join(map(str, OLDEST[match[1]]))
+    name, version = _parsed(text)
+    if version < OLDEST[name]:
+        oldest = ".".join(map(str, OLDEST[name]))
         raise EnvironmentFault(
-            f"{text} is too old: {match[1]} {oldest} is needed",
+            f"{text} is too old: {name} {oldest} is needed",
             remedy="`module avail apptainer singularity` may show a newer one: container.program",
         )
+
+
+def knows_no_eval(version: str) -> bool:
+    """Whether a program of that version takes `--no-eval`: Apptainer always did, Singularity since 3.10."""
+    name, numbers = _parsed(version)
+    return name == "apptainer" or numbers >= (3, 10)
+
+
+def _parsed(text: str) -> tuple[str, tuple[int, ...]]:
+    """Name and version of a program; one that cannot be read counts as a new Apptainer."""
+    match = re.search(r"(apptainer|singularity)\S*(?: version)? v?(\d+)\.(\d+)", text)
+    return (match[1], (int(match[2]), int(match[3]))) if match else ("apptainer", (99,))
 
 
 def must_unpack(program: str) -> bool:

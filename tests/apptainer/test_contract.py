@@ -1,0 +1,78 @@
+"""The contract of environments, for Apptainer as an ordinary user has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hpcbench import environments
+from hpcbench.plugins import Environment
+from hpcbench.schema.documents import ContainerSite
+from tests.cluster.lab import Lab
+from tests.environments_contract import MARK, EnvironmentContract, Subject
+from tests.user import User
+
+pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
+
+PREPARE = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from hpcbench import environments
+from hpcbench.schema.documents import ContainerSite
+found = environments.prepare(sys.argv[1], Path(sys.argv[2]), ContainerSite(**json.loads(sys.argv[3])))
+print(json.dumps(asdict(found)))
+"""
+
+
+@dataclass(frozen=True)
+class OfTheUser(Subject):
+    """Programs are started as the ordinary user, whose the folder is; the tests themselves are root."""
+
+    lab: Lab | None = None
+
+    def start(
+        self,
+        argv: Sequence[str],
+        mounts: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        mark: str = "",
+        gpus: int = 0,
+    ) -> subprocess.Popen[bytes]:
+        assert self.lab is not None
+        for path in (self.folder, *self.folder.rglob("*")):
+            if not path.is_symlink():
+                shutil.chown(path, "hpcuser", "hpcuser")
+        command = environments.wrap(
+            self.environment, argv, mounts, {MARK: mark, **(env or {})}, gpus, self.container
+        )
+        return subprocess.Popen(
+            self.lab.user_argv(list(command.argv)),
+            env={**os.environ, **self.lab.env(), **command.env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+
+class TestApptainer(EnvironmentContract):
+    @pytest.fixture
+    def subject(self, user: User, image: str, shared_cache: Path) -> OfTheUser:
+        site = {
+            "program": str(user.lab.home / "bin/apptainer"),
+            "insecure_registries": [image.removeprefix("docker://").partition("/")[0]],
+        }
+        argv = [user.python, "-c", PREPARE, image, shared_cache, json.dumps(site)]
+        done = user.lab.run_as_user(argv, timeout=500)
+        assert done.returncode == 0, done.stderr
+        found = Environment(**json.loads(done.stdout.splitlines()[-1]))
+        container = ContainerSite.model_validate(site)
+        return OfTheUser(found, user.folder, container, lab=user.lab)
