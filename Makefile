@@ -10,7 +10,7 @@ demo: .venv/demo.done
 
 test: lint test-quick
 	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
-	.venv/bin/python -m pytest tests/engine tests/demo tests/apptainer tests/docker tests/slurm -q
+	.venv/bin/python -m pytest tests/engine tests/demo tests/apptainer tests/docker tests/runpod tests/slurm -q
 
 test-quick: .venv/dev.done
 	.venv/bin/python -m pytest tests/unit -q -n auto

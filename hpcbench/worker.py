@@ -58,6 +58,12 @@ ACKNOWLEDGE_SECONDS = 0.25
 WRAPPER_SECONDS = 120.0
 """Longest wait for the wrapper itself; a cold container on a slow file system takes its time."""
 
+FETCHING_SECONDS = 3600.0
+"""The same where the start may be that of a machine, or have the image to be fetched first."""
+
+FETCHING = ("docker", "runpod")
+"""Environments that are only made where the worker is."""
+
 ENGINE_DEATHS = 2
 """A model whose engine died so often under one worker is given up by that worker."""
 
@@ -390,7 +396,9 @@ class _Wrapper:
 
     async def _wait_until_up(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + WRAPPER_SECONDS
+        fetching = self._environment.kind in FETCHING
+        longest = FETCHING_SECONDS if fetching else WRAPPER_SECONDS
+        deadline = time.monotonic() + longest
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 code, tail = self._process.returncode, _tail(self.log)
@@ -414,7 +422,7 @@ class _Wrapper:
                 return
         raise LoadFailed(
             "wrapper_timeout",
-            f"the wrapper did not answer within {WRAPPER_SECONDS:.0f} s",
+            f"the wrapper did not answer within {longest:.0f} s",
             log=str(self.log),
         )
 

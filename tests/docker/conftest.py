@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import docker
+import docker.errors
 import pytest
 
 from hpcbench import environments
@@ -70,8 +73,12 @@ class Service:
 
     def containers(self) -> list[str]:
         """Names of all that there are, running or not."""
-        found = docker_run.connect(self.socket).containers.list(all=True, ignore_removed=True)
-        return [one.name for one in found]
+        api = docker_run.connect(self.socket).api
+        for _ in range(20):  # podman fails if one goes while it looks
+            with contextlib.suppress(docker.errors.APIError):
+                return [name for one in api.containers(all=True) for name in one["Names"]]
+            time.sleep(0.1)
+        raise AssertionError("podman does not list its containers")
 
     def serving(self, argv: list[str], env: dict[str, str]) -> Iterator[None]:
         """Run it."""

@@ -1,0 +1,361 @@
+"""Images in a rented pod of RunPod: nothing but the keys to it is on this machine.
+
+    container:
+      manager: runpod
+      options: {gpu_types: [NVIDIA L40S], max_cost: 5}
+
+A wrapped command is a *runner* here (`runpod_run`) that rents the pod, has the command run in it, and gives
+the pod back, however it ends. The image needs root, and `sshd` and `rsync`, or apt to install them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from getpass import getuser
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+from hpcbench import plugins, secret
+from hpcbench.environments.oci import Reference, resolve
+from hpcbench.environments.runpod_api import CONSOLE, Api, ApiFault
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.files import read_json, write_json
+from hpcbench.plugins import Command, Environment
+from hpcbench.schema.documents import ContainerSite
+
+SPEC = "HPCBENCH_RUNPOD"
+"""Variable that tells the runner what to do."""
+
+
+KEPT_SECONDS = 14 * 86400.0
+"""So long it is remembered what a pod of another machine has cost."""
+
+
+class RunPod:
+    """`docker://…`, as everywhere else."""
+
+    api: ClassVar[int] = 1
+
+    class Options(BaseModel, extra="forbid", frozen=True):
+        """What is rented, and how much it may cost."""
+
+        max_cost: float = Field(gt=0)
+        """Most that the pods of one worker may cost together, USD; it has one at a time."""
+        max_hours: float | None = Field(default=None, gt=0)
+        """Longest life of a pod; one that could cost more than `max_cost` by then is refused. None: it is
+        deleted when it has cost `max_cost`."""
+        gpu_types: tuple[str, ...] = ()
+        """GPUs by RunPod's names, e.g. `NVIDIA L40S`; the first that is to be had."""
+        api_key: str = "${env:RUNPOD_API_KEY}"
+        """A reference."""
+        cloud: Literal["secure", "community"] = "secure"
+        """Whose machines: of data centres, or of anybody."""
+        disk_gb: int = Field(default=100, gt=0)
+        """Room for image, model and results."""
+        registry_login: str | None = None
+        """ID of the login stored at RunPod for a private registry."""
+        ssh_key: str | None = None
+        """File of a private key without password, its `.pub` beside it; none: one is made for each pod."""
+        start_minutes: float = Field(default=20, gt=0)
+        """Longest wait until a pod can be reached; it costs money from the beginning."""
+        endpoint: str = "https://rest.runpod.io/v1"
+        """Of the API."""
+
+        @field_validator("api_key")
+        @classmethod
+        def _by_reference(cls, value: str) -> str:
+            if not secret.REFERENCE.fullmatch(value):
+                raise ValueError("must be a reference, ${env:NAME} or ${file:PATH}")
+            return value
+
+        @field_validator("endpoint")
+        @classmethod
+        def _encrypted(cls, value: str) -> str:
+            if not value.startswith(("https://", "http://127.0.0.1:")):
+                raise ValueError("must begin with https://, for the key is sent there")
+            return value
+
+    def prepare(
+        self,
+        reference: str,
+        cache: Path,
+        container: ContainerSite,
+        requirements: Sequence[str],
+        say: Callable[[str], None],
+    ) -> Environment:
+        """Check options, key and image; delete pods that earlier runs left.
+
+        What Python the image has, only a pod can tell: the packages are made when the first one runs.
+
+        Raises:
+            UserError: the options are wrong, or the reference names no image of a registry.
+            EnvironmentFault: RunPod or the registry does not let us, or a program is missing.
+        """
+        if not reference.startswith("docker://"):
+            raise UserError(
+                Problem(
+                    f"'{reference}' cannot run at RunPod",
+                    remedy="only images of a registry can, docker://HOST/NAME",
+                )
+            )
+        options = _options(container)
+        _check_machine(options)
+        sweep(Api(options.endpoint, secret.reveal(options.api_key)), cache, say)
+        named = Reference.parse(reference)
+        digest = resolve(named, container.insecure_registries)
+        return Environment(
+            kind="runpod",
+            path=named.at(digest),
+            digest=digest,
+            details={
+                "reference": reference,
+                "cache": str(cache),
+                "requirements": json.dumps(list(requirements)),
+            },
+        )
+
+    def wrap(
+        self,
+        environment: Environment,
+        argv: Sequence[str],
+        mounts: Sequence[str],
+        env: Mapping[str, str],
+        gpus: int,
+        container: ContainerSite,
+    ) -> Command:
+        """The runner, told by a variable: an argument list is for everybody to read.
+
+        What is mounted read-only is copied into the pod. What may be written begins empty there and comes
+        back; where a file of that name is here already, it is appended.
+        """
+        options = _options(container)
+        if gpus and not options.gpu_types:
+            raise EnvironmentFault(
+                "container.options names no gpu_types, and the model wants a GPU",
+                remedy="name some as RunPod calls them, e.g. `gpu_types: [NVIDIA L40S]`",
+            )
+        folders = tuple(Mount.parse(mount) for mount in (*mounts, *container.binds))
+        for folder in folders:
+            if not Path(folder.source).exists():
+                raise EnvironmentFault(
+                    f"{folder.source} cannot be brought to the pod: it is not here"
+                )
+        first, *rest = argv
+        spec = Spec(
+            options=options,
+            image=environment.path,
+            argv=("python3" if first == "python" else first, *rest),
+            env=dict(env),
+            mounts=folders,
+            gpus=gpus,
+            cache=environment.details["cache"],
+            requirements=tuple(json.loads(environment.details["requirements"])),
+        )
+        return Command(
+            [sys.executable, "-m", "hpcbench.environments.runpod_run"],
+            {SPEC: spec.model_dump_json()},
+        )
+
+
+class Mount(BaseModel, extra="forbid", frozen=True):
+    """`SRC[:DST[:ro]]`, taken apart."""
+
+    source: str
+    target: str
+    read_only: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Mount:
+        """Read it, variables expanded."""
+        source, _, rest = os.path.expandvars(text).partition(":")
+        target, _, mode = rest.partition(":")
+        return cls(source=source, target=target or source, read_only=mode == "ro")
+
+
+class Spec(BaseModel, extra="forbid", frozen=True):
+    """What a runner is to do. Holds references, no secrets but those in `env`."""
+
+    options: RunPod.Options
+    image: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    mounts: tuple[Mount, ...]
+    gpus: int
+    cache: str
+    requirements: tuple[str, ...]
+
+
+class Rented(BaseModel, frozen=True):
+    """What is kept of a pod as long as it may be there, so that another process can judge it."""
+
+    name: str
+    """`hpcbench-USER-HOST-PID-TOKEN`."""
+    host: str
+    boot: str
+    """Of that host: another one means that all its processes of then are gone."""
+    pid: int
+    """Of the runner."""
+    started: str
+    """When, in the kernel's words: a number may be given to another process."""
+    worker: tuple[int, str]
+    """The same of the process that started the runner."""
+    begun: float
+    """Unix time."""
+    price: float = 0.0
+    """USD an hour."""
+    id: str | None = None
+    """None: it was asked for, no answer has come yet."""
+    deadline: float | None = None
+    """Unix time."""
+    ended: float | None = None
+    """Unix time; kept as long as its worker lives, which may spend so much less."""
+
+    @classmethod
+    def by_me(cls) -> Rented:
+        """One that this process is going to rent."""
+        host, pid, worker = _host(), os.getpid(), os.getppid()
+        return cls(
+            name=f"{_prefix()}{host}-{pid}-{os.urandom(4).hex()}",
+            host=host,
+            boot=_boot(),
+            pid=pid,
+            started=_started(pid) or "",
+            worker=(worker, _started(worker) or ""),
+            begun=time.time(),
+        )
+
+    def write(self, cache: Path) -> None:
+        """Before the pod is asked for, and whenever more is known."""
+        write_json(self._file(cache), self.model_dump())
+
+    def close(self, cache: Path) -> None:
+        """The pod is gone, and that was seen."""
+        self.model_copy(update={"ended": self.ended or time.time()}).write(cache)
+
+    def forget(self, cache: Path) -> None:
+        """There was no pod, or nobody needs to know of it any more."""
+        self._file(cache).unlink(missing_ok=True)
+
+    def same_worker(self, other: Rented) -> bool:
+        """Whether one process started both runners."""
+        return (self.host, self.boot, self.worker) == (other.host, other.boot, other.worker)
+
+    @property
+    def cost(self) -> float:
+        """USD until now, or until its end."""
+        return self.price * ((self.ended or time.time()) - self.begun) / 3600
+
+    @property
+    def left(self) -> str | None:
+        """Why nobody needs it any more; None: somebody may."""
+        if self.deadline is not None and time.time() > self.deadline:
+            return "its time is over"
+        if self._gone(self.pid, self.started):
+            return f"its process {self.pid} is gone"
+        return None
+
+    @property
+    def settled(self) -> bool:
+        """Whether its worker is gone, too."""
+        return time.time() - self.begun > KEPT_SECONDS or self._gone(*self.worker)
+
+    def _gone(self, pid: int, started: str) -> bool:
+        """Whether a process of then has ended; never so of another machine's, which cannot be seen."""
+        return self.host == _host() and (self.boot != _boot() or _started(pid) != started)
+
+    def _file(self, cache: Path) -> Path:
+        return cache / "runpod" / f"{self.name}.json"
+
+
+def sweep(api: Api, cache: Path, say: Callable[[str], None]) -> None:
+    """Delete pods whose runner is gone or whose time is over.
+
+    Only those that this cache knows of: nobody sees from here whether another machine's process lives.
+    """
+    try:
+        there = {str(pod.get("name")): str(pod["id"]) for pod in api.pods()}
+    except ApiFault as fault:
+        if fault.status:
+            raise
+        raise EnvironmentFault(f"RunPod cannot be asked: {fault.message}", fault.remedy) from fault
+    known = {rented.name: rented for rented in _rented(cache)}
+    for rented in known.values():
+        why, pod = rented.left, there.get(rented.name)
+        if why is not None and pod is not None:
+            api.give_back(pod)
+            say(f"deleted pod {pod} ({rented.name}) of an earlier run: {why}")
+        if rented.settled and (why is not None or rented.ended is not None):
+            rented.forget(cache)
+        elif why is not None:
+            rented.close(cache)
+    for name in there:
+        if name.startswith(_prefix()) and name not in known:
+            say(f"pod {there[name]} ({name}) is of another cache: if nobody needs it, {CONSOLE}")
+
+
+def spent(cache: Path, by: Rented) -> float:
+    """USD that the worker of a pod has spent on others before."""
+    others = (one for one in _rented(cache) if one.name != by.name)
+    return sum(one.cost for one in others if one.same_worker(by))
+
+
+def _rented(cache: Path) -> Iterator[Rented]:
+    for file in sorted((cache / "runpod").glob("hpcbench-*.json")):
+        with contextlib.suppress(
+            FileNotFoundError, ValueError
+        ):  # removed meanwhile, or another version's
+            yield Rented.model_validate(read_json(file))
+
+
+def _options(container: ContainerSite) -> RunPod.Options:
+    wrong = plugins.check_options(RunPod, container.options)
+    if wrong:
+        raise UserError(*(Problem(f"container of the site: {message}") for _, message in wrong))
+    return RunPod.Options.model_validate(dict(container.options))
+
+
+def _check_machine(options: RunPod.Options) -> None:
+    """What the runner will need, before anything is paid for."""
+    for program, package in (("ssh", "openssh-client"), ("rsync", "rsync")):
+        if shutil.which(program) is None:
+            raise EnvironmentFault(
+                f"there is no {program} on this machine", remedy=f"install {package}"
+            )
+    if options.ssh_key is not None:
+        for file in (
+            Path(options.ssh_key).expanduser(),
+            Path(f"{options.ssh_key}.pub").expanduser(),
+        ):
+            if not file.is_file():
+                raise EnvironmentFault(f"container.options.ssh_key: there is no file {file}")
+
+
+def _prefix() -> str:
+    return f"hpcbench-{getuser()}-"
+
+
+def _host() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _started(pid: int) -> str | None:
+    """When a process began, in ticks since the machine's start; None: there is none."""
+    try:
+        stat: Any = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]

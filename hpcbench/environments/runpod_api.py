@@ -1,0 +1,181 @@
+"""RunPod's REST API, as far as renting a pod and giving it back needs it (docs.runpod.io/api-reference)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from hpcbench import secret
+from hpcbench.errors import EnvironmentFault
+
+CONSOLE = "https://console.runpod.io/pods"
+
+TIMEOUT = 20.0
+"""Longest wait for one answer, seconds."""
+
+WAITS = (1.0, 2.0, 4.0)
+"""Seconds before a request is tried again."""
+
+GIVE_BACK_SECONDS = 60.0
+"""So long it is tried to delete a pod, before somebody is told to do it by hand."""
+
+_SOLD_OUT = re.compile(
+    r"no (longer any )?instances|does not have the resources|not enough free GPUs", re.I
+)
+
+
+class ApiFault(EnvironmentFault):
+    """The API refused, or did not answer."""
+
+    def __init__(self, status: int, message: str, remedy: str | None = None) -> None:
+        self.status = status
+        """HTTP's; 0: no answer came, so what was asked for may have happened."""
+        super().__init__(message, remedy)
+
+    @property
+    def passing(self) -> bool:
+        """Whether asking again may help."""
+        return self.status in (0, 408, 429) or self.status >= 500
+
+
+class Api:
+    """The pods of one account."""
+
+    def __init__(self, endpoint: str, key: str) -> None:
+        self.endpoint, self._key = endpoint.rstrip("/"), key
+        # A redirect would carry the key to wherever it leads.
+        self._opener = urllib.request.build_opener(_NoRedirect)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """All pods there are."""
+        found = self._patiently("GET", "/pods")
+        return [pod for pod in found or [] if isinstance(pod, dict)]
+
+    def find(self, pod: str) -> dict[str, Any] | None:
+        """A pod as it is now; None: there is none (any more)."""
+        try:
+            found: dict[str, Any] | None = self._patiently("GET", f"/pods/{pod}")
+        except ApiFault as fault:
+            if fault.status != 404:
+                raise
+            return None
+        return found if found and found.get("desiredStatus") != "TERMINATED" else None
+
+    def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Rent a pod.
+
+        Where no answer came it is looked for by its name: asking again blindly could rent two.
+
+        Raises:
+            ApiFault: none is to be had.
+        """
+        for wait in (*WAITS, None):
+            try:
+                made: dict[str, Any] = self._once("POST", "/pods", body)
+                return made
+            except ApiFault as fault:
+                if _SOLD_OUT.search(fault.message):
+                    raise ApiFault(
+                        409,  # the API's own is 500, but asking again would not help
+                        f"RunPod has no such machine now: {fault.message}",
+                        remedy="name more gpu_types, take the other cloud, or try later",
+                    ) from fault
+                if fault.passing and fault.status != 429:
+                    named = [pod for pod in self.pods() if pod.get("name") == body["name"]]
+                    if named:
+                        return named[0]
+                if wait is None or not fault.passing:
+                    raise
+            time.sleep(wait)
+        raise AssertionError("unreachable")
+
+    def give_back(self, pod: str, patience: float = GIVE_BACK_SECONDS) -> None:
+        """Delete a pod, and see that it is gone.
+
+        Raises:
+            EnvironmentFault: that could not be seen; names the pod and where it is deleted by hand.
+        """
+        until, wait = time.monotonic() + patience, 0.5
+        while True:
+            try:
+                try:
+                    self._once("DELETE", f"/pods/{pod}")
+                except ApiFault as fault:
+                    if fault.status != 404:
+                        raise
+                if self.find(pod) is None:
+                    return
+                why = "it is still there"
+            except ApiFault as fault:
+                why = fault.message
+            wait = min(2 * wait, 30.0)
+            if time.monotonic() + wait > until:
+                raise EnvironmentFault(
+                    f"POD {pod} MAY STILL COST MONEY: it could not be deleted ({why})",
+                    remedy=f"delete it at {CONSOLE}",
+                )
+            time.sleep(wait)
+
+    def _patiently(self, method: str, path: str) -> Any:
+        """An answer, asked for again where that may help."""
+        for wait in WAITS:
+            try:
+                return self._once(method, path)
+            except ApiFault as fault:
+                if not fault.passing:
+                    raise
+            time.sleep(wait)
+        return self._once(method, path)
+
+    def _once(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(
+            self.endpoint + path,
+            None if body is None else json.dumps(body).encode(),
+            {
+                "Authorization": f"Bearer {self._key}",
+                "Content-Type": "application/json",
+                "User-Agent": "hpcbench",
+            },
+            method=method,
+        )
+        try:
+            with self._opener.open(request, timeout=TIMEOUT) as answer:
+                text = answer.read()
+            return json.loads(text) if text.strip() else None
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read(2000).decode(errors="replace")) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise ApiFault(
+                0,
+                f"{self.endpoint} does not answer: {getattr(error, 'reason', error)}",
+                remedy="check the network, and https_proxy",
+            ) from error
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **named: Any) -> None:
+        return None
+
+
+def _refusal(status: int, body: str) -> ApiFault:
+    if status in (401, 403):
+        return ApiFault(
+            status,
+            f"RunPod refuses the API key (HTTP {status})",
+            remedy="container.options.api_key of the site, or RUNPOD_API_KEY: a key with read and write "
+            "rights from console.runpod.io/user/settings",
+        )
+    try:
+        told = json.loads(body)
+        said = str(told.get("error") or told.get("message") or told) if told else body
+    except (ValueError, AttributeError):
+        said = body
+    said = secret.mask(" ".join(said.split()))[:300]
+    return ApiFault(status, f"RunPod answers HTTP {status}: {said or 'nothing more'}")

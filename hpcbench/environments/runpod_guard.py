@@ -1,0 +1,73 @@
+"""Deletes a pod whose runner is gone, however it went; a process of its own session, started by the runner.
+
+Standard input is a pipe that only the runner holds: lines of JSON say which pod, its end without the word
+`done` that the runner was killed. When the pod's time is over the runner is not waited for either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from typing import Any
+
+from hpcbench.environments.runpod_api import Api, ApiFault
+from hpcbench.errors import EnvironmentFault
+
+PATIENCE = 1800.0
+"""So long it is tried to delete the pod, seconds."""
+
+LATE = 60.0
+"""A pod that was asked for without an answer may appear within so many seconds."""
+
+GRACE = 5.0
+"""Seconds after the deadline in which the runner may do it itself."""
+
+
+def main() -> int:
+    """Wait for the runner's end, or the pod's."""
+    print("ready", flush=True)  # noqa: T201 - to the runner, which rents nothing before
+    told: dict[str, Any] = {}
+    rest, ended = b"", False
+    while not ended:
+        deadline = told.get("deadline")
+        left = None if deadline is None else max(0.0, deadline + GRACE - time.time())
+        if not select.select([0], [], [], left)[0]:
+            break
+        data = os.read(0, 65536)
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            told |= json.loads(line)
+        ended = not data
+    if told.get("done") or "name" not in told:
+        return 0
+    api = Api(told["endpoint"], told["key"])
+    try:
+        _delete(api, told)
+    except EnvironmentFault as fault:
+        print(f"FATAL: {fault}", file=sys.stderr, flush=True)  # noqa: T201 - into the runner's log
+        return 3
+    return 0
+
+
+def _delete(api: Api, told: dict[str, Any]) -> None:
+    if "pod" in told:
+        api.give_back(told["pod"], PATIENCE)
+        return
+    until = time.monotonic() + LATE
+    while time.monotonic() < until:
+        try:
+            for pod in api.pods():
+                if pod.get("name") == told["name"]:
+                    api.give_back(pod["id"], PATIENCE)
+                    return
+        except ApiFault as fault:
+            if not fault.passing:
+                raise
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

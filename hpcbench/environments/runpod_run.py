@@ -1,0 +1,683 @@
+"""`python -m hpcbench.environments.runpod_run`: rents a pod, runs a command in it, gives the pod back.
+
+What the command reads, prints and is told by signals goes through, as does every connection to a Unix socket
+that it makes in its private folder. However it ends, the pod is deleted: by this process, by `runpod_guard`
+if this one was killed, by the pod itself when its time is over, or by the next `prepare`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any
+
+from hpcbench import secret
+from hpcbench.environments.packages import Probe, last_words, packages_for, probe
+from hpcbench.environments.runpod import SPEC, Mount, Rented, Spec, spent
+from hpcbench.environments.runpod_api import Api, ApiFault
+from hpcbench.errors import EnvironmentFault, HpcbenchError
+from hpcbench.experiment.files import read_json, write_json
+
+PACKAGES = "/opt/hpcbench/packages"
+"""Where the packages that are brought to the image lie in the pod."""
+
+FETCH_SECONDS = 15.0
+"""How often what was written in the pod is brought here, so that little is lost with it."""
+
+FOUND_SECONDS = 30.0
+"""So long a new pod may be unknown to the API that made it."""
+
+LATE = 15.0
+"""Seconds after its deadline in which a pod is left to us and the guard; then it deletes itself."""
+
+FAILED = 255
+"""Exit code when it was not the command that failed; the last line then begins with FATAL."""
+
+START = """
+(umask 077; export -p > /run/hpcbench.env; mkdir -p /root/.ssh
+printf '%s\\n' "$PUBLIC_KEY" >> /root/.ssh/authorized_keys)
+if ! command -v rsync >/dev/null || ! [ -x /usr/sbin/sshd ]; then
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update && apt-get install -y --no-install-recommends openssh-server rsync
+fi
+mkdir -p /run/sshd
+test -f /run/hpcbench.host || ssh-keygen -q -t ed25519 -N '' -f /run/hpcbench.host
+exec /usr/sbin/sshd -D -e -h /run/hpcbench.host -o PermitRootLogin=prohibit-password \\
+    -o PasswordAuthentication=no -o UsePAM=no -o AllowStreamLocalForwarding=yes \\
+    -o AllowTcpForwarding=yes -o MaxSessions=50
+"""
+"""What a pod runs instead of its image's entry point. Sessions of sshd lack the image's environment, so it
+is kept in a file; a host key that came with the image would be everybody's, so there is a new one."""
+
+IMAGE = ". /run/hpcbench.env; unset PUBLIC_KEY SSH_PUBLIC_KEY RUNPOD_API_KEY; "
+"""Shell words that give a session the image's environment."""
+
+LAUNCH = f"""
+import json, os, sys
+line = b""
+while not line.endswith(b"\\n"):
+    line += os.read(0, 1) or sys.exit("nothing was said")
+asked = json.loads(line)
+os.environ.update(asked["env"])
+paths = ["{PACKAGES}", *filter(None, [os.environ.get("PYTHONPATH")])]
+os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+with open("/run/hpcbench.pid", "w") as file:
+    file.write(str(os.getpid()))
+os.chdir(asked["cwd"])
+try:
+    os.execvp(asked["argv"][0], asked["argv"])
+except OSError as error:
+    print(asked["argv"][0] + ":", error.strerror, file=sys.stderr)
+    sys.exit(127)
+"""
+"""What becomes the command in the pod. Its environment comes as the first line of standard input: arguments
+are for everybody to read, there as here."""
+
+SSH = """
+Host pod
+HostName {host}
+Port {port}
+User root
+IdentityFile "{key}"
+IdentitiesOnly yes
+UserKnownHostsFile "{folder}/known"
+GlobalKnownHostsFile /dev/null
+StrictHostKeyChecking accept-new
+ControlPath "{folder}/c"
+ControlPersist no
+BatchMode yes
+RequestTTY no
+RemoteCommand none
+ForwardAgent no
+ForwardX11 no
+PermitLocalCommand no
+ClearAllForwardings no
+ExitOnForwardFailure no
+StreamLocalBindUnlink yes
+ConnectTimeout 10
+ServerAliveInterval 15
+ServerAliveCountMax 4
+LogLevel ERROR
+Host *
+Include ~/.ssh/config
+Include /etc/ssh/ssh_config
+"""
+"""Own things first, which count; then the user's, who may have to go through a proxy.
+
+The pod makes its host key when it starts, and RunPod's API does not tell it: so it is accepted at first
+contact, into a file of this run alone. The address came from the API over TLS; who can redirect packets to it
+could still pose as the pod, and would get the model and the data.
+"""
+
+
+class _Stopped(Exception):
+    """A signal came before there was a command to pass it on to."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"stopped by {signal.Signals(number).name} before the command ran")
+
+
+class _Signals:
+    """What a signal does now: it stops us, waits, or is passed on to the command in the pod."""
+
+    def __init__(self) -> None:
+        self.pod: _Pod | None = None
+        """Where the command runs that is to get them."""
+        self.deaf = False
+        self._heard: int | None = None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            signal.signal(number, self._handle)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Inside they wait: no answer of the API may be lost."""
+        self.deaf = True
+        yield
+        self.deaf = False
+        if self._heard is not None:
+            raise _Stopped(self._heard)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.deaf:
+            self._heard = number
+        elif self.pod is not None:
+            self.pod.signal(number)
+        else:
+            raise _Stopped(number)
+
+
+def main() -> int:
+    """Run what the environment variable says."""
+    spec = Spec.model_validate_json(os.environ.pop(SPEC))
+    signals = _Signals()
+    begun = threading.Event()
+    threading.Thread(target=_until_alone, args=(begun, os.getppid()), daemon=True).start()
+    try:
+        return run(spec, signals, begun)
+    except _Stopped as stopped:
+        _say(str(stopped))
+        return 128 + stopped.number
+    except HpcbenchError as error:
+        _say(f"FATAL: {error}")
+        return FAILED
+
+
+def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
+    """The whole life of a pod; returns the command's exit code.
+
+    Raises:
+        EnvironmentFault: there is no such pod, it costs too much, or it went away.
+    """
+    private = _private(spec.mounts)
+    within = None if private is None else private.source
+    with tempfile.TemporaryDirectory(prefix=".pod-", dir=within) as name:
+        folder = Path(name)
+        key = _key(spec, folder)
+        with _Lease(spec, signals) as lease:
+            lease.rent(key.with_name(f"{key.name}.pub").read_text(encoding="utf-8").strip())
+            with _Pod(folder, key, *lease.address()) as pod:
+                pod.connect(lease.reachable_until)
+                pod.lay_out(spec.mounts, lease.deadline)
+                for mount in spec.mounts:
+                    if mount.read_only:
+                        pod.send(mount)
+                packages = _packages(spec, pod)
+                pod.send(Mount(source=str(packages), target=PACKAGES, read_only=True))
+                return _command(spec, pod, signals, lease.deadline, begun)
+
+
+def _private(mounts: Sequence[Mount]) -> Mount | None:
+    """The folder that is this run's alone."""
+    writable = (mount for mount in mounts if not mount.read_only)
+    return next((mount for mount in writable if Path(mount.source).is_dir()), None)
+
+
+def _command(
+    spec: Spec, pod: _Pod, signals: _Signals, deadline: float, begun: threading.Event
+) -> int:
+    """Start the command, be its hands and ears until it ends, bring home what it wrote."""
+    written = _Written([mount for mount in spec.mounts if not mount.read_only], pod)
+    private = _private(spec.mounts)
+    process = pod.start(spec, private.target if private else "/")
+    signals.pod = pod
+    begun.set()
+    fetched, forwarded = time.monotonic(), False
+    try:
+        while process.poll() is None:
+            if time.time() > deadline:
+                raise EnvironmentFault(
+                    "the pod's time is over: more would cost more than max_cost, or last longer than "
+                    "max_hours",
+                    remedy="what is answered is kept; raise them in container.options, then resume",
+                )
+            due = time.monotonic() - fetched > FETCH_SECONDS
+            if private is not None and (due or not forwarded):
+                forwarded |= pod.forward(private)
+            if due:
+                with contextlib.suppress(EnvironmentFault):  # the last time counts
+                    written.fetch()
+                fetched = time.monotonic()
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode == FAILED and pod.lost():
+        raise EnvironmentFault(f"the connection to the pod broke: {pod.said}")
+    written.fetch(last=True)
+    return process.returncode
+
+
+class _Lease:
+    """A pod, from before it is asked for until it is seen to be gone."""
+
+    def __init__(self, spec: Spec, signals: _Signals) -> None:
+        self._spec, self._signals, self._cache = spec, signals, Path(spec.cache)
+        self._key = secret.reveal(spec.options.api_key)
+        for name in [name for name, value in os.environ.items() if self._key in value]:
+            del os.environ[name]  # no child needs it
+        self._api = Api(spec.options.endpoint, self._key)
+        self._rented = Rented.by_me()
+        self._begun = time.time()
+        self._done = False
+        self._guard: subprocess.Popen[bytes]
+        self.deadline = 0.0
+        """Unix time at which the pod must be gone."""
+
+    def __enter__(self) -> _Lease:
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", "hpcbench.environments.runpod_guard"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._guard.stdout is not None
+        with self._guard.stdout as answer:
+            if not answer.readline():  # without it nothing is rented
+                raise EnvironmentFault("the process that watches over the pod does not start")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._signals.deaf = True
+        assert self._guard.stdin is not None
+        try:
+            if self._rented.id is not None:
+                self._api.give_back(self._rented.id)
+                self._rented.close(self._cache)
+                self._end()
+        except EnvironmentFault as fault:
+            if error is None:
+                raise
+            _say(f"FATAL: {fault}")
+        finally:
+            # Without the word `done` the guard goes on trying, when we are gone.
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                self._guard.stdin.close()
+                self._guard.wait(10 if self._done else 0)
+
+    @property
+    def reachable_until(self) -> float:
+        """Unix time by which the pod must be reached."""
+        return min(self.deadline, self._begun + 60 * self._spec.options.start_minutes)
+
+    def rent(self, public_key: str) -> None:
+        """Ask for the pod, and refuse it if it costs too much.
+
+        Raises:
+            EnvironmentFault: there is none, or not at this price.
+        """
+        options = self._spec.options
+        left = options.max_cost - spent(self._cache, self._rented)
+        if left <= 0:
+            raise EnvironmentFault(
+                f"earlier pods of this worker have cost max_cost = {options.max_cost:g} USD",
+                remedy="find out why they ended, see above; then resume, or raise max_cost",
+            )
+        body: dict[str, Any] = {
+            "name": self._rented.name,
+            "imageName": self._spec.image,
+            "cloudType": options.cloud.upper(),
+            "computeType": "GPU" if self._spec.gpus else "CPU",
+            "containerDiskInGb": options.disk_gb,
+            "volumeInGb": 0,
+            "ports": ["22/tcp"],
+            "supportPublicIp": True,
+            "interruptible": False,
+            "env": {"PUBLIC_KEY": public_key},
+            "dockerEntrypoint": ["sh", "-c"],
+            "dockerStartCmd": [START],
+        }
+        if self._spec.gpus:
+            body |= {"gpuCount": self._spec.gpus, "gpuTypeIds": list(options.gpu_types)}
+            body |= {"gpuTypePriority": "custom"}
+        if options.registry_login is not None:
+            body["containerRegistryAuthId"] = options.registry_login
+        self._rented.write(self._cache)
+        self._tell(endpoint=options.endpoint, key=self._key, name=self._rented.name)
+        with self._signals.waiting():
+            try:
+                pod = self._api.create(body)
+            except ApiFault as fault:
+                if not fault.passing:  # a plain no: there is nothing to give back
+                    self._rented.forget(self._cache)
+                    self._end()
+                raise
+            self._know(id=str(pod["id"]))
+        price = _price(pod) or _price(self._api.find(str(pod["id"])) or {})
+        hours = _hours(price, options.max_cost, options.max_hours, left)
+        self._know(price=price, deadline=self._begun + 3600 * hours)
+
+    def address(self) -> tuple[str, int]:
+        """Where the pod's sshd is, when it is told.
+
+        Raises:
+            EnvironmentFault: that takes too long, or the pod went away.
+        """
+        pause, pod = 0.5, str(self._rented.id)
+        while True:
+            # A pod that was made this moment may not be found everywhere yet.
+            new = time.time() - self._begun < FOUND_SECONDS
+            found = self._api.find(pod) or ({} if new else {"desiredStatus": "gone"})
+            state = found.get("desiredStatus")
+            if state in ("gone", "EXITED"):
+                raise EnvironmentFault(f"pod {pod} ended before it could be used: {state}")
+            host, port = found.get("publicIp"), (found.get("portMappings") or {}).get("22")
+            if state == "RUNNING" and host and port:
+                return str(host), int(port)
+            if time.time() > self.reachable_until:
+                raise EnvironmentFault(
+                    f"pod {pod} had no address after {self._spec.options.start_minutes:g} minutes",
+                    remedy="a large image takes its time: container.options.start_minutes of the site",
+                )
+            time.sleep(pause)
+            pause = min(1.5 * pause, 5.0)
+
+    def _know(self, **more: Any) -> None:
+        """Keep what is known now where the guard and another process find it."""
+        self._rented = self._rented.model_copy(update=more)
+        self.deadline = self._rented.deadline or self.deadline
+        told = {"pod" if name == "id" else name: value for name, value in more.items()}
+        self._tell(**told)
+        self._rented.write(self._cache)
+
+    def _end(self) -> None:
+        """There is no pod any more, and that is sure."""
+        self._tell(done=True)
+        self._done = True
+
+    def _tell(self, **words: Any) -> None:
+        assert self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody killed it; we are still here
+            self._guard.stdin.write(json.dumps(words).encode() + b"\n")
+            self._guard.stdin.flush()
+
+
+class _Pod:
+    """The way into a pod: one ssh connection, through which everything goes."""
+
+    def __init__(self, folder: Path, key: Path, host: str, port: int) -> None:
+        self.folder = folder
+        config = folder / "ssh"
+        where = str(folder).replace("%", "%%")
+        config.write_text(SSH.format(host=host, port=port, key=key, folder=where))
+        self.ssh = ("ssh", "-F", str(config), "pod")
+        self.forwarded: set[str] = set()
+        self.said = "it said nothing"
+        """Why ssh ended, in its words."""
+        self._master: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> _Pod:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for path in self.forwarded:
+            Path(path).unlink(missing_ok=True)
+        self._hang_up()
+
+    def connect(self, until: float) -> None:
+        """Have a connection, as soon as the pod's sshd is up.
+
+        Raises:
+            EnvironmentFault: not in time.
+        """
+        while True:
+            (self.folder / "c").unlink(missing_ok=True)
+            with (self.folder / "said").open("wb") as said:
+                # `cat` ends with the pipe, and so with us: nothing stays behind after a kill -9.
+                self._master = subprocess.Popen(
+                    [*self.ssh[:-1], "-o", "ControlMaster=yes", "pod", "cat"],
+                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
+                )  # fmt: skip
+            while self._master.poll() is None:
+                if self._ask("-O", "check").returncode == 0:
+                    return
+                if time.time() > until:
+                    self._master.kill()
+                time.sleep(0.1)
+            self._hang_up()
+            if time.time() > until:
+                raise EnvironmentFault(
+                    f"the pod cannot be reached over ssh: {self.said}",
+                    remedy="its image must run as root and have sshd, or apt to install it; and from here "
+                    "connections to any port must be allowed",
+                )
+            time.sleep(1)
+
+    def lost(self) -> bool:
+        """Whether the connection is gone; a moment after a command's end it is sure."""
+        assert self._master is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._master.wait(2)
+        if self._master.poll() is None:
+            return False
+        self._hang_up()
+        return True
+
+    def lay_out(self, mounts: Sequence[Mount], deadline: float) -> None:
+        """Make folders and empty files, and have the pod delete itself if nobody does.
+
+        `runpodctl` and a key for it are in every pod. That is for the day when this whole machine fails.
+        """
+        folders, files = [PACKAGES], ["/run/hpcbench.pid"]  # empty: nothing runs yet
+        for mount in mounts:
+            if Path(mount.source).is_dir():
+                folders.append(mount.target)
+            else:
+                folders.append(str(Path(mount.target).parent))
+                files.append(mount.target)
+        left = max(0, round(deadline + LATE - time.time()))
+        end = f'sleep {left}; runpodctl remove pod "$RUNPOD_POD_ID"'
+        self._do(
+            f". /run/hpcbench.env; {shlex.join(['mkdir', '-p', '--', *folders])} && "
+            f"{shlex.join(['touch', '--', *files])} && "
+            f"(setsid sh -c {shlex.quote(end)} </dev/null >/dev/null 2>&1 &)"
+        )
+
+    def probe(self, image: str) -> Probe:
+        """Ask the image's Python about itself."""
+        python = shlex.join([*self.ssh, _shell(f"{IMAGE}exec python3 -")])
+        # It is called with -c and the code, which takes the safer way through standard input.
+        return probe(["sh", "-c", f'printf %s "$2" | {python}', "sh"], image)
+
+    def send(self, mount: Mount) -> None:
+        """Bring a file or folder; links that lead out of it become what they lead to."""
+        source = f"{mount.source}/" if Path(mount.source).is_dir() else mount.source
+        self._rsync("-rlpt", "--copy-unsafe-links", source, f"pod:{mount.target}")
+
+    def fetch(self, mount: Mount, place: Path) -> None:
+        """Bring what is over there to a place here; no links, which could lead anywhere."""
+        slash = "/" if Path(mount.source).is_dir() else ""
+        self._rsync("-rt", f"pod:{mount.target}{slash}", f"{place}{slash}")
+
+    def start(self, spec: Spec, cwd: str) -> subprocess.Popen[bytes]:
+        """Start the command; our standard input becomes its own."""
+        process = subprocess.Popen(
+            [*self.ssh, _shell(f"{IMAGE}python3 -c {shlex.quote(LAUNCH)}; exit $?")],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C is for us, who pass it on
+        )
+        env = {"PYTHONDONTWRITEBYTECODE": "1", **spec.env}
+        first = json.dumps({"argv": spec.argv, "env": env, "cwd": cwd})
+        assert process.stdin is not None
+        threading.Thread(
+            target=_pass_on, args=(first.encode() + b"\n", process.stdin), daemon=True
+        ).start()
+        return process
+
+    def signal(self, number: int) -> None:
+        """Give the command a signal."""
+        name = signal.Signals(number).name.removeprefix("SIG")
+        pid = "/run/hpcbench.pid"
+        until_there = f"for n in 1 2 3 4 5; do test -s {pid} && break; sleep 1; done"
+        self._run([*self.ssh, _shell(f"{until_there}; kill -s {name} $(cat {pid})")])
+
+    def forward(self, private: Mount) -> bool:
+        """Have sockets of the command's private folder here as well; whether there is one."""
+        listed = self._run(
+            [*self.ssh, shlex.join(["find", private.target, "-maxdepth", "1", "-type", "s"])]
+        )
+        for there in listed.stdout.splitlines():
+            name = there.rpartition("/")[2]
+            here = f"{private.source}/{name}"
+            if here not in self.forwarded and re.fullmatch(r"[\w.-]+", name):
+                self.forwarded.add(here)
+                done = self._ask("-O", "forward", "-L", f"{here}:{there}")
+                if done.returncode:
+                    raise EnvironmentFault(f"{there} cannot be forwarded: {done.stderr.strip()}")
+        return bool(self.forwarded)
+
+    def _hang_up(self) -> None:
+        if self._master is not None:
+            with self._master:
+                self._master.kill()
+            # One that was cut off says nothing; then what the one before said counts.
+            if words := (self.folder / "said").read_text(errors="replace").strip():
+                self.said = last_words(words)
+
+    def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Tell the connection itself something."""
+        return self._run([*self.ssh[:-1], *words, "pod"])
+
+    def _do(self, script: str) -> None:
+        done = self._run([*self.ssh, _shell(script)])
+        if done.returncode:
+            raise EnvironmentFault(f"the pod cannot be laid out: {last_words(done.stderr)}")
+
+    def _rsync(self, *words: str) -> None:
+        ssh = shlex.join(self.ssh[:-1])
+        done = self._run(["rsync", "-s", "--timeout=300", "-e", ssh, *words], limit=None)
+        if done.returncode not in (0, 24):  # 24: files went away meanwhile
+            first = (done.stderr.strip() or "it said nothing").splitlines()[0]
+            raise EnvironmentFault(f"rsync with the pod failed: {first}")
+
+    def _run(
+        self, argv: Sequence[str], limit: float | None = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                timeout=limit, errors="replace",
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(argv, FAILED, "", "no answer")
+
+
+class _Written:
+    """What the command writes, brought here again and again.
+
+    Folders and files began empty over there. A file that is here already gets what is new appended: it is a
+    log to which we, or the worker, write as well.
+    """
+
+    def __init__(self, mounts: Sequence[Mount], pod: _Pod) -> None:
+        self.mounts, self._pod = mounts, pod
+        self._appended: dict[Path, int] = {}
+        self._copied: dict[Path, tuple[int, int]] = {}
+
+    def fetch(self, last: bool = False) -> None:
+        """Bring what is new."""
+        for number, mount in enumerate(self.mounts):
+            staged = self._pod.folder / f"back-{number}"
+            self._pod.fetch(mount, staged)
+            for file in [staged] if staged.is_file() else sorted(staged.rglob("*")):
+                here = Path(mount.source, file.relative_to(staged))
+                if file.is_dir():
+                    here.mkdir(exist_ok=True)
+                elif here in self._appended or (here not in self._copied and here.exists()):
+                    self._append(file, here, last)
+                else:
+                    self._copy(file, here)
+
+    def _append(self, file: Path, here: Path, last: bool) -> None:
+        begin = self._appended.setdefault(here, 0)
+        with file.open("rb") as opened:
+            opened.seek(begin)
+            new = opened.read()
+        if not last:
+            new = new[: new.rfind(b"\n") + 1]  # others write lines to it, too
+        with here.open("ab") as log:
+            log.write(new)
+        self._appended[here] = begin + len(new)
+
+    def _copy(self, file: Path, here: Path) -> None:
+        facts = file.stat()
+        if self._copied.get(here) != (facts.st_size, facts.st_mtime_ns):
+            partial = here.with_name(f".{here.name}.partial")
+            shutil.copy2(file, partial)
+            partial.replace(here)
+            self._copied[here] = (facts.st_size, facts.st_mtime_ns)
+
+
+def _key(spec: Spec, folder: Path) -> Path:
+    """The private key file, made if the user names none."""
+    if spec.options.ssh_key is not None:
+        return Path(spec.options.ssh_key).expanduser()
+    key = folder / "key"
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hpcbench", "-f", str(key)]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+    return key
+
+
+def _packages(spec: Spec, pod: _Pod) -> Path:
+    """Packages for the Python of the image, which is asked once."""
+    cache = Path(spec.cache)
+    stored = cache / "runpod" / f"{spec.image.rpartition(':')[2]}.probe.json"
+    if stored.exists():
+        probed = Probe(**read_json(stored))
+    else:
+        probed = pod.probe(spec.image)
+        write_json(stored, asdict(probed))
+    return packages_for(probed, cache, spec.requirements)
+
+
+def _price(pod: Mapping[str, Any]) -> float:
+    """USD an hour; the API writes it as text."""
+    try:
+        return float(pod.get("costPerHr") or 0)
+    except ValueError:
+        return 0.0
+
+
+def _hours(price: float, max_cost: float, max_hours: float | None, left: float) -> float:
+    """How long a pod of that price may live, with so much left of the cost."""
+    if price <= 0:
+        raise EnvironmentFault("RunPod names no price for the pod, so max_cost cannot be kept")
+    if max_hours is not None and price * max_hours > max_cost:
+        raise EnvironmentFault(
+            f"the pod costs {price:.2f} USD an hour: in max_hours = {max_hours:g} that would be "
+            f"{price * max_hours:.2f} USD, and max_cost is {max_cost:g}",
+            remedy="raise max_cost, lower max_hours, or name cheaper gpu_types",
+        )
+    return min(max_hours or left / price, left / price)
+
+
+def _shell(script: str) -> str:
+    """A script as one command line, whatever shell root has there."""
+    return shlex.join(["sh", "-c", script])
+
+
+def _pass_on(first: bytes, pipe: IO[bytes]) -> None:
+    """Our standard input to the command's, and its end as well."""
+    data = first
+    with contextlib.suppress(OSError):
+        while data:
+            pipe.write(data)
+            pipe.flush()
+            data = os.read(0, 65536)
+    with contextlib.suppress(OSError):
+        pipe.close()
+
+
+def _until_alone(begun: threading.Event, parent: int) -> None:
+    """End what is being prepared when the worker is gone, by kill -9 perhaps; later its pipe's end tells."""
+    while not begun.wait(1):
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+
+
+def _say(line: str) -> None:
+    print(secret.mask(line), file=sys.stderr, flush=True)  # noqa: T201 - the worker's log
+
+
+if __name__ == "__main__":
+    sys.exit(main())
