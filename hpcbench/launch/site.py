@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
@@ -15,7 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hpcbench import slurm
-from hpcbench.errors import HpcbenchError
+from hpcbench.environments import docker_run
+from hpcbench.environments.docker import Docker
+from hpcbench.environments.sif import check_version
+from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.layout import home
 from hpcbench.schema.documents import ContainerSite, Partition, Site, SlurmSite
 
@@ -104,9 +108,12 @@ def checks(site: Site) -> Iterator[Check]:
     yield _socket_folder(site)
     if site.executor == "slurm":
         yield from _slurm_checks(site)
-    yield _container(site)
-    if shutil.which(site.container.program):
-        yield from _container_needs()
+    if site.container.manager == "docker":
+        yield _docker(site)
+    elif site.container.manager == "apptainer":
+        yield _container(site)
+        if shutil.which(site.container.program):
+            yield from _container_needs()
     yield _engine()
 
 
@@ -192,7 +199,22 @@ def _container(site: Site) -> Check:
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return Check("container", "failed", done.stderr.strip()[:200], "ask your cluster's support")
+    try:
+        check_version(done.stdout.strip())
+    except EnvironmentFault as fault:
+        return Check("container", "failed", str(fault))
     return Check("container", "ok", done.stdout.strip())
+
+
+def _docker(site: Site) -> Check:
+    try:
+        place = docker_run.find_socket(Docker.Options(**site.container.options).socket)  # type: ignore[arg-type]
+        name, version = docker_run.engine(docker_run.connect(place))
+    except EnvironmentFault as fault:
+        return Check("container", "failed", str(fault))
+    except ValueError as error:
+        return Check("container", "failed", f"container.options: {error}", "see docs/images.md")
+    return Check("container", "ok", f"{name} {version} at {place}")
 
 
 def _container_needs() -> Iterator[Check]:
@@ -212,7 +234,21 @@ def _container_needs() -> Iterator[Check]:
     else:
         yield Check(
             "fuse", "warning", "/dev/fuse is missing or closed here",
-            "images are mounted through it unless Apptainer is setuid: ask your cluster's support",
+            "unless Apptainer is setuid, images are unpacked at each start: ask your cluster's support",
+        )  # fmt: skip
+    user = getpass.getuser()
+    try:
+        granted = Path("/etc/subuid").read_text(encoding="utf-8")
+    except OSError:
+        granted = ""
+    if shutil.which("newuidmap") and re.search(
+        rf"^({re.escape(user)}|{os.getuid()}):", granted, re.M
+    ):
+        yield Check("recipes", "ok", "Dockerfiles can be built here (subuid, newuidmap)")
+    else:
+        yield Check(
+            "recipes", "warning", f"no line for {user} in /etc/subuid, or no newuidmap",
+            "only Dockerfiles and .def files need it: build those elsewhere, `hpcbench images save`",
         )  # fmt: skip
 
 
