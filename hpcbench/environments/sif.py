@@ -170,12 +170,11 @@ class Program:
         if source.transport != "docker":
             return
         size = download_size(Reference.parse(f"docker://{source.origin}"), self._insecure(source))
-        wanted: dict[int, tuple[Path, int]] = {}
-        places = {target.parent: size, Path(self.env["APPTAINER_CACHEDIR"]): size}
+        places = [(target.parent, size), (Path(self.env["APPTAINER_CACHEDIR"]), size)]
         if self.site.build_tmp is None:
-            tmp = Path(self.env["APPTAINER_TMPDIR"])
-            places[tmp] = places.get(tmp, 0) + UNPACKED * size
-        for place, need in places.items():
+            places.append((Path(self.env["APPTAINER_TMPDIR"]), UNPACKED * size))
+        wanted: dict[int, tuple[Path, int]] = {}  # by file system
+        for place, need in places:
             device = place.stat().st_dev
             wanted[device] = (place, wanted.get(device, (place, 0))[1] + need)
         for place, need in wanted.values():
