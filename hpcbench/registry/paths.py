@@ -16,7 +16,13 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 
 def is_reference(image: str) -> bool:
     """Whether an image is named by what it is, not by its document."""
-    return ":" in image or image.startswith(("/", ".", "~")) or image.endswith(".sif")
+    file = image.rpartition("/")[2]
+    return (
+        ":" in image
+        or image.startswith(("/", ".", "~"))
+        or file.endswith((".sif", ".def"))
+        or file.partition(".")[0] in ("Dockerfile", "Containerfile")
+    )
 
 
 def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
@@ -69,6 +75,6 @@ def _absolute_image(image: str, absolute: Callable[[str], str]) -> str:
     scheme, colon, rest = image.partition(":")
     if not colon:
         return absolute(image)
-    if scheme in ("venv", "oci-archive", "docker-archive"):
+    if scheme in ("venv", "oci", "oci-archive", "docker-archive"):
         return f"{scheme}:{absolute(rest.removeprefix('//'))}"
     return image

@@ -159,8 +159,8 @@ class Model(Document):
     engine: str
     """Name in the entry-point group `hpcbench.engines`."""
     image: str | None = None
-    """An `images/` document, `docker://…`, `oci-archive:…`, `docker-archive:…`, `FILE.sif` or `venv:DIR`;
-    none: this Python."""
+    """An `images/` document, `docker://…`, `oras://…`, `oci:FOLDER:TAG`, an archive, `FILE.sif`, Dockerfile,
+    `FILE.def` or `venv:DIR`; none: this Python."""
     needs: tuple[str, ...] = ()
     """What the image must hold, as pip writes it, `vllm>=0.12`; looked at before submission."""
     package: Name | None = None

@@ -440,6 +440,10 @@ def test_a_plugin_nobody_has_is_found_before_anything_runs(
     ("image", "absolute"),
     [
         ("img/vllm.sif", "{}/models/org/img/vllm.sif"),
+        ("hf/Dockerfile", "{}/models/org/hf/Dockerfile"),
+        ("img/own.def", "{}/models/org/img/own.def"),
+        ("oci:img/layout:1", "oci:{}/models/org/img/layout:1"),
+        ("docker-daemon:me/engine:1", "docker-daemon:me/engine:1"),
         ("oci-archive:../x.tar", "oci-archive:{}/models/x.tar"),
         ("docker-archive:/a/x.tar", "docker-archive:/a/x.tar"),
         ("venv:../../venv", "venv:{}/venv"),
