@@ -124,6 +124,10 @@ could still pose as the pod, and would get the model and the data.
 """
 
 
+LONGEST_FOLDER = 60
+"""Bytes of a folder in which ssh can still have its socket, with a name that it adds to."""
+
+
 class _Stopped(Exception):
     """A signal came before there was a command to pass it on to."""
 
@@ -185,6 +189,8 @@ def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
     """
     private = _private(spec.mounts)
     within = None if private is None else private.source
+    if within is not None and len(os.fsencode(within)) > LONGEST_FOLDER:
+        within = None
     with tempfile.TemporaryDirectory(prefix=".pod-", dir=within) as name:
         folder = Path(name)
         key = _key(spec, folder)

@@ -117,7 +117,7 @@ class Program:
             env |= {f"APPTAINERENV_{name}": value, f"SINGULARITYENV_{name}": value}
         try:
             for argv in tries:
-                code, output = self._follow(argv, env, log, say)
+                code, output = self._follow(argv, env, source.folder, log, say)
                 if code == 0 or not _cannot_zstd(output):
                     break
         finally:
@@ -136,7 +136,7 @@ class Program:
             raise EnvironmentFault(f"the image built from {source.origin} is labelled {label}")
 
     def _follow(
-        self, argv: Sequence[str], env: Mapping[str, str], log: Path, say: Say
+        self, argv: Sequence[str], env: Mapping[str, str], folder: Path | None, log: Path, say: Say
     ) -> tuple[int, str]:
         """Run a build where the site wants builds; its output goes to a log as it comes."""
         if self.site.build_tmp is not None:
@@ -144,7 +144,7 @@ class Program:
         kept: collections.deque[str] = collections.deque(maxlen=400)
         process = subprocess.Popen(
             [*self.site.build_with, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", env=env,
+            stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=folder,
         )  # fmt: skip
         try:
             assert process.stdout is not None

@@ -88,6 +88,11 @@ class Source:
             return cls("recipe", str(path), recipe.digest, insecurely, recipe=recipe)
         raise UserError(Problem(f"'{reference}' is no image", remedy=FORMS))
 
+    @property
+    def folder(self) -> Path | None:
+        """Where a definition file's paths begin; None: nowhere in particular."""
+        return Path(self.origin).parent if self.text else None
+
     def login(self) -> dict[str, str]:
         """Variables by which Apptainer is told the registry's login; identity tokens it finds itself."""
         if self.recipe is not None:

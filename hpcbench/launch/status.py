@@ -102,14 +102,14 @@ class ExperimentStatus(Part):
 
 def status(experiment: Experiment) -> ExperimentStatus:
     """Look at an experiment; asks Slurm once if its jobs may still live."""
-    passes = rounds(experiment)
+    passes, busy = _passes(experiment)
     outcome = _outcome(experiment, passes)
     jobs, troubles = ([], []) if outcome else _jobs(experiment, passes)
     run_tasks = [
         _run_task(experiment, run_task.name, bool(jobs), outcome is not None)
         for run_task in experiment.resolved.run_tasks
     ]
-    state = outcome or _state(experiment, passes, jobs, run_tasks)
+    state = outcome or _state(experiment, passes, busy, jobs, run_tasks)
     if state == "lost":
         troubles = [*troubles, _last_words(experiment)]
     report = experiment.report_dir / "report.md"
@@ -220,14 +220,28 @@ def _jobs(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[slurm.J
     return [slurm.Job(job, "supervisor", "RUNNING") for job in living], []
 
 
+def _passes(experiment: Experiment) -> tuple[Sequence[Round], bool]:
+    """The passes so far, and whether the last one is being submitted."""
+    while True:
+        passes = rounds(experiment)
+        if passes and passes[-1].complete:
+            return passes, False
+        if submitting(experiment):
+            return passes, True
+        # Nobody submits now; but somebody may have come to the end since the passes were read.
+        if rounds(experiment) == passes:
+            return passes, False
+
+
 def _state(
     experiment: Experiment,
     passes: Sequence[Round],
+    busy: bool,
     jobs: Sequence[slurm.Job],
     run_tasks: Sequence[RunTaskStatus],
 ) -> State:
     if not passes or not passes[-1].complete:
-        return "submitting" if submitting(experiment) else "interrupted"
+        return "submitting" if busy else "interrupted"
     if not jobs:
         slurm_ran = experiment.resolved.executor == "slurm"
         return "running" if slurm_ran and _fresh(experiment, passes) else "lost"

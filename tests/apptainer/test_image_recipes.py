@@ -185,6 +185,26 @@ def test_what_is_easily_misread_is_built_as_docker_builds_it(
     assert (folder / "tricky/out").read_text() == AS_PODMAN_MADE_IT.lstrip()
 
 
+def test_a_definition_of_the_users_own_is_built_where_it_lies(
+    user: User, image: str, base: str, folder: Path
+) -> None:
+    definition = folder / "own.def"
+    definition.write_text(
+        f"Bootstrap: docker\nFrom: {base}\n\n%files\n    beside.txt /opt/beside.txt\n\n"
+        "%post\n    echo made > /opt/made\n\n%labels\n    of.mine yes\n"
+    )
+    (folder / "beside.txt").write_text("beside")
+    user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
+    done = user.hpcbench("images", "build", definition)
+    assert "Python of" in done.stderr, done.stderr  # a plain Debian has none
+    (sif,) = (user.home / "cache/images").glob("*.sif")
+    read = ["apptainer", "-q", "exec", sif, "cat", "/opt/beside.txt", "/opt/made"]
+    assert user.lab.run_as_user(read).stdout == "besidemade\n"
+    labels = user.lab.run_as_user(["apptainer", "inspect", "--labels", sif]).stdout
+    assert "of.mine: yes" in labels
+    assert "hpcbench.source.digest: sha256:" in labels
+
+
 @pytest.mark.parametrize("name", ["vllm", "sglang", "hf", "deepseek-ocr", "evaluation"])
 def test_the_other_recipes_lint_and_run_dry(lab: Lab, base: str, folder: Path, name: str) -> None:
     path = folder / "images" / name / "Dockerfile"

@@ -33,11 +33,11 @@ mount -t tmpfs tmpfs "$ROOM"
 cd "$ROOM"
 mkdir upper work root
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
-for folder in $BOUND; do mkdir -p "root$folder"; mount --bind "$folder" "root$folder"; done
 mount -t proc proc root/proc
 mount --rbind /dev root/dev
 mount -t tmpfs tmpfs root/run
 mount -t tmpfs tmpfs root/tmp
+for folder in $BOUND; do mkdir -p "root$folder"; mount --bind "$folder" "root$folder"; done
 mount -t tmpfs tmpfs root/etc/ssh
 printf 'Port %s\\nListenAddress 127.0.0.1\\n' "$SSH_PORT" > root/etc/ssh/sshd_config
 cp "$CTL" root/usr/local/bin/runpodctl
