@@ -249,6 +249,8 @@ class Environment:
     """What the manifest keeps: source reference, versions."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """All Python distributions in it by normalised name, `python` and, where it has one, `cuda`."""
+    start_seconds: float = 120.0
+    """Longest wait for a command in it to be up; a cold container on a slow file system takes its time."""
 
 
 class EnvManager(Protocol):

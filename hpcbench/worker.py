@@ -55,15 +55,6 @@ PROGRESS_SECONDS = 5.0
 ACKNOWLEDGE_SECONDS = 0.25
 """Answers wait at most this long for their fsync."""
 
-WRAPPER_SECONDS = 120.0
-"""Longest wait for the wrapper itself; a cold container on a slow file system takes its time."""
-
-FETCHING_SECONDS = 3600.0
-"""The same where the start may be that of a machine, or have the image to be fetched first."""
-
-FETCHING = ("docker", "runpod")
-"""Environments that are only made where the worker is."""
-
 ENGINE_DEATHS = 2
 """A model whose engine died so often under one worker is given up by that worker."""
 
@@ -396,8 +387,7 @@ class _Wrapper:
 
     async def _wait_until_up(self) -> None:
         assert self._process is not None
-        fetching = self._environment.kind in FETCHING
-        longest = FETCHING_SECONDS if fetching else WRAPPER_SECONDS
+        longest = self._environment.start_seconds
         deadline = time.monotonic() + longest
         while time.monotonic() < deadline:
             if self._process.poll() is not None:

@@ -25,7 +25,7 @@ import pytest
 
 from hpcbench import environments
 from hpcbench.errors import EnvironmentFault
-from hpcbench.plugins import Environment
+from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 
 MARK = "HPCBENCH_CONTRACT"
@@ -75,6 +75,10 @@ class Subject:
         command = environments.wrap(
             self.environment, argv, mounts, {MARK: mark, **(env or {})}, gpus, self.container
         )
+        return self.spawn(command)
+
+    def spawn(self, command: Command) -> subprocess.Popen[bytes]:
+        """Start a command as the worker does."""
         return subprocess.Popen(
             command.argv,
             env={**os.environ, **command.env},

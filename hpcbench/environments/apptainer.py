@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from hpcbench.environments.binds import PACKAGES, Bind, checked
 from hpcbench.environments.images import note, same_source
+from hpcbench.environments.inside import Bind, checked, private, variables, words
 from hpcbench.environments.packages import packages_for
-from hpcbench.environments.sif import Program, Say, foreign, found, knows_no_eval, must_unpack
+from hpcbench.environments.sif import Program, Say, foreign, found, knows_no_eval, start_options
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.once import make_once
@@ -106,17 +105,19 @@ class Apptainer:
         binds = checked((*mounts, *container.binds), environment.packages)
         program = found(container.program)
         inside = _environment(environment, env)
-        words = [*_scrubbed(inside), program, "--quiet", "exec", "--containall"]
+        options = ["--containall"]
         # Without it, `$HOME` and `$(…)` in a value would be evaluated by a shell in the container.
-        words += ["--no-eval"] if knows_no_eval(environment.details.get("apptainer", "")) else []
-        words += _private([Bind.parse(mount) for mount in mounts])
-        words += [GPU_OPTION[container.gpu_maker]] if gpus else []
-        words += ["--net", "--network", "none"] if container.network == "none" else []
-        words += ["--unsquash"] if must_unpack(program) else []
+        options += ["--no-eval"] if knows_no_eval(environment.details.get("apptainer", "")) else []
+        if (own := private([Bind.parse(mount) for mount in mounts])) is not None:
+            # /tmp and home in the run's own folder: else both are 64 MB of memory.
+            options += ["--workdir", own.source, "--pwd", own.target]
+        options += [GPU_OPTION[container.gpu_maker]] if gpus else []
+        options += ["--net", "--network", "none"] if container.network == "none" else []
+        options += start_options(program)
         for bind in binds:
-            words += ["--bind", _option(bind)]
-        first, *rest = argv
-        return Command([*words, str(sif), "python3" if first == "python" else first, *rest], inside)
+            options += ["--bind", _option(bind)]
+        start = [*_scrubbed(inside), program, "--quiet", "exec", *options, str(sif)]
+        return Command([*start, *words(argv)], inside)
 
 
 def labels(container: ContainerSite, cache: Path) -> Callable[[Path], str | None]:
@@ -139,23 +140,11 @@ def _option(bind: Bind) -> str:
     return f"{bind.source}:{bind.target}" + (":ro" if bind.read_only else "")
 
 
-def _private(mounts: Sequence[Bind]) -> list[str]:
-    """Have /tmp and home in the run's own folder: else both are 64 MB of memory."""
-    for bind in mounts:
-        if bind.is_private:
-            return ["--workdir", bind.source, "--pwd", bind.target]
-    return []
-
-
 def _environment(environment: Environment, env: Mapping[str, str]) -> dict[str, str]:
-    inside = {name: os.environ[name] for name in PASSED if name in os.environ}
-    inside |= {"PYTHONDONTWRITEBYTECODE": "1", **env}
-    if environment.packages is not None:
-        image = environment.details.get("pythonpath")
-        inside["PYTHONPATH"] = f"{PACKAGES}:{image}" if image else PACKAGES
     # Singularity does not know Apptainer's prefix; Apptainer takes the other one, with a warning.
     tool = environment.details.get("apptainer", "")
     prefix = "SINGULARITYENV" if tool.startswith("singularity") else "APPTAINERENV"
+    inside = variables(environment, env, PASSED)
     return {f"{prefix}_{name}": value for name, value in inside.items()}
 
 

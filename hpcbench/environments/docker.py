@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,12 +16,11 @@ from pydantic import BaseModel, ConfigDict
 
 from hpcbench import plugins
 from hpcbench.environments import docker_run
-from hpcbench.environments.binds import PACKAGES, Bind, checked
 from hpcbench.environments.docker_run import Spec
-from hpcbench.environments.images import file_digest
-from hpcbench.environments.oci import Reference, resolve
-from hpcbench.environments.packages import Probe, packages_for
+from hpcbench.environments.inside import Bind, checked, private, variables, words
+from hpcbench.environments.packages import Probe, packages_for, probed_once
 from hpcbench.environments.packages import probe as ask_python
+from hpcbench.environments.sources import Source
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.plugins import Command, Environment
@@ -69,38 +67,33 @@ class Docker:
         docker_run.sweep(client)
         images = cache / "images"
         images.mkdir(parents=True, exist_ok=True)
-        if reference.startswith("docker://"):
-            named = Reference.parse(reference)
-            digest = resolve(named, container.insecure_registries)
-            origin, image = reference, named.at(digest)
-        elif reference.startswith("docker-archive:"):
-            file = Path(reference.partition(":")[2].removeprefix("//")).expanduser().absolute()
-            if not file.is_file():
-                raise UserError(Problem(f"image '{reference}': there is no file {file}"))
-            digest = file_digest(file, cache)
-            stored = images / f"{digest.removeprefix('sha256:')}.docker.json"
-            if not stored.exists():
-                say(f"loading {file}")
-                write_json(stored, {"image": docker_run.load(socket, file)})
-            origin, image = f"docker-archive:{file}", str(read_json(stored)["image"])
-        else:
+        if not reference.startswith(("docker://", "docker-archive:")):
             raise UserError(
                 Problem(
                     f"'{reference}' is no image for Docker",
                     remedy="write docker://… or docker-archive:FILE",
                 )
             )
+        source = Source.of(reference, cache, container)
+        name = source.digest.removeprefix("sha256:")
+        if source.transport == "docker":
+            origin, image = reference, source.origin
+        else:
+            stored = images / f"{name}.docker.json"
+            if not stored.exists():
+                say(f"loading {source.origin}")
+                write_json(stored, {"image": docker_run.load(socket, Path(source.origin))})
+            origin, image = f"docker-archive:{source.origin}", str(read_json(stored)["image"])
         say(f"looking for {image} in Docker")
         if docker_run.have_image(socket, image, origin):
             say(f"fetched {image}")
-        probed = _probe(
-            Spec(socket, image, origin, (), ()),
-            images / f"{digest.removeprefix('sha256:')}.probe.json",
+        probed = probed_once(
+            images / f"{name}.probe.json", lambda: _probe(Spec(socket, image, origin, (), ()))
         )
         return Environment(
             kind="docker",
             path=image,
-            digest=digest,
+            digest=source.digest,
             packages=str(packages_for(probed, cache, requirements)),
             details={
                 "reference": reference,
@@ -111,6 +104,7 @@ class Docker:
                 **probed.details(),
             },
             versions=probed.versions,
+            start_seconds=docker_run.PULL_SECONDS,  # a node fetches the image first
         )
 
     def wrap(
@@ -128,13 +122,10 @@ class Docker:
         through the runner's environment.
         """
         binds = checked((*mounts, *container.binds), environment.packages)
-        home = next((bind.target for bind in map(Bind.parse, mounts) if bind.is_private), None)
-        inside = {name: os.environ[name] for name in PASSED if name in os.environ}
+        own = private([Bind.parse(mount) for mount in mounts])
+        home = own.target if own is not None else None
         # Nobody in the image has our number, so nobody has a home there.
-        inside |= {"PYTHONDONTWRITEBYTECODE": "1", "HOME": home or "/tmp", **env}
-        if environment.packages is not None:
-            image = environment.details.get("pythonpath")
-            inside["PYTHONPATH"] = f"{PACKAGES}:{image}" if image else PACKAGES
+        inside = variables(environment, {"HOME": home or "/tmp", **env}, PASSED)
         spec = Spec(
             socket=docker_run.find_socket(_options(container).socket),
             image=environment.path,
@@ -146,9 +137,7 @@ class Docker:
             gpus=_gpu_ids(gpus),
             gpu_maker=container.gpu_maker,
         )
-        first, *rest = argv
-        program = "python3" if first == "python" else first
-        return Command([*RUNNER, program, *rest], spec.environment(inside))
+        return Command([*RUNNER, *words(argv)], spec.environment(inside))
 
 
 def _options(container: ContainerSite) -> Docker.Options:
@@ -159,14 +148,10 @@ def _options(container: ContainerSite) -> Docker.Options:
     return Docker.Options.model_validate(dict(container.options))
 
 
-def _probe(spec: Spec, stored: Path) -> Probe:
-    """Ask the image's Python about itself, once an image."""
-    if stored.exists():
-        return Probe(**read_json(stored))
+def _probe(spec: Spec) -> Probe:
+    """Ask the image's Python about itself."""
     env = {**os.environ, **spec.environment({})}
-    probed = ask_python([*RUNNER, "python3"], spec.image, env)
-    write_json(stored, asdict(probed))
-    return probed
+    return ask_python([*RUNNER, "python3"], spec.image, env)
 
 
 def _gpu_ids(count: int) -> list[str]:

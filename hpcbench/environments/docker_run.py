@@ -405,10 +405,8 @@ def _gpus(name: str, version: str, spec: Spec) -> dict[str, Any]:
     if name == "Docker":
         asked = DeviceRequest(device_ids=list(spec.gpus), capabilities=[["gpu"]])
         return {"device_requests": [asked]}
-    if tuple(int(part) for part in version.split(".")[:2]) < (
-        5,
-        4,
-    ):  # it would give none and say nothing
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    if numbers < (5, 4):  # it would give none and say nothing
         raise EnvironmentFault(
             f"podman {version} gives no GPU through its socket",
             remedy="podman 5.4 or newer, Docker, or Apptainer",

@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -35,6 +35,7 @@ import hpcbench
 from hpcbench import secret
 from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.once import make_once
 
 INDEX = "--extra-index-url "
@@ -148,6 +149,15 @@ def probe(python: Sequence[str], what: str, env: Mapping[str, str] | None = None
             f"Python of {what} does not run: {why}",
             remedy=known.remedy if known else "it needs Python 3.10 or newer, called python3",
         ) from error
+
+
+def probed_once(stored: Path, ask: Callable[[], Probe]) -> Probe:
+    """What an image's Python says, as it was asked once: an image never changes."""
+    if stored.exists():
+        return Probe(**read_json(stored))
+    probed = ask()
+    write_json(stored, asdict(probed))
+    return probed
 
 
 def last_words(output: str) -> str:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from hpcbench import plugins, secret
+from hpcbench.environments.inside import Bind, words
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.runpod_api import CONSOLE, Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
@@ -35,6 +36,9 @@ from hpcbench.schema.documents import ContainerSite
 SPEC = "HPCBENCH_RUNPOD"
 """Variable that tells the runner what to do."""
 
+
+START_SECONDS = 3600.0
+"""Longest wait for a command: the pod is rented and its data brought first; each step has its own limit."""
 
 KEPT_SECONDS = 14 * 86400.0
 """So long it is remembered what a pod of another machine has cost."""
@@ -121,6 +125,7 @@ class RunPod:
                 "cache": str(cache),
                 "requirements": json.dumps(list(requirements)),
             },
+            start_seconds=START_SECONDS,
         )
 
     def wrap(
@@ -143,17 +148,16 @@ class RunPod:
                 "container.options names no gpu_types, and the model wants a GPU",
                 remedy="name some as RunPod calls them, e.g. `gpu_types: [NVIDIA L40S]`",
             )
-        folders = tuple(Mount.parse(mount) for mount in (*mounts, *container.binds))
+        folders = tuple(Bind.parse(mount) for mount in (*mounts, *container.binds))
         for folder in folders:
             if not Path(folder.source).exists():
                 raise EnvironmentFault(
                     f"{folder.source} cannot be brought to the pod: it is not here"
                 )
-        first, *rest = argv
         spec = Spec(
             options=options,
             image=environment.path,
-            argv=("python3" if first == "python" else first, *rest),
+            argv=tuple(words(argv)),
             env=dict(env),
             mounts=folders,
             gpus=gpus,
@@ -166,21 +170,6 @@ class RunPod:
         )
 
 
-class Mount(BaseModel, extra="forbid", frozen=True):
-    """`SRC[:DST[:ro]]`, taken apart."""
-
-    source: str
-    target: str
-    read_only: bool
-
-    @classmethod
-    def parse(cls, text: str) -> Mount:
-        """Read it, variables expanded."""
-        source, _, rest = os.path.expandvars(text).partition(":")
-        target, _, mode = rest.partition(":")
-        return cls(source=source, target=target or source, read_only=mode == "ro")
-
-
 class Spec(BaseModel, extra="forbid", frozen=True):
     """What a runner is to do. Holds references, no secrets but those in `env`."""
 
@@ -188,7 +177,7 @@ class Spec(BaseModel, extra="forbid", frozen=True):
     image: str
     argv: tuple[str, ...]
     env: dict[str, str]
-    mounts: tuple[Mount, ...]
+    mounts: tuple[Bind, ...]
     gpus: int
     cache: str
     requirements: tuple[str, ...]

@@ -20,20 +20,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
 from hpcbench import secret
-from hpcbench.environments.packages import Probe, last_words, packages_for, probe
-from hpcbench.environments.runpod import SPEC, Mount, Rented, Spec, spent
+from hpcbench.environments.inside import PACKAGES, Bind, private
+from hpcbench.environments.packages import Probe, last_words, packages_for, probe, probed_once
+from hpcbench.environments.runpod import SPEC, Rented, Spec, spent
 from hpcbench.environments.runpod_api import Api, ApiFault
 from hpcbench.errors import EnvironmentFault, HpcbenchError
-from hpcbench.experiment.files import read_json, write_json
-
-PACKAGES = "/opt/hpcbench/packages"
-"""Where the packages that are brought to the image lie in the pod."""
 
 FETCH_SECONDS = 15.0
 """How often what was written in the pod is brought here, so that little is lost with it."""
@@ -187,8 +183,8 @@ def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
     Raises:
         EnvironmentFault: there is no such pod, it costs too much, or it went away.
     """
-    private = _private(spec.mounts)
-    within = None if private is None else private.source
+    own = private(spec.mounts)
+    within = None if own is None else own.source
     if within is not None and len(os.fsencode(within)) > LONGEST_FOLDER:
         within = None
     with tempfile.TemporaryDirectory(prefix=".pod-", dir=within) as name:
@@ -203,14 +199,8 @@ def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
                     if mount.read_only:
                         pod.send(mount)
                 packages = _packages(spec, pod)
-                pod.send(Mount(source=str(packages), target=PACKAGES, read_only=True))
+                pod.send(Bind(str(packages), PACKAGES, read_only=True))
                 return _command(spec, pod, signals, lease.deadline, begun)
-
-
-def _private(mounts: Sequence[Mount]) -> Mount | None:
-    """The folder that is this run's alone."""
-    writable = (mount for mount in mounts if not mount.read_only)
-    return next((mount for mount in writable if Path(mount.source).is_dir()), None)
 
 
 def _command(
@@ -218,8 +208,8 @@ def _command(
 ) -> int:
     """Start the command, be its hands and ears until it ends, bring home what it wrote."""
     written = _Written([mount for mount in spec.mounts if not mount.read_only], pod)
-    private = _private(spec.mounts)
-    process = pod.start(spec, private.target if private else "/")
+    own = private(spec.mounts)
+    process = pod.start(spec, own.target if own else "/")
     signals.pod = pod
     begun.set()
     fetched, forwarded = time.monotonic(), False
@@ -232,8 +222,8 @@ def _command(
                     remedy="what is answered is kept; raise them in container.options, then resume",
                 )
             due = time.monotonic() - fetched > FETCH_SECONDS
-            if private is not None and (due or not forwarded):
-                forwarded |= pod.forward(private)
+            if own is not None and (due or not forwarded):
+                forwarded |= pod.forward(own)
             if due:
                 with contextlib.suppress(EnvironmentFault):  # the last time counts
                     written.fetch()
@@ -458,7 +448,7 @@ class _Pod:
         self._hang_up()
         return True
 
-    def lay_out(self, mounts: Sequence[Mount], deadline: float) -> None:
+    def lay_out(self, mounts: Sequence[Bind], deadline: float) -> None:
         """Make folders and empty files, and have the pod delete itself if nobody does.
 
         `runpodctl` and a key for it are in every pod. That is for the day when this whole machine fails.
@@ -484,12 +474,12 @@ class _Pod:
         # It is called with -c and the code, which takes the safer way through standard input.
         return probe(["sh", "-c", f'printf %s "$2" | {python}', "sh"], image)
 
-    def send(self, mount: Mount) -> None:
+    def send(self, mount: Bind) -> None:
         """Bring a file or folder; links that lead out of it become what they lead to."""
         source = f"{mount.source}/" if Path(mount.source).is_dir() else mount.source
         self._rsync("-rlpt", "--copy-unsafe-links", source, f"pod:{mount.target}")
 
-    def fetch(self, mount: Mount, place: Path) -> None:
+    def fetch(self, mount: Bind, place: Path) -> None:
         """Bring what is over there to a place here; no links, which could lead anywhere."""
         slash = "/" if Path(mount.source).is_dir() else ""
         self._rsync("-rt", f"pod:{mount.target}{slash}", f"{place}{slash}")
@@ -516,14 +506,14 @@ class _Pod:
         until_there = f"for n in 1 2 3 4 5; do test -s {pid} && break; sleep 1; done"
         self._run([*self.ssh, _shell(f"{until_there}; kill -s {name} $(cat {pid})")])
 
-    def forward(self, private: Mount) -> bool:
+    def forward(self, own: Bind) -> bool:
         """Have sockets of the command's private folder here as well; whether there is one."""
         listed = self._run(
-            [*self.ssh, shlex.join(["find", private.target, "-maxdepth", "1", "-type", "s"])]
+            [*self.ssh, shlex.join(["find", own.target, "-maxdepth", "1", "-type", "s"])]
         )
         for there in listed.stdout.splitlines():
             name = there.rpartition("/")[2]
-            here = f"{private.source}/{name}"
+            here = f"{own.source}/{name}"
             if here not in self.forwarded and re.fullmatch(r"[\w.-]+", name):
                 self.forwarded.add(here)
                 done = self._ask("-O", "forward", "-L", f"{here}:{there}")
@@ -574,7 +564,7 @@ class _Written:
     log to which we, or the worker, write as well.
     """
 
-    def __init__(self, mounts: Sequence[Mount], pod: _Pod) -> None:
+    def __init__(self, mounts: Sequence[Bind], pod: _Pod) -> None:
         self.mounts, self._pod = mounts, pod
         self._appended: dict[Path, int] = {}
         self._copied: dict[Path, tuple[int, int]] = {}
@@ -627,11 +617,7 @@ def _packages(spec: Spec, pod: _Pod) -> Path:
     """Packages for the Python of the image, which is asked once."""
     cache = Path(spec.cache)
     stored = cache / "runpod" / f"{spec.image.rpartition(':')[2]}.probe.json"
-    if stored.exists():
-        probed = Probe(**read_json(stored))
-    else:
-        probed = pod.probe(spec.image)
-        write_json(stored, asdict(probed))
+    probed = probed_once(stored, lambda: pod.probe(spec.image))
     return packages_for(probed, cache, spec.requirements)
 
 

@@ -17,18 +17,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from hpcbench.data.progress import size_text
 from hpcbench.environments.failures import recognise
 from hpcbench.environments.oci import Reference, download_size
-from hpcbench.environments.packages import Probe, last_words
+from hpcbench.environments.packages import Probe, last_words, probed_once
 from hpcbench.environments.packages import probe as ask_python
 from hpcbench.environments.sources import LABEL, Source
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.files import read_json, write_json
 from hpcbench.schema.documents import ContainerSite
 
 Say = Callable[[str], None]
@@ -190,16 +189,8 @@ class Program:
 
     def probe(self, sif: Path, stored: Path) -> Probe:
         """Ask the image's Python about itself, once an image."""
-        if stored.exists():
-            return Probe(**read_json(stored))
-        python = [self.path, "--quiet", "exec", "--containall", *self.start_options(), str(sif)]
-        probed = ask_python([*python, "python3"], str(sif), self.env)
-        write_json(stored, asdict(probed))
-        return probed
-
-    def start_options(self) -> list[str]:
-        """What starting an image on this machine takes beside the usual."""
-        return ["--unsquash"] if must_unpack(self.path) else []
+        python = [self.path, "--quiet", "exec", "--containall", *start_options(self.path), str(sif)]
+        return probed_once(stored, lambda: ask_python([*python, "python3"], str(sif), self.env))
 
     def label(self, sif: Path) -> str | None:
         """The digest that a SIF says it was built from."""
@@ -262,7 +253,12 @@ def _parsed(text: str) -> tuple[str, tuple[int, ...]]:
     return (match[1], (int(match[2]), int(match[3]))) if match else ("apptainer", (99,))
 
 
-def must_unpack(program: str) -> bool:
+def start_options(program: str) -> list[str]:
+    """What starting an image on this machine takes beside the usual."""
+    return ["--unsquash"] if _must_unpack(program) else []
+
+
+def _must_unpack(program: str) -> bool:
     """Whether an image must be unpacked to be started here: no FUSE, and nothing setuid to mount it."""
     if os.access("/dev/fuse", os.R_OK | os.W_OK) or os.getuid() == 0:
         return False

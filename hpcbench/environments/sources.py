@@ -18,6 +18,7 @@ from hpcbench.environments.images import file_digest
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.registry.paths import is_dockerfile
 from hpcbench.schema.documents import ContainerSite
 
 LABEL = "hpcbench.source.digest"
@@ -77,10 +78,9 @@ class Source:
         if reference.endswith(".sif"):
             path = _file(reference, reference)
             return cls("sif", str(path), file_digest(path, cache), sif=path)
-        name = Path(reference).name
-        if name.endswith(".def"):
+        if reference.endswith(".def"):
             return _of_definition(_file(reference, reference))
-        if name.partition(".")[0] in ("Dockerfile", "Containerfile"):
+        if is_dockerfile(reference):
             path = _file(reference, reference)
             recipe = parse(path, site.build_args)
             recipe = recipe.at(resolve(recipe.base, insecure))

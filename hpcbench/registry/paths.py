@@ -21,8 +21,13 @@ def is_reference(image: str) -> bool:
         ":" in image
         or image.startswith(("/", ".", "~"))
         or file.endswith((".sif", ".def"))
-        or file.partition(".")[0] in ("Dockerfile", "Containerfile")
+        or is_dockerfile(image)
     )
+
+
+def is_dockerfile(path: str) -> bool:
+    """Whether a file is a Dockerfile, by its name."""
+    return path.rpartition("/")[2].partition(".")[0] in ("Dockerfile", "Containerfile")
 
 
 def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from hpcbench import environments
-from hpcbench.plugins import Environment
+from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 from tests.cluster.lab import Lab
-from tests.environments_contract import MARK, EnvironmentContract, Subject
+from tests.environments_contract import EnvironmentContract, Subject
 from tests.user import User
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
@@ -38,29 +35,13 @@ class OfTheUser(Subject):
 
     lab: Lab | None = None
 
-    def start(
-        self,
-        argv: Sequence[str],
-        mounts: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-        mark: str = "",
-        gpus: int = 0,
-    ) -> subprocess.Popen[bytes]:
+    def spawn(self, command: Command) -> subprocess.Popen[bytes]:
         assert self.lab is not None
         for path in (self.folder, *self.folder.rglob("*")):
             if not path.is_symlink():
                 shutil.chown(path, "hpcuser", "hpcuser")
-        command = environments.wrap(
-            self.environment, argv, mounts, {MARK: mark, **(env or {})}, gpus, self.container
-        )
-        return subprocess.Popen(
-            self.lab.user_argv(list(command.argv)),
-            env={**os.environ, **self.lab.env(), **command.env},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        argv = self.lab.user_argv(list(command.argv))
+        return super().spawn(Command(argv, {**self.lab.env(), **command.env}))
 
 
 class TestApptainer(EnvironmentContract):

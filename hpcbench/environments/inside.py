@@ -1,13 +1,14 @@
-"""What is mounted into a container: `SRC[:DST[:ro]]`."""
+"""What a program finds in a container: what is mounted, `SRC[:DST[:ro]]`, its variables, its Python."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.plugins import Environment
 
 PACKAGES = "/opt/hpcbench/packages"
 """Where the packages mounted just in time lie in a container."""
@@ -56,6 +57,29 @@ class Bind:
                 folder = entry.resolve().parent
                 if folder.is_dir() and not Path(place).is_relative_to(self.target):
                     yield Bind(str(folder), str(Path(place).parent), read_only=True)
+
+
+def private(mounts: Sequence[Bind]) -> Bind | None:
+    """The folder that is this run's alone: the first that may be written."""
+    return next((bind for bind in mounts if bind.is_private), None)
+
+
+def variables(
+    environment: Environment, env: Mapping[str, str], passed: Sequence[str]
+) -> dict[str, str]:
+    """The variables of a program: those of the job that it may see, its own, the way to its packages."""
+    inside = {name: os.environ[name] for name in passed if name in os.environ}
+    inside |= {"PYTHONDONTWRITEBYTECODE": "1", **env}
+    if environment.packages is not None:
+        image = environment.details.get("pythonpath")
+        inside["PYTHONPATH"] = f"{PACKAGES}:{image}" if image else PACKAGES
+    return inside
+
+
+def words(argv: Sequence[str]) -> list[str]:
+    """A command with the image's Python for the literal `python`."""
+    first, *rest = argv
+    return ["python3" if first == "python" else first, *rest]
 
 
 def checked(mounts: Sequence[str], packages: str | None) -> list[Bind]:
