@@ -48,6 +48,14 @@ class EngineSpec:
     """Text of the Jinja2 chat template to use instead of the model's own."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The model document's `engine_options`."""
+    media_root: str | None = None
+    """Folder whose images requests may name as `file://`; None: no file may be named."""
+    cpus: int = 0
+    """CPUs of the job; 0: not said."""
+    images: int = 0
+    """Most images of one request; 0: not said."""
+    reuse: bool = False
+    """Whether images come more than once, as with several questions about a page: caches of them pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +72,14 @@ class Engine(Protocol):
     """Serves OpenAI's API on a Unix socket as a child process of the wrapper. Constructed with nothing.
 
     `/health` answers 200 once requests can be sent. `launch_command` refuses options it does not know
-    with a UserError. A class that has `generation: frozenset[str]` names the settings it knows beyond
-    OpenAI's; others are refused before anything runs.
+    with a UserError. What a class may have besides:
+
+    - `generation: frozenset[str]`: the settings it knows beyond OpenAI's; others are refused before anything
+      runs;
+    - `packages: tuple[str, ...]`: distributions whose versions are recorded;
+    - `request_fields(spec) -> mapping`: fields of the body that every request gets which does not set them;
+    - `checks_media = False`: its server opens any path a request names, so the wrapper has to look at each;
+    - `weights = False`: it serves no folder of weights (an endpoint elsewhere).
     """
 
     api: ClassVar[int]

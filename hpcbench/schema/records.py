@@ -138,15 +138,21 @@ class Times:
     """When things happened: `time.monotonic_ns()` of one node; of the last try where there were several."""
 
     start: int
-    """When the request was taken up (before its images are read)."""
+    """When the request was taken up: a slot was free for it (before its images are read)."""
     send: int
     """Body ready, about to be written."""
     headers: int | None
-    """Response headers arrived."""
+    """Response headers arrived: the first byte."""
     chunks: tuple[int, ...]
     """Arrival of each chunk that carries new text."""
     done: int
     """Stream closed."""
+    scheduled: int | None = None
+    """When it was to be sent, under a given rate; None: as soon as a slot was free."""
+    empty: tuple[int, ...] = ()
+    """Arrival of each chunk with choices but no text: the role at the front, the reason at the end."""
+    tokens: tuple[int, ...] = ()
+    """Tokens of the answer so far, as the engine counted them with each of `chunks`; empty: it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,8 @@ class Response:
     """One line on why there is no answer."""
     prompt: str = ""
     """The request's prompt."""
+    recount: int | None = None
+    """Tokens of the text by the model's own tokenizer, to hold against the engine's count; None: not counted."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""
@@ -182,7 +190,8 @@ class Response:
     def from_json(cls, data: Mapping[str, Any]) -> Response:
         """Read what `to_json` wrote."""
         times = dict(data["times"])
-        times["chunks"] = tuple(times["chunks"])
+        for name in ("chunks", "empty", "tokens"):
+            times[name] = tuple(times.get(name, ()))
         return cls(
             **{
                 **data,
