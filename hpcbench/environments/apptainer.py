@@ -18,8 +18,8 @@ from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 
 PASSED = (
-    "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_CPUS_ON_NODE",
-    "SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
+    "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+    "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
 """Variables of the job that a container sees; of the host's others it sees none."""
 

@@ -157,6 +157,9 @@ class Experiment:
     def worker_log(self, group: str, owner: str) -> Path:
         return self.workers_dir / f"{group}.{owner}.log"
 
+    def worker_monitor(self, group: str, owner: str) -> Path:
+        return self.workers_dir / f"{group}.{owner}.monitor.jsonl"
+
     def worker_event_files(self) -> list[Path]:
         """Event files of all workers there ever were, by name."""
         return sorted(self.workers_dir.glob("*.events.jsonl"))

@@ -3,6 +3,9 @@
 `python -m hpcbench.launch.local EXPERIMENT ROUND` starts the round's workers through submitit's local
 executor, waits for them, then runs evaluation and finalise. It is started in a session of its own, so that
 it outlives the shell; `hpcbench cancel` ends it.
+
+Workers get GPUs of their own out of this machine's, or out of those in CUDA_VISIBLE_DEVICES where that is
+set. Where a group wants more workers than there are GPUs for, the others wait until one ends.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +24,8 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.element import Element
 from hpcbench.launch.submit import rounds
+from hpcbench.monitor import check_allocation, handles
+from hpcbench.schema.plan import Group
 
 POLL_SECONDS = 0.2
 
@@ -27,50 +33,74 @@ YEAR_MINUTES = 60 * 24 * 365
 """submitit ends local jobs after a time; ours end by themselves."""
 
 
+ELSEWHERE = frozenset({"runpod"})
+"""Environments whose GPUs are not this machine's."""
+
+
 def main(argv: Sequence[str]) -> None:
     """Run one round to its end."""
     experiment, number = Experiment(Path(argv[0])), int(argv[1])
-    supervisor = _Supervisor(experiment)
-    signal.signal(signal.SIGTERM, supervisor.end)
     current = rounds(experiment)[number]
-    groups = {group.id: group for group in experiment.work.groups}
-    for group_id, count in current.workers.items():
-        supervisor.run_group(group_id, count, groups[group_id].gpus)
+    groups = [group for group in experiment.work.groups if group.id in current.workers]
+    needed = {group.id: _gpus_here(experiment, group) for group in groups}
+    pool: list[str] = []
+    if any(needed.values()):
+        # CUDA by itself counts the fastest GPU first, everybody else by PCI address.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        pool = handles()
+    for group in groups:
+        if lacking := check_allocation(needed[group.id]):
+            sys.exit(
+                f"group {group.id} cannot run on this machine: {lacking} (`gpus` of its model)"
+            )
+    supervisor = Supervisor(experiment.jobs_dir, pool)
+    signal.signal(signal.SIGTERM, supervisor.end)
+    for group in groups:
+        worker = ("hpcbench.worker", str(experiment.path), group.id)
+        elements = [Element(*worker) for _ in range(current.workers[group.id])]
+        supervisor.run(elements, needed[group.id])
     for module in ("hpcbench.evaluation", "hpcbench.finalise"):
         supervisor.run([Element(module, str(experiment.path))])
 
 
-class _Supervisor:
-    """Starts elements as processes and waits for them."""
+def _gpus_here(experiment: Experiment, group: Group) -> int:
+    """GPUs of this machine that a worker of the group takes."""
+    stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
+    return 0 if stored[group.environment]["kind"] in ELSEWHERE else group.gpus
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.experiment = experiment
-        self.jobs: list[Any] = []
 
-    def run_group(self, group_id: str, count: int, gpus: int) -> None:
-        """Run a group's workers; each gets GPUs of its own, in turn, as Slurm would give them."""
-        path = str(self.experiment.path)
-        shares = [range(index * gpus, (index + 1) * gpus) for index in range(count)]
-        self.run(
-            [
-                Element("hpcbench.worker", path, group_id, gpus=",".join(map(str, share)))
-                for share in shares
-            ]
-        )
+class Supervisor:
+    """Starts elements as processes, as many at a time as there are GPUs for, and waits for them.
 
-    def run(self, elements: Sequence[Element]) -> None:
-        """Run elements at once and wait for all of them."""
+    Args:
+        jobs_dir: folder of submitit's files.
+        gpus: entries of CUDA_VISIBLE_DEVICES to give away, one for each GPU.
+    """
+
+    def __init__(self, jobs_dir: Path, gpus: Sequence[str] = ()) -> None:
+        self._jobs_dir = jobs_dir
+        self._free = deque(gpus)
+        self._jobs: dict[Any, list[str]] = {}
+
+    def run(self, elements: Sequence[Element], gpus: int = 0) -> None:
+        """Run elements, each with so many GPUs for itself, and wait for all of them."""
         import submitit
 
-        executor = submitit.AutoExecutor(self.experiment.jobs_dir, cluster="local")
+        executor = submitit.AutoExecutor(self._jobs_dir, cluster="local")
         executor.update_parameters(timeout_min=YEAR_MINUTES, stderr_to_stdout=True)
-        self.jobs = [executor.submit(element) for element in elements]
-        while not all(job.done() for job in self.jobs):
+        waiting = deque(elements)
+        while waiting or self._jobs:
+            for job in [job for job in self._jobs if job.done()]:
+                self._free.extend(self._jobs.pop(job))
+            while waiting and len(self._free) >= gpus:
+                element, share = waiting.popleft(), [self._free.popleft() for _ in range(gpus)]
+                element.gpus = ",".join(share)
+                self._jobs[executor.submit(element)] = share
             time.sleep(POLL_SECONDS)
 
     def end(self, number: int, frame: FrameType | None) -> None:
         """Hand SIGTERM on; workers drain."""
-        for job in self.jobs:
+        for job in list(self._jobs):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(job.job_id), signal.SIGTERM)
         sys.exit(1)

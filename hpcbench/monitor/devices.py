@@ -1,0 +1,165 @@
+"""Which GPUs a machine has, which of them are ours, and whether a model fits on them.
+
+Asked of NVIDIA's management library (`nvml`), else of `nvidia-smi`, else of `rocm-smi`. None of them: no GPU.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpcbench.monitor import nvml
+from hpcbench.monitor.nvml import Gpu
+
+GIB = 1 << 30
+
+_QUERY = ("index", "uuid", "name", "memory.total", "driver_version")
+_SMI = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+_ROCM = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"]
+
+_CHOSEN = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_SLURMS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+
+
+def gpus() -> list[Gpu]:
+    """All GPUs of this machine that this process may see; those cut into MIG instances as their instances."""
+    found = nvml.gpus()
+    if found is None:
+        found = _from_smi(_said(_SMI)) or _from_rocm(_said(_ROCM))
+    return found
+
+
+def given(environ: Mapping[str, str] | None = None) -> list[str] | None:
+    """Names of the GPUs that the environment gives to this process.
+
+    CUDA's variable wins, which Slurm sets in the numbering of the job; its list ends at an empty or negative
+    entry. A Slurm job without GPUs has none. None: nothing is said, so all are ours.
+    """
+    environ = os.environ if environ is None else environ
+    for name in _CHOSEN:
+        if name in environ:
+            names: list[str] = []
+            for entry in environ[name].split(","):
+                if not entry.strip() or entry.strip().startswith("-"):
+                    break
+                names.append(entry.strip())
+            return names
+    for name in _SLURMS:
+        if environ.get(name):
+            return [entry.strip() for entry in environ[name].split(",")]
+    return [] if "SLURM_JOB_ID" in environ else None
+
+
+def visible(found: Sequence[Gpu], environ: Mapping[str, str] | None = None) -> list[Gpu]:
+    """Those of `found` that the environment gives to this process, in its order."""
+    environ = os.environ if environ is None else environ
+    names = given(environ)
+    if names is None:
+        return list(found)
+    if not any(name in environ for name in _CHOSEN) and len(names) == len(found):
+        return list(found)  # Slurm's numbers are the node's, and the node shows only the job's GPUs
+    chosen = (_named(name, found) for name in names)
+    return [gpu for gpu in chosen if gpu is not None]
+
+
+def _named(name: str, found: Sequence[Gpu]) -> Gpu | None:
+    """Which one an entry of CUDA_VISIBLE_DEVICES means: an index, or the beginning of a UUID."""
+    for gpu in found:
+        if (
+            gpu.index == int(name)
+            if name.isdigit()
+            else bool(gpu.uuid) and gpu.uuid.startswith(name)
+        ):
+            return gpu
+    return None
+
+
+def handles(environ: Mapping[str, str] | None = None) -> list[str]:
+    """What to write into CUDA_VISIBLE_DEVICES for each GPU that is ours to give away.
+
+    The environment's own entries where it has some, but for those of no GPU. Else indexes, which hold with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID (CUDA by itself counts the fastest first), and UUIDs for MIG instances.
+    """
+    names, found = given(environ), gpus()
+    if names is None:
+        return [gpu.uuid if gpu.mig else str(gpu.index) for gpu in found]
+    return [name for name in names if not found or _named(name, found) is not None]
+
+
+def check_allocation(
+    needed_gpus: int, least_memory_gb: float | None = None, environ: Mapping[str, str] | None = None
+) -> str | None:
+    """Whether the GPUs of this process are what a model needs; the line that says why not, or None.
+
+    Where nothing can tell memory (no NVML, no nvidia-smi), the number of GPUs in the environment has to do.
+
+    Args:
+        needed_gpus: the model document's `gpus`.
+        least_memory_gb: its `gpu_memory_gb`, read as makers count, 10^9 bytes: a card sold as 80 GB may have
+            79.6 GiB.
+    """
+    if needed_gpus == 0:
+        return None
+    found = gpus()
+    ours = visible(found, environ)
+    if not found and (names := given(environ)):
+        return (
+            None
+            if len(names) >= needed_gpus
+            else _misfit(needed_gpus, least_memory_gb, f"{len(names)}")
+        )
+    fitting = [gpu for gpu in ours if gpu.memory_bytes >= (least_memory_gb or 0) * 1e9]
+    if len(fitting) >= needed_gpus:
+        return None
+    if not ours:
+        hidden = f" of the {len(found)} on this node" if found else ""
+        return _misfit(needed_gpus, least_memory_gb, f"none{hidden}")
+    kinds = dict.fromkeys(f"{gpu.name}, {gpu.memory_bytes / GIB:.3g} GiB" for gpu in ours)
+    return _misfit(needed_gpus, least_memory_gb, f"{len(ours)} ({'; '.join(kinds)})")
+
+
+def _misfit(needed: int, least_gb: float | None, has: str) -> str:
+    each = f" of {least_gb:g} GiB" if least_gb else ""
+    return f"the model needs {needed} GPU{'s' * (needed > 1)}{each}, this worker has {has}"
+
+
+def _said(argv: Sequence[str]) -> str:
+    """What a program prints; empty: it is not there, fails or hangs, as it does when a driver does."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _from_smi(printed: str) -> list[Gpu]:
+    """GPUs from nvidia-smi's table, which lists no MIG instances: a GPU cut into them stands as a whole."""
+    found = []
+    for row in csv.reader(printed.splitlines(), skipinitialspace=True):
+        if len(row) == len(_QUERY) and row[0].isdigit():
+            index, uuid, name, memory, driver = row
+            size = int(memory) * (1 << 20) if memory.isdigit() else 0
+            found.append(Gpu(int(index), uuid, name, size, driver=driver))
+    return found
+
+
+def _from_rocm(printed: str) -> list[Gpu]:
+    try:
+        cards: dict[str, dict[str, Any]] = json.loads(printed or "{}")
+    except ValueError:
+        return []
+    return sorted(_amd(cards), key=lambda gpu: gpu.index)
+
+
+def _amd(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Gpu]:
+    for card, facts in cards.items():
+        number = re.fullmatch(r"card(\d+)", card)
+        memory = str(facts.get("VRAM Total Memory (B)", "")) if number else ""
+        if number and memory.isdigit():
+            name = str(facts.get("Card Series", facts.get("Card series", "AMD GPU")))
+            yield Gpu(int(number[1]), "", name, int(memory))

@@ -1,0 +1,302 @@
+"""What the kernel tells of a job: its processes, its memory control group, its disks.
+
+Read from /proc, the control group's files and statvfs; nothing here needs root or a package.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_NO_LIMIT = 1 << 60
+"""Control groups of version 1 write a number near 2^63 for "no limit"."""
+
+_JOB = re.compile(r"^.*/job_\d+")
+"""The group of a whole job, in Slurm's `…/uid_0/job_7/step_0/task_0` and `…/job_7/step_0/user/task_0`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of a tree, as seen at one moment."""
+
+    pid: int
+    name: str
+    state: str
+    """R, S, D, Z …"""
+    parent: int
+    session: int
+    begun: int
+    """Ticks after boot: with the pid, it names a process for good."""
+    cpu_seconds: float
+    """User and system time of all its threads."""
+    rss_bytes: int
+
+
+@dataclass
+class ProcessTree:
+    """A process and all that descends from it, also when a parent in between has ended.
+
+    A look costs a small read for each member, and where it searches a listing of /proc and a read for each
+    process that is new: a node's thousands of other processes are read once.
+    """
+
+    root: int
+    members: dict[int, Process] = field(default_factory=dict)
+    """As of the last look; the dead that nobody has waited for are in it with state Z."""
+    ended: dict[int, Process] = field(default_factory=dict)
+    """Members that were there at the look before and are no more, or are zombies now."""
+    _strangers: set[int] = field(default_factory=set)
+    _lost_seconds: float = 0.0
+
+    def look(self, search: bool = True) -> None:
+        """Bring `members` and `ended` up to date; without `search`, new processes are not looked for."""
+        before = self.members
+        known: dict[int, Process] = {}
+        for pid, old in before.items():
+            now = process(pid)
+            if now is not None and now.begun == old.begun:
+                known[pid] = now
+            else:
+                self._lost_seconds += old.cpu_seconds
+        if search:
+            self._search(known)
+        self.members = known
+        self.ended = {
+            pid: old
+            for pid, old in before.items()
+            if old.state != "Z" and (pid not in known or known[pid].state == "Z")
+        }
+
+    def _search(self, known: dict[int, Process]) -> None:
+        """Add to `known` what is new and belongs to the tree."""
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 (half the cost)
+        self._strangers &= pids
+        found = (process(pid) for pid in pids - self._strangers - known.keys())
+        fresh = {one.pid: one for one in found if one is not None}
+        sessions = {one.session for one in known.values() if one.session == one.pid}
+        while True:
+            ours = [
+                one
+                for one in fresh.values()
+                if one.pid == self.root or one.parent in known or one.session in sessions
+            ]
+            if not ours:
+                break
+            for one in ours:
+                known[one.pid] = fresh.pop(one.pid)
+                if one.session == one.pid:
+                    sessions.add(one.pid)
+        self._strangers |= fresh.keys()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of the tree, those that have ended included as they were last seen."""
+        return self._lost_seconds + sum(one.cpu_seconds for one in self.members.values())
+
+    @property
+    def rss_bytes(self) -> int:
+        """Resident memory of all; pages that several share count several times."""
+        return sum(one.rss_bytes for one in self.members.values())
+
+    def pss_bytes(self) -> int | None:
+        """Resident memory with shared pages divided among those who share them; None: not readable.
+
+        The kernel walks all page tables for it: not to be asked often of a large process.
+        """
+        total = 0
+        for pid, one in self.members.items():
+            text = _read(Path(f"/proc/{pid}/smaps_rollup"))
+            found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+            if found:
+                total += int(found[1]) * 1024
+            elif one.state != "Z" and one.rss_bytes:
+                return None
+        return total
+
+    def find(self, pid: int) -> int | None:
+        """Our number of the member that calls itself `pid` in the innermost PID namespace it lives in."""
+        for member in self.members:
+            found = re.search(
+                r"^NSpid:\s+(.+)$", _read(Path(f"/proc/{member}/status")), re.MULTILINE
+            )
+            if found and int(found[1].split()[-1]) == pid:
+                return member
+        return None
+
+
+def process(pid: int) -> Process | None:
+    """Look at one process; None: there is none of that number."""
+    # `PID (NAME) STATE PPID PGRP SESSION …`; a name may hold anything, parentheses too.
+    head, _, rest = _read(Path(f"/proc/{pid}/stat")).rpartition(")")
+    fields = rest.split()
+    if len(fields) < 22:
+        return None
+    return Process(
+        pid=pid,
+        name=head.partition("(")[2],
+        state=fields[0],
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        begun=int(fields[19]),
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS,
+        rss_bytes=int(fields[21]) * PAGE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """A control group's memory at one moment, bytes."""
+
+    used: int
+    """All that counts towards its limit, the cache of files read included."""
+    held: int
+    """`used` without what the kernel drops when room is needed: cached files and reclaimable slabs."""
+    peak: int | None
+    """Most that `used` has been since the group was made, by the kernel's own count."""
+    limit: int | None
+    """Least limit of the group and those above it."""
+    limited_held: int | None
+    """`held` of the group that has that limit."""
+    kills: int
+    """Processes of the group that were killed for want of memory, so far."""
+
+
+class Cgroup:
+    """The memory control group of a process: of the whole job under Slurm, else its own.
+
+    Args:
+        path: the group's folder.
+        top: mount point of the hierarchy, above which no limits are looked for.
+        version: 1 or 2.
+    """
+
+    def __init__(self, path: Path, top: Path, version: int) -> None:
+        self.path, self.version = path, version
+        self.is_job = _JOB.fullmatch(str(path)) is not None
+        self._names = _NAMES[version]
+        self._above = [path, *(one for one in path.parents if one.is_relative_to(top))]
+
+    @classmethod
+    def of(cls, pid: int, proc: Path = Path("/proc")) -> Cgroup | None:
+        """The group that a process is in; None: there is none with a memory controller."""
+        groups = _read(proc / str(pid) / "cgroup")
+        own: dict[str, str] = {}
+        for line in groups.splitlines():
+            number, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                own["cgroup"] = path
+            elif number == "0" and not controllers:
+                own["cgroup2"] = path
+        for kind, root, mount in _mounts(_read(proc / str(pid) / "mountinfo")):
+            # With a namespace of its own, or in a container, only a part is mounted.
+            path = own.get(kind, "")
+            if not path or not (path + "/").startswith(root.rstrip("/") + "/"):
+                continue
+            relative = path[len(root.rstrip("/")) :].lstrip("/")
+            job = _JOB.match("/" + relative)
+            version = 1 if kind == "cgroup" else 2
+            folder = mount / (job[0] if job else relative).lstrip("/")
+            if (folder / _NAMES[version].used).exists():
+                return cls(folder, mount, version)
+        return None
+
+    def read(self) -> HostMemory | None:
+        """Look; None: the group is gone."""
+        used = _number(self.path / self._names.used)
+        if used is None:
+            return None
+        held = self._held(self.path, used)
+        limits = [(limit, one) for one in self._above if (limit := self._limit(one)) is not None]
+        least, tight = min(limits, default=(None, self.path))
+        inside = held if tight == self.path else self._held(tight, None)
+        return HostMemory(
+            used=used,
+            held=held,
+            peak=_number(self.path / self._names.peak),
+            limit=least,
+            limited_held=inside if least is not None else None,
+            kills=_table(self.path / self._names.events).get("oom_kill", 0),
+        )
+
+    def _limit(self, folder: Path) -> int | None:
+        limit = _number(folder / self._names.limit)
+        return limit if limit is not None and limit < _NO_LIMIT else None
+
+    def _held(self, folder: Path, used: int | None) -> int:
+        used = used if used is not None else _number(folder / self._names.used) or 0
+        stat = _table(folder / "memory.stat")
+        if self.version == 1:
+            cache, shared = stat.get("total_cache", 0), stat.get("total_shmem", 0)
+            return max(0, used - (cache - shared))
+        # Shared memory counts as file, and cannot be dropped.
+        cache = stat.get("file", 0) - stat.get("shmem", 0)
+        return max(0, used - cache - stat.get("slab_reclaimable", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    used: str
+    peak: str
+    limit: str
+    events: str
+
+
+_NAMES = {
+    1: _Names(
+        "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes", "memory.oom_control"
+    ),
+    2: _Names("memory.current", "memory.peak", "memory.max", "memory.events"),
+}  # fmt: skip
+
+
+def _mounts(mountinfo: str) -> Iterator[tuple[str, str, Path]]:
+    """Hierarchies with a memory controller: kind, root of what is mounted, where."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(" "), after.split(" ", 2)
+        if kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(",")):
+            yield kind, fields[3], Path(fields[4])
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Room of a file system, bytes; quotas are not in it."""
+
+    free: int
+    size: int
+
+    @classmethod
+    def of(cls, folder: Path) -> Disk | None:
+        """Room for an ordinary user where `folder` lies; None: it is gone."""
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            return None
+        return cls(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def _read(path: Path) -> str:
+    """A small file of the kernel's; empty: it is gone or not for us."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (unbuffered: half the cost)
+            parts = iter(lambda: file.read(65536), b"")
+            return b"".join(parts).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _table(path: Path) -> dict[str, int]:
+    """Lines of `name number`."""
+    pairs = (line.split() for line in _read(path).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}

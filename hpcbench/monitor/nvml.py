@@ -1,0 +1,216 @@
+"""NVIDIA's management library: what GPUs there are and what they are doing.
+
+Calls into a driver that has gone wrong fail, or hang; so a GPU that fails once is left alone from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU, or one MIG instance of a GPU that is cut into them."""
+
+    index: int
+    """The machine's number of the GPU, in the order of PCI addresses."""
+    uuid: str
+    """`GPU-…` or `MIG-…`; empty where only the index is known (AMD)."""
+    name: str
+    """As the maker calls it, e.g. `NVIDIA A100-SXM4-40GB`."""
+    memory_bytes: int
+    """All of its memory."""
+    mig: bool = False
+    """Whether it is a MIG instance."""
+    driver: str | None = None
+    """Version of the driver."""
+    cuda: str | None = None
+    """Newest CUDA version that the driver takes, e.g. `13.0`."""
+
+
+THROTTLES = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
+"""Bits of NVML's clock event reasons by which a GPU runs slower than it could; idling is none of them."""
+
+
+def _library() -> Any | None:
+    """The library, initialised; None: no package, no driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def gpus() -> list[Gpu] | None:
+    """All GPUs; None: the library cannot be asked."""
+    nvml = _library()
+    if nvml is None:
+        return None
+    try:
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        number = int(nvml.nvmlSystemGetCudaDriverVersion())
+        cuda = f"{number // 1000}.{number % 1000 // 10}"
+        return [
+            Gpu(
+                index,
+                _text(nvml.nvmlDeviceGetUUID(handle)),
+                _text(nvml.nvmlDeviceGetName(handle)),
+                int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                mig,
+                driver,
+                cuda,
+            )
+            for index, handle, mig in _each(nvml)
+        ]
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _each(nvml: Any) -> Iterator[tuple[int, Any, bool]]:
+    """Index, handle and whether it is a MIG instance; a GPU that may not be looked at is none."""
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            cut = _maybe(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0]) == 1  # noqa: B023 (called at once)
+        except nvml.NVMLError:
+            continue
+        if not cut:
+            yield index, handle, False
+            continue
+        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            try:
+                yield index, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place), True
+            except nvml.NVMLError:  # fewer instances than there is room for
+                continue
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU at one moment; None: it does not say."""
+
+    used_bytes: int
+    """Memory in use on the device, whoever uses it."""
+    tree_bytes: int | None
+    """Memory of our processes; None: none of them is among those the driver shows."""
+    utilisation: int | None = None
+    """Percent of the last sampling period in which a kernel ran."""
+    celsius: int | None = None
+    sm_mhz: int | None = None
+    watts: float | None = None
+    joules: float | None = None
+    """Energy since the driver was loaded."""
+    throttles: int = 0
+    """Bits of `THROTTLES`."""
+
+
+class Nvml:
+    """Looks at some GPUs again and again.
+
+    `failed` tells of a GPU, once, that it cannot be read any more.
+    """
+
+    def __init__(self, wanted: Sequence[Gpu], failed: Callable[[str], None]) -> None:
+        self._nvml = _library() if wanted else None
+        self._failed = failed
+        self.missing = bool(wanted) and self._nvml is None
+        self._handles: dict[Gpu, Any] = {}
+        for gpu in wanted if self._nvml is not None else ():
+            try:
+                self._handles[gpu] = self._nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)  # type: ignore[union-attr]
+            except self._nvml.NVMLError as error:  # type: ignore[union-attr]
+                failed(f"GPU {gpu.index} ({gpu.name}) cannot be read: {error}")
+
+    def read(self, pids: Collection[int]) -> dict[Gpu, GpuReading]:
+        """Look at all that can still be read.
+
+        Args:
+            pids: our processes.
+        """
+        found = {}
+        for gpu, handle in list(self._handles.items()):
+            try:
+                found[gpu] = self._read(handle, pids)
+            except self._nvml.NVMLError as error:  # type: ignore[union-attr]
+                del self._handles[gpu]
+                self._failed(f"GPU {gpu.index} ({gpu.name}) cannot be read any more: {error}")
+        return found
+
+    def close(self) -> None:
+        """Let the library go."""
+        if self._nvml is not None:
+            self._handles.clear()
+            try:
+                self._nvml.nvmlShutdown()
+            except self._nvml.NVMLError:
+                return  # a driver that is gone
+
+    def _read(self, handle: Any, pids: Collection[int]) -> GpuReading:
+        nvml: Any = self._nvml
+        milliwatts = _maybe(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        millijoules = _maybe(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        return GpuReading(
+            used_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
+            tree_bytes=_of_tree(nvml, handle, pids),
+            utilisation=_maybe(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            celsius=_maybe(
+                nvml, lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+            ),
+            sm_mhz=_maybe(nvml, lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            watts=None if milliwatts is None else milliwatts / 1000,
+            joules=None if millijoules is None else millijoules / 1000,
+            throttles=_throttles(nvml, handle),
+        )
+
+
+def _of_tree(nvml: Any, handle: Any, pids: Collection[int]) -> int | None:
+    """Memory of our processes; a process that computes and draws is in both lists with the same figure."""
+    ours: dict[int, int] = {}
+    for ask in (
+        nvml.nvmlDeviceGetComputeRunningProcesses,
+        nvml.nvmlDeviceGetGraphicsRunningProcesses,
+    ):
+        for one in _maybe(nvml, lambda: ask(handle)) or ():  # noqa: B023 (called at once)
+            if one.pid in pids and one.usedGpuMemory is not None:
+                ours[one.pid] = max(ours.get(one.pid, 0), int(one.usedGpuMemory))
+    return sum(ours.values()) if ours else None
+
+
+def _throttles(nvml: Any, handle: Any) -> int:
+    bits = _maybe(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    if bits is None:  # its name before driver 535
+        bits = _maybe(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+    return int(bits or 0)
+
+
+def _maybe(nvml: Any, ask: Callable[[], Any]) -> Any | None:
+    """An answer, or None where this GPU has none to that question."""
+    try:
+        return ask()
+    except nvml.NVMLError as error:
+        if error.value in (
+            nvml.NVML_ERROR_NOT_SUPPORTED,
+            nvml.NVML_ERROR_NO_PERMISSION,
+            nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            nvml.NVML_ERROR_INVALID_ARGUMENT,
+            nvml.NVML_ERROR_NO_DATA,
+        ):
+            return None
+        raise
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,346 @@
+"""The monitor: a thread that looks at a job twice a second, writes down what it sees, and adds it up."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from hpcbench.monitor.alarms import GIB, Alarm, Alarms
+from hpcbench.monitor.devices import gpus, visible
+from hpcbench.monitor.gauges import EngineState, engine_state
+from hpcbench.monitor.host import Cgroup, Disk, HostMemory, ProcessTree
+from hpcbench.monitor.nvml import Nvml
+from hpcbench.monitor.phases import HostSource, Phase, Reading, Tally
+
+SEARCH_SECONDS = 2.0
+"""So often new processes of the tree are looked for."""
+ENGINE_SECONDS = 2.0
+"""So often an engine is asked for its metrics, which costs it some milliseconds."""
+DISK_SECONDS = 10.0
+"""So often disks are looked at, and proportional memory where it has to be."""
+FLUSH_SECONDS = 5.0
+"""Longest time that a line waits for its way to the file."""
+LINES = 7200
+"""After so many lines every second reading is written, after as many again every fourth …"""
+LONGEST_PAUSE = 60.0
+"""Between two tries to ask an engine that does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All that a monitor saw."""
+
+    whole: Phase
+    """From start to stop."""
+    phases: tuple[Phase, ...]
+    """In the order of their first beginning."""
+    notes: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
+    cpu_seconds: float = 0.0
+    """CPU time that the monitor itself took."""
+
+
+@dataclass
+class _Due:
+    """Something that is done every so often."""
+
+    every: float
+    next: float = 0.0
+
+    def now(self, at: float) -> bool:
+        if at < self.next:
+            return False
+        self.next = at + self.every
+        return True
+
+
+class Monitor:
+    """Looks at a process tree, its control group, its GPUs and its disks from a thread of its own.
+
+        monitor = Monitor(os.getpid(), folders={"scratch": "/tmp"}, file=path, on_alarm=tell)
+        monitor.start()                       # before any engine: what is in use now is the baseline
+        monitor.mark("loading org/model")     # what follows is a phase of that name
+        monitor.ask_engine(over_socket(socket, key))
+        summary = monitor.stop()
+
+    Nothing it meets ends the run: what cannot be read is noted once and left out from then on.
+
+    Args:
+        root: first process of the tree, the worker itself: all it starts is in it.
+        folders: name → folder whose disk is looked at.
+        file: readings are appended to it, a JSON line each; none: to no file.
+        on_alarm: told of alarms, from the monitor's thread.
+        seconds: from one reading to the next.
+        least_free_bytes: see `Alarms`.
+    """
+
+    def __init__(
+        self,
+        root: int,
+        *,
+        folders: Mapping[str, str | Path] | None = None,
+        file: Path | None = None,
+        on_alarm: Callable[[Alarm], None] = lambda alarm: None,
+        seconds: float = 0.5,
+        least_free_bytes: int = GIB,
+    ) -> None:
+        self._notes: list[str] = []
+        self._folders = {name: Path(folder) for name, folder in (folders or {}).items()}
+        self._seconds, self._on_alarm = seconds, on_alarm
+        self._tree = ProcessTree(root)
+        self._cgroup = Cgroup.of(root)
+        self._alarms = Alarms(
+            {name: str(one) for name, one in self._folders.items()}, least_free_bytes
+        )
+        self._trail = _Trail(file, self._note) if file is not None else None
+        self._engine = _Engine()
+        self._due = {"search": _Due(SEARCH_SECONDS), "disk": _Due(DISK_SECONDS)}
+        self._disks: dict[str, Disk] = {}
+        self._pss: int | None = None
+        self._last: Reading | None = None
+        self._marks: deque[str] = deque()
+        self._watched: deque[int | None] = deque()
+        self._tallies: dict[str, Tally] = {}
+        self._lock = threading.Lock()
+        self._stopping, self._wake = False, threading.Event()
+        self._cpu_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
+
+    def start(self) -> None:
+        """Take the first reading, whose GPU memory is the baseline, and go on in the thread.
+
+        It may take seconds, where a driver has to wake up; so may `stop`.
+        """
+        self._nvml = Nvml(visible(gpus()), self._gpu_failed)
+        if self._nvml.missing:
+            self._note(
+                "GPUs are not looked at: the package nvidia-ml-py or its driver is not there"
+            )
+        first = self._read()
+        self._baseline = {gpu: one.used_bytes for gpu, one in first.gpus.items()}
+        self._whole = Tally("whole", self._baseline)
+        self._current = self._tallies["start"] = Tally("start", self._baseline)
+        self._take(first)
+        self._thread.start()
+
+    def mark(self, name: str) -> None:
+        """Begin a phase, or go on with the one of that name. Returns at once."""
+        self._marks.append(name)
+        self._wake.set()
+
+    def watch_engine(self, pid: int | None) -> None:
+        """Raise an alarm when this process of the tree ends; None: it may.
+
+        Args:
+            pid: its number as it calls itself, which in a PID namespace of its own is not ours.
+        """
+        self._watched.append(pid)
+        self._wake.set()
+
+    def ask_engine(self, metrics: Callable[[], str] | None) -> None:
+        """Where the engine's `/metrics` text is to be had, e.g. `over_socket(…)`; None: nowhere."""
+        self._engine = _Engine(metrics)
+
+    def phase(self, name: str) -> Phase | None:
+        """What a phase has seen so far; None: it has not begun."""
+        with self._lock:
+            tally = self._tallies.get(name)
+            return tally.phase() if tally is not None else None
+
+    def stop(self) -> Summary:
+        """Take a last reading and end."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(10)  # a driver may hang for ever
+        if not self._thread.is_alive():
+            self._nvml.close()
+        with self._lock:
+            phases = tuple(tally.phase() for tally in self._tallies.values())
+            return Summary(self._whole.phase(), phases, tuple(self._notes), self._cpu_seconds)
+
+    def _run(self) -> None:
+        begun = time.thread_time()
+        while True:
+            stopping = self._stopping  # before the reading, so that one follows the call to stop
+            try:
+                self._take(self._read())
+            except Exception as error:  # noqa: BLE001 (looking at a run must never end it)
+                self._note(f"a reading failed: {type(error).__name__}: {error}")
+            self._cpu_seconds = time.thread_time() - begun
+            if stopping:
+                break
+            self._wake.wait(self._seconds)
+            self._wake.clear()
+        if self._trail is not None:
+            self._trail.close()
+
+    def _take(self, now: Reading) -> None:
+        """Add a reading up, write it down, raise alarms, and turn to the phase that has been asked for."""
+        with self._lock:
+            self._whole.add(now, self._last)
+            self._current.add(now, self._last)
+            phase = self._current.name
+            while self._marks:
+                name = self._marks.popleft()
+                self._current = self._tallies.setdefault(name, Tally(name, self._baseline))
+                self._current.add(now, None)
+            self._last = now
+        # Outside the lock: a shared file system may let us wait, and whoever asks for a phase must not.
+        for alarm in self._alarms.new(now, self._tree):
+            self._on_alarm(alarm)
+        if self._trail is not None:
+            self._trail.write(phase, now)
+
+    def _read(self) -> Reading:
+        at = time.monotonic()
+        host = self._cgroup.read() if self._cgroup is not None else None
+        search = self._due["search"].now(at) or self._stopping or bool(self._watched)
+        self._tree.look(search)
+        members = self._tree.members
+        while self._watched:
+            self._watch(self._watched.popleft())
+        if self._due["disk"].now(at):
+            found = {name: Disk.of(folder) for name, folder in self._folders.items()}
+            self._disks = {name: disk for name, disk in found.items() if disk is not None}
+            self._pss = None if self._of_job(host) else self._tree.pss_bytes()
+        held, source = self._held(host)
+        zombies = sum(one.state == "Z" for one in members.values())
+        return Reading(
+            at=at,
+            gpus=self._nvml.read(members.keys()),
+            host=host,
+            held_bytes=held,
+            held_source=source,
+            processes=len(members) - zombies,
+            zombies=zombies,
+            cpu_seconds=self._tree.cpu_seconds,
+            disks=self._disks,
+            engine=self._engine.state(at),
+        )
+
+    def _watch(self, pid: int | None) -> None:
+        own = self._tree.find(pid) if pid is not None else None
+        if pid is not None and own is None:
+            self._note(f"the engine's process {pid} is not to be found: its end is not watched")
+        self._alarms.watch(self._tree.members[own] if own is not None else None)
+
+    def _of_job(self, host: HostMemory | None) -> bool:
+        """Whether a reading is of the job alone: any other control group holds other programs, too."""
+        return host is not None and self._cgroup is not None and self._cgroup.is_job
+
+    def _held(self, host: HostMemory | None) -> tuple[int, HostSource]:
+        if host is not None and self._of_job(host):
+            return host.held, "job"
+        return (self._pss, "pss") if self._pss is not None else (self._tree.rss_bytes, "rss")
+
+    def _gpu_failed(self, message: str) -> None:
+        self._note(message)
+        self._on_alarm(Alarm("gpu_unreadable", message))
+
+    def _note(self, message: str) -> None:
+        if message not in self._notes:
+            self._notes.append(message)
+
+
+@dataclass
+class _Engine:
+    """Asks for metrics every so often; less often one that does not answer."""
+
+    metrics: Callable[[], str] | None = None
+    _due: _Due = field(default_factory=lambda: _Due(ENGINE_SECONDS))
+    _state: EngineState = field(default_factory=EngineState)
+
+    def state(self, at: float) -> EngineState:
+        if self.metrics is not None and self._due.now(at):
+            try:
+                self._state = engine_state(self.metrics())
+                self._due.every = ENGINE_SECONDS
+            except Exception:  # noqa: BLE001 (a reader of the caller's own may fail in any way)
+                self._state = EngineState()
+                self._due.every = min(2 * self._due.every, LONGEST_PAUSE)
+                self._due.next = at + self._due.every
+        return self._state
+
+
+class _Trail:
+    """Readings in a file, a line each, thinned out as they become many."""
+
+    def __init__(self, path: Path, failed: Callable[[str], None]) -> None:
+        self._path, self._failed = path, failed
+        self._file: TextIO | None = None
+        self._seen = self._written = 0
+        self._stride = 1
+        self._flush = _Due(FLUSH_SECONDS)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            self._give_up(error)
+
+    def write(self, phase: str, now: Reading) -> None:
+        self._seen += 1
+        if self._file is None or self._seen % self._stride:
+            return
+        try:
+            line = json.dumps(_line(phase, now), separators=(",", ":"), ensure_ascii=False)
+            self._file.write(line + "\n")
+            self._written += 1
+            if self._written % LINES == 0:
+                self._stride *= 2
+            if self._flush.now(now.at):
+                self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        try:
+            if self._file is not None:
+                self._file.close()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._file = None
+        self._failed(f"readings are not written to {self._path}: {error.strerror or error}")
+
+
+def _line(phase: str, now: Reading) -> dict[str, Any]:
+    """A reading, short; sizes in bytes, what is not known left out."""
+    gpus = [
+        _known(
+            gpu=gpu.index,
+            used=one.used_bytes,
+            ours=one.tree_bytes,
+            utilisation=one.utilisation,
+            celsius=one.celsius,
+            sm_mhz=one.sm_mhz,
+            watts=one.watts,
+            throttles=one.throttles or None,
+        )
+        for gpu, one in now.gpus.items()
+    ]
+    return _known(
+        time=round(time.time(), 2),
+        at=round(now.at, 2),
+        phase=phase,
+        gpus=gpus or None,
+        host=now.host.used if now.host is not None else None,
+        held=now.held_bytes,
+        cpu=round(now.cpu_seconds, 2),
+        processes=now.processes,
+        zombies=now.zombies or None,
+        disk={name: disk.free for name, disk in now.disks.items()} or None,
+        running=now.engine.running,
+        waiting=now.engine.waiting,
+        kv=now.engine.kv_usage,
+    )
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

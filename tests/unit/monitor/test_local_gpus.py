@@ -1,0 +1,139 @@
+"""The local executor gives GPUs away: real submitit processes, pretended GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hpcbench.launch import local
+from hpcbench.launch.element import Element
+from hpcbench.launch.local import Supervisor
+from tests.fake_nvml import FakeGpu, FakeNvml
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+    """Runs elements through a supervisor; what each was given, in the order of their beginning."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def start(count: int, pool: list[str], gpus: int) -> list[dict[str, Any]]:
+        told = tmp_path / "told"
+        told.mkdir()
+        element = ("tests.unit.monitor.gpu_element", str(told), "0.3")
+        supervisor = Supervisor(tmp_path / "jobs", pool)
+        supervisor.run([Element(*element) for _ in range(count)], gpus)
+        found = [json.loads(file.read_text()) for file in told.iterdir()]
+        assert len(found) == count
+        return sorted(found, key=lambda one: one["begun"])
+
+    return start
+
+
+def test_workers_wait_for_gpus_that_others_have_and_never_share_one(
+    run: Callable[..., list[dict[str, Any]]],
+) -> None:
+    told = run(3, ["4", "6"], 1)
+
+    assert {one["gpus"] for one in told} == {"4", "6"}
+    for one in told:
+        sharing = [
+            other
+            for other in told
+            if other["gpus"] == one["gpus"]
+            and other["begun"] < one["ended"]
+            and one["begun"] < other["ended"]
+        ]
+        assert sharing == [one]
+
+
+def test_a_worker_that_needs_two_gpus_has_two_and_an_odd_one_is_left(
+    run: Callable[..., list[dict[str, Any]]],
+) -> None:
+    told = run(2, ["0", "1", "2"], 2)
+
+    assert sorted(told[0]["gpus"].split(",")) == ["0", "1"]
+    assert len(set(told[1]["gpus"].split(","))) == 2
+    assert told[0]["ended"] <= told[1]["begun"]
+
+
+def test_workers_without_gpus_see_none(
+    run: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    (worker,) = run(1, ["3"], 0)
+    assert worker["gpus"] == ""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], list[Any]]:
+    """Runs a round of one group with two workers; what would have been started: elements and GPUs."""
+
+    def start(kind: str, gpus: int) -> list[Any]:
+        group = SimpleNamespace(id="g0", gpus=gpus, environment="e")
+        made = SimpleNamespace(
+            path=tmp_path, jobs_dir=tmp_path / "jobs", work=SimpleNamespace(groups=[group]),
+            manifest={"environments": {"e": {"kind": kind}}},
+        )  # fmt: skip
+        started: list[Any] = []
+
+        def run(self: Supervisor, elements: list[Element], gpus: int = 0) -> None:
+            started.append(([one.module for one in elements], gpus, list(self._free)))
+
+        monkeypatch.setattr(local, "Experiment", lambda path: made)
+        monkeypatch.setattr(local, "rounds", lambda _: [SimpleNamespace(workers={"g0": 2})])
+        monkeypatch.setattr(local.signal, "signal", lambda number, handler: None)
+        monkeypatch.setattr(Supervisor, "run", run)
+        local.main([str(tmp_path), "0"])
+        return started
+
+    return start
+
+
+LAST = [(["hpcbench.evaluation"], 0), (["hpcbench.finalise"], 0)]
+
+
+def test_a_group_that_wants_more_gpus_than_there_are_starts_nothing(
+    experiment: Callable[[str, int], list[Any]], machine: Callable[..., FakeNvml]
+) -> None:
+    with pytest.raises(SystemExit) as none:
+        experiment("venv", 1)
+    machine(FakeGpu("GPU-a"))
+    with pytest.raises(SystemExit) as few:
+        experiment("venv", 2)
+
+    start = "group g0 cannot run on this machine: the model needs"
+    assert str(none.value) == f"{start} 1 GPU, this worker has none (`gpus` of its model)"
+    assert str(few.value).startswith(f"{start} 2 GPUs, this worker has 1 (NVIDIA A100")
+
+
+def test_a_group_is_given_the_gpus_of_the_machine_in_an_order_that_is_certain(
+    experiment: Callable[[str, int], list[Any]],
+    machine: Callable[..., FakeNvml],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    machine(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+
+    first, *last = experiment("venv", 1)
+
+    assert first == (["hpcbench.worker"] * 2, 1, ["0", "1"])
+    assert [one[:2] for one in last] == LAST
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize(("kind", "gpus"), [("venv", 0), ("runpod", 4)])
+def test_a_group_whose_engines_need_no_gpu_of_this_machine_runs_without(
+    experiment: Callable[[str, int], list[Any]], kind: str, gpus: int
+) -> None:
+    first, *last = experiment(kind, gpus)
+    assert first == (["hpcbench.worker"] * 2, 0, [])
+    assert [one[:2] for one in last] == LAST
