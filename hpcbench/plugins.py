@@ -79,6 +79,7 @@ class Engine(Protocol):
     - `packages: tuple[str, ...]`: distributions whose versions are recorded;
     - `request_fields(spec) -> mapping`: fields of the body that every request gets which does not set them;
     - `checks_media = False`: its server opens any path a request names, so the wrapper has to look at each;
+    - `renamed: Mapping[str, str]`: setting of older versions → its name now, for the remedy;
     - `weights = False`: it serves no folder of weights (an endpoint elsewhere).
     """
 

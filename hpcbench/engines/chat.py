@@ -1,6 +1,8 @@
 """OpenAI's chat completions as data: what is asked, what is answered, what is refused.
 
-Only what a benchmark of document work sends: text and base64 images in, one answer out.
+Only what a benchmark of document work sends: text and images in, one answer out, and those of vLLM's sampling
+settings that are honoured. A field that would change the answer and is not known here is refused: an
+engine that ignores a setting measures something else than was asked for.
 https://platform.openai.com/docs/api-reference/chat
 """
 
@@ -10,12 +12,14 @@ import base64
 import binascii
 import json
 import time
+import urllib.parse
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 
 class ApiError(Exception):
@@ -36,7 +40,7 @@ class _Part(BaseModel):
 
 
 class ImageUrl(_Part):
-    """Where an image is; here always a data URI."""
+    """Where an image is: a data URI, or `file://` below the media root."""
 
     url: str
 
@@ -56,28 +60,69 @@ class ChatMessage(_Part):
     content: str | list[ContentPart]
 
 
-class StreamOptions(_Part):
+class StreamOptions(BaseModel):
     """What a stream carries beside text."""
 
+    model_config = ConfigDict(extra="forbid")
     include_usage: bool = False
+    continuous_usage_stats: bool = False
+    """Each chunk tells the tokens so far, and each token has a chunk, even where it adds no text yet."""
 
 
-class ChatRequest(_Part):
-    """The fields of a request that are understood; others are ignored, as other engines do."""
+class JsonSchema(_Part):
+    """A schema with its name; `strict` is always meant."""
+
+    schema_: dict[str, JsonValue] = Field(alias="schema")
+
+
+class ResponseFormat(_Part):
+    """What the answer has to be."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> ResponseFormat:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("json_schema is missing")
+        return self
+
+
+class ChatRequest(BaseModel):
+    """The fields of a request that are honoured; null is as good as left out.
+
+    The first ones are OpenAI's, the later ones vLLM's, under vLLM's names. A setting left out is the
+    model's own (generation_config.json), else neutral.
+    """
+
+    model_config = ConfigDict(extra="allow")  # to name what is not known
 
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
     max_tokens: int | None = Field(default=None, gt=0)
     max_completion_tokens: int | None = Field(default=None, gt=0)
-    temperature: float = Field(default=1.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    seed: int | None = None
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: str | list[str] | None = None
-    stream: bool = False
-    stream_options: StreamOptions = Field(default_factory=StreamOptions)
-    n: Literal[1] = 1
-    tools: None = None
-    response_format: dict[str, Any] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
+    user: str | None = None
+    """Has no effect, as with OpenAI."""
+
+    top_k: int | None = Field(default=None, ge=-1)
+    """0 and -1: all tokens."""
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0)
+    min_tokens: int | None = Field(default=None, ge=0)
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -89,6 +134,14 @@ class ChatRequest(_Part):
     def limit(self) -> int | None:
         """Most tokens of the answer."""
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def schema_wanted(self) -> Mapping[str, JsonValue] | None:
+        """JSON schema of the answer; None: any text."""
+        form = self.response_format
+        if form is None or form.type == "text":
+            return None
+        return form.json_schema.schema_ if form.json_schema else {"type": "object"}
 
 
 def parse(body: bytes, model_name: str) -> ChatRequest:
@@ -102,21 +155,27 @@ def parse(body: bytes, model_name: str) -> ChatRequest:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise ApiError(400, f"{place}: {first['msg']}".strip(": "), "invalid_request") from None
+        message = f"{place}: {first['msg'].removeprefix('Value error, ')}".strip(": ")
+        raise ApiError(400, message, "invalid_request") from None
+    for name, value in (ask.model_extra or {}).items():
+        if value is not None:
+            raise ApiError(400, f"this engine does not know the field '{name}'", "unsupported")
+    if ask.schema_wanted is not None and (ask.min_tokens or ask.ignore_eos):
+        message = "response_format cannot be combined with min_tokens or ignore_eos"
+        raise ApiError(400, message, "unsupported")
     if ask.model != model_name:
         text = f"the model '{ask.model}' does not exist (there is: {model_name})"
         raise ApiError(404, text, "model_not_found")
-    if ask.response_format and ask.response_format.get("type") != "text":
-        text = "response_format is not supported by this engine"
-        raise ApiError(400, text, "unsupported")
     return ask
 
 
-def unpack(ask: ChatRequest) -> tuple[list[dict[str, Any]], list[bytes]]:
+def unpack(
+    ask: ChatRequest, media_root: Path | None = None
+) -> tuple[list[dict[str, Any]], list[bytes]]:
     """Messages as chat templates take them, and the bytes of the images in their order.
 
     Raises:
-        ApiError: an image is not a base64 data URI.
+        ApiError: an image is neither a base64 data URI nor a file below `media_root`.
     """
     messages: list[dict[str, Any]] = []
     images: list[bytes] = []
@@ -129,21 +188,50 @@ def unpack(ask: ChatRequest) -> tuple[list[dict[str, Any]], list[bytes]]:
             if part.type == "text":
                 parts.append({"type": "text", "text": part.text})
             else:
-                images.append(_image_bytes(part.image_url.url if part.image_url else ""))
+                url = part.image_url.url if part.image_url else ""
+                images.append(_image_bytes(url, media_root))
                 parts.append({"type": "image"})
         messages.append({"role": message.role, "content": parts})
     return messages, images
 
 
-def _image_bytes(url: str) -> bytes:
+def _image_bytes(url: str, media_root: Path | None) -> bytes:
+    if url[:5].lower() == "data:":
+        return _decoded(url)
+    if url[:7].lower() == "file://":
+        return _file(url, media_root)
+    text = "image_url must be a data URI, data:image/…;base64,…, or file:// below the media root"
+    raise ApiError(400, text, "media_not_allowed")
+
+
+def _decoded(url: str) -> bytes:
     head, comma, data = url.partition(",")
-    if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        text = "image_url must be a data URI: data:image/…;base64,…"
+    if not (comma and head.endswith(";base64")):
+        text = "image_url must be a base64 data URI: data:image/…;base64,…"
         raise ApiError(400, text, "invalid_image")
     try:
         return base64.b64decode(data, validate=True)
-    except binascii.Error as error:
+    except (binascii.Error, ValueError) as error:
         raise ApiError(400, f"image is not base64: {error}", "invalid_image") from None
+
+
+def _file(url: str, media_root: Path | None) -> bytes:
+    """Links are followed first, so that none leads out; what lies outside is not even looked for."""
+    if media_root is None:
+        text = "no files may be named: the model was loaded without a media root"
+        raise ApiError(400, text, "media_not_allowed")
+    parts = urllib.parse.urlsplit(url)
+    try:
+        path = Path(urllib.parse.unquote(parts.path)).resolve()
+    except (OSError, RuntimeError, ValueError):  # a circle of links, a null byte
+        path = Path("/")
+    if parts.netloc not in ("", "localhost") or not path.is_relative_to(media_root.resolve()):
+        text = f"{url} is not below the media root {media_root}"
+        raise ApiError(400, text, "media_not_allowed")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ApiError(400, f"{url}: {error.strerror}", "invalid_image") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +265,18 @@ class Answer:
         choice = {"index": 0, "message": message, "finish_reason": finish_reason}
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage.to_json()}
 
-    def delta(self, delta: Mapping[str, str], finish_reason: str | None = None) -> bytes:
-        """An event of the stream: the role, a text, or the end."""
+    def delta(
+        self,
+        delta: Mapping[str, str],
+        finish_reason: str | None = None,
+        usage: Usage | None = None,
+    ) -> bytes:
+        """An event of the stream: the role, a text, or the end; with the tokens so far, if wanted."""
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-        return event({**self._head("chat.completion.chunk"), "choices": [choice]})
+        data = {**self._head("chat.completion.chunk"), "choices": [choice]}
+        if usage is not None:
+            data["usage"] = usage.to_json()
+        return event(data)
 
     def usage(self, usage: Usage) -> bytes:
         """The event after the last: tokens, and no choices."""

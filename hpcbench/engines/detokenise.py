@@ -13,8 +13,14 @@ from collections.abc import Callable, Sequence
 class Detokeniser:
     """Turns the tokens of one answer into pieces of text."""
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str] = ()) -> None:
-        self._decode, self._stops = decode, tuple(stops)
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        stops: Sequence[str] = (),
+        min_tokens: int = 0,
+    ) -> None:
+        """`stops` are looked for in what comes after the first `min_tokens` tokens."""
+        self._decode, self._stops, self._min_tokens = decode, tuple(stops), min_tokens
         self.ids: list[int] = []
         """All tokens so far."""
         self.stopped = False
@@ -43,6 +49,8 @@ class Detokeniser:
     def _release(self, new: str) -> str:
         if self.stopped:
             return ""
+        if len(self.ids) <= self._min_tokens:
+            return new
         text = self._held + new
         found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         if found:

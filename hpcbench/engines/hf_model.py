@@ -1,45 +1,46 @@
-"""A vision-language model in transformers: loading it, and one answer at a time out of it."""
+"""A vision-language model in transformers: loading it, preparing requests, and generating batches of them."""
 
 from __future__ import annotations
 
-import copy
 import gc
-import io
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from PIL import Image
 
-from hpcbench.engines.chat import ApiError, ChatRequest, Usage, unpack
+from hpcbench.engines.chat import ApiError, ChatRequest, unpack
 from hpcbench.engines.detokenise import Detokeniser
-from hpcbench.engines.hf_inputs import Encoder, encoder_for
+from hpcbench.engines.hf_batch import Batch, HandOver, Job, Row
+from hpcbench.engines.hf_grammar import Grammars
+from hpcbench.engines.hf_inputs import Encoder, encoder_for, kind_of, open_image, stack
+from hpcbench.engines.hf_sampling import DEFAULTS, Chooser, Settings
 
 _auto: Any = transformers  # half of its functions have no types
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A request made ready for the model."""
-
-    tensors: Mapping[str, Any]
-    """Arguments of `generate`."""
-    tokens: int
-    """Length of the prompt."""
-    limit: int
-    """Most tokens of the answer."""
-
-
 class HfModel:
-    """A loaded model; its methods are for one thread."""
+    """A loaded model. `prepare` is for one thread, `generate` for another."""
 
-    def __init__(self, model: Any, encoder: Encoder, context_length: int | None) -> None:
-        self._model, self._encoder, self._context = model, encoder, context_length
-        self._ends = _end_tokens(model.generation_config)
+    def __init__(
+        self,
+        model: Any,
+        encoder: Encoder,
+        context_length: int | None,
+        media_root: Path | None = None,
+    ) -> None:
+        self._model, self._encoder = model, encoder
+        self._context, self._media_root = context_length, media_root
+        config = model.generation_config
+        self._defaults = {
+            name: value for name in DEFAULTS if (value := getattr(config, name, None)) is not None
+        }
+        self._ends = _end_tokens(config, encoder.tokenizer)
+        self._pad = _pad_token(config, encoder.tokenizer)
+        _leave_sampling_to_us(config, self._pad)
+        vocabulary = getattr(model.config.get_text_config(), "vocab_size", 0)
+        self._grammars = Grammars(encoder.tokenizer, vocabulary, self._ends)
 
     @classmethod
     def load(
@@ -49,6 +50,7 @@ class HfModel:
         dtype: str,
         gpus: int,
         context_length: int | None,
+        media_root: str | None,
         options: Mapping[str, Any],
         threads: int,
     ) -> HfModel:
@@ -81,82 +83,93 @@ class HfModel:
         model.eval()
         encoder = encoder_for(path, model, {**common, **options.get("processor", {})})
         gc.freeze()  # nothing of this is ever garbage
-        return cls(model, encoder, context_length or _longest(model.config))
+        root = None if media_root is None else Path(media_root)
+        return cls(model, encoder, context_length or _longest(model.config), root)
 
-    @property
-    def threads(self) -> int:
-        """CPU threads torch computes with."""
-        return int(torch.get_num_threads())
-
-    @property
-    def peak_gpu_bytes(self) -> int:
-        """Most GPU memory that tensors have taken."""
-        return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
-
-    def prepare(self, ask: ChatRequest) -> Prompt:
+    def prepare(self, job: Job) -> Row:
         """Decode images and build the model's inputs.
 
         Raises:
             ApiError: a broken image, a prompt the model cannot take.
         """
-        messages, raw = unpack(ask)
-        images = [_decode(data) for data in raw]
+        ask = job.ask
+        messages, raw = unpack(ask, self._media_root)
+        images = [open_image(data) for data in raw]
         try:
             inputs = self._encoder.encode(messages, images)
         except (ValueError, TypeError) as error:
             raise ApiError(400, f"the prompt cannot be encoded: {error}", "bad_prompt") from error
-        tokens = int(inputs["input_ids"].shape[1])
-        limit = self._room(tokens, ask.limit)
-        tensors = {name: self._place(value) for name, value in inputs.items()}
-        return Prompt(tensors, tokens, limit)
+        tensors = {name: value for name, value in inputs.items() if value is not None}
+        prompt = tensors["input_ids"][0]
+        job.prompt_tokens = len(prompt)
+        ends = frozenset() if ask.ignore_eos else self._ends
+        ends |= frozenset(ask.stop_token_ids or ())
+        schema = ask.schema_wanted
+        grammar = None if schema is None else self._grammars.follow(schema)
+        settings = Settings.of(ask, self._defaults)
+        skip = ask.skip_special_tokens is not False
+        return Row(
+            job=job,
+            tensors=tensors,
+            kind=kind_of(tensors),
+            tokens=len(prompt),
+            limit=self._room(len(prompt), ask),
+            ends=ends,
+            chooser=Chooser(settings, prompt, ends, grammar),
+            detokeniser=Detokeniser(
+                lambda ids: self._encoder.decode(ids, skip), ask.stops, settings.min_tokens
+            ),
+        )
 
-    def answer(
-        self,
-        ask: ChatRequest,
-        prompt: Prompt,
-        on_text: Callable[[str], None],
-        cancelled: threading.Event,
-    ) -> tuple[str, Usage]:
-        """Generate; `on_text` gets each new piece at once. Returns the reason it ended, and usage."""
-        detokeniser = Detokeniser(self._encoder.decode, ask.stops)
-        streamer = _Streamer(detokeniser, on_text)
-        if ask.temperature > 0 and ask.seed is not None:
-            torch.manual_seed(ask.seed)
+    def generate(self, rows: Sequence[Row], hand_over: HandOver) -> None:
+        """Answer all rows in one call; `hand_over` gets each token's events at once.
+
+        Rows that have said something already, in a call that failed, go on from there.
+        """
+        batch = Batch(rows, hand_over)
+        tensors = stack([row.tensors for row in rows], self._pad)
         with torch.inference_mode():
             self._model.generate(
-                **prompt.tensors,
-                generation_config=self._sampling(ask, prompt.limit),
-                streamer=streamer,
-                stopping_criteria=_auto.StoppingCriteriaList([_Stop(detokeniser, cancelled)]),
+                **{name: self._place(value) for name, value in tensors.items()},
+                max_new_tokens=max(row.limit for row in rows),
+                logits_processor=[batch],
+                stopping_criteria=[batch.take],
             )
-        if rest := detokeniser.end():
-            on_text(rest)
-        ids = detokeniser.ids
-        ended = detokeniser.stopped or (bool(ids) and ids[-1] in self._ends)
-        return "stop" if ended else "length", Usage(prompt.tokens, len(ids))
 
-    def _sampling(self, ask: ChatRequest, limit: int) -> Any:
-        config = copy.deepcopy(self._model.generation_config)  # keeps e.g. its repetition penalty
-        config.max_new_tokens, config.max_length = limit, None
-        config.do_sample = ask.temperature > 0
-        if config.do_sample:
-            config.temperature, config.top_p = ask.temperature, ask.top_p
-        else:
-            config.temperature = config.top_p = config.top_k = None
-        return config
+    def recover(self) -> None:
+        """Give back what a failed call has left behind.
 
-    def _room(self, tokens: int, limit: int | None) -> int:
+        Raises:
+            RuntimeError: the GPU does not answer any more; only a new process helps.
+        """
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
+    def figures(self) -> dict[str, int]:
+        """Threads, and bytes of memory: of the weights; of tensors and of their pool on the GPUs at most."""
+        kept = [*self._model.parameters(), *self._model.buffers()]
+        devices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+        return {
+            "torch_threads": int(torch.get_num_threads()),
+            "weights_bytes": sum(one.numel() * one.element_size() for one in kept),
+            "gpu_allocated_peak_bytes": sum(map(torch.cuda.max_memory_allocated, devices)),
+            "gpu_reserved_peak_bytes": sum(map(torch.cuda.max_memory_reserved, devices)),
+        }
+
+    def _room(self, tokens: int, ask: ChatRequest) -> int:
         """Tokens the answer may have; refuses as vLLM does."""
         if self._context is None:
-            return limit or 1024
-        wanted = limit or 1
+            return ask.limit or 1024
+        wanted = ask.limit or 1
         if tokens + wanted > self._context:
             text = (
                 f"the context length is {self._context} tokens, but the prompt has {tokens} "
                 f"and max_tokens asks for {wanted}"
             )
             raise ApiError(400, text, "context_length_exceeded")
-        return limit or self._context - tokens
+        return ask.limit or self._context - tokens
 
     def _place(self, value: Any) -> Any:
         if torch.is_tensor(value):
@@ -165,46 +178,34 @@ class HfModel:
         return value
 
 
-class _Streamer:
-    """Gets the prompt, then each token as it is drawn."""
-
-    def __init__(self, detokeniser: Detokeniser, on_text: Callable[[str], None]) -> None:
-        self._detokeniser, self._on_text, self._prompt_seen = detokeniser, on_text, False
-
-    def put(self, value: Any) -> None:
-        if not self._prompt_seen:
-            self._prompt_seen = True
-            return
-        for token in value.flatten().tolist():
-            if text := self._detokeniser.push(token):
-                self._on_text(text)
-
-    def end(self) -> None:
-        """The rest is flushed by whoever made the detokeniser."""
+def out_of_memory(error: BaseException) -> bool:
+    """Whether that is what went wrong, on a GPU or a CPU."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
 
 
-class _Stop:
-    """Ends generation at a stop text, or when nobody waits for it any more."""
+def _leave_sampling_to_us(config: Any, pad_token: int) -> None:
+    """`generate` draws the likeliest token and never ends by itself: rows see to both."""
+    config.do_sample = False
+    config.temperature = config.top_p = config.top_k = config.min_p = None
+    config.repetition_penalty = None
+    config.max_length = config.max_new_tokens = None
+    config.eos_token_id = None
+    config.pad_token_id = pad_token
 
-    def __init__(self, detokeniser: Detokeniser, cancelled: threading.Event) -> None:
-        self._detokeniser, self._cancelled = detokeniser, cancelled
 
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        over = self._detokeniser.stopped or self._cancelled.is_set()
-        return torch.full((input_ids.shape[0],), over, device=input_ids.device, dtype=torch.bool)
+def _end_tokens(config: Any, tokenizer: Any) -> frozenset[int]:
+    """As the model says, and its tokenizer, as with vLLM."""
+    ends = config.eos_token_id
+    of_model = [] if ends is None else [ends] if isinstance(ends, int) else ends
+    return frozenset(one for one in (*of_model, tokenizer.eos_token_id) if one is not None)
 
 
-def _decode(data: bytes) -> Any:
-    try:
-        image = Image.open(io.BytesIO(data))
-        return image.convert("RGB")
-    except Image.DecompressionBombError as error:
-        raise ApiError(400, f"image is too large: {error}", "invalid_image") from None
-    except (OSError, SyntaxError, ValueError) as error:
-        # PIL names the buffer at its address: the same mistake must read the same each time
-        text = "cannot identify image" if "BytesIO" in str(error) else f"broken image: {error}"
-        message = f"{text} ({len(data)} bytes)"
-        raise ApiError(400, message, "invalid_image") from None
+def _pad_token(config: Any, tokenizer: Any) -> int:
+    """Any token will do: padding is masked."""
+    found = (one for one in (config.pad_token_id, tokenizer.pad_token_id) if one is not None)
+    return int(next(found, 0))
 
 
 def _device(gpus: int) -> str:
@@ -221,11 +222,6 @@ def _check_complete(report: Any, path: str) -> None:
         first = (missing + wrong)[0]
         text = f"the weights in {path} do not fit the model: {len(missing)} tensors missing, "
         raise RuntimeError(f"{text}{len(wrong)} of another shape, e.g. {first}")
-
-
-def _end_tokens(config: Any) -> frozenset[int]:
-    ends = config.eos_token_id
-    return frozenset([] if ends is None else [ends] if isinstance(ends, int) else ends)
 
 
 def _longest(config: Any) -> int | None:

@@ -1,217 +1,178 @@
-"""The Hugging Face engine's HTTP face: OpenAI's chat completions around one generating thread.
+"""The Hugging Face engine's HTTP face: OpenAI's chat completions in front of the model's threads.
 
-Requests wait in line for that thread; each piece of text is handed to the event loop as it is drawn. Work
-for a client that has gone away is ended at the next token.
+Each token reaches its client in an event of its own, as it is drawn. Work for a client that has gone away
+ends at the next token.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
-import threading
-import traceback
-from collections.abc import AsyncIterator, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 
-import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from aiohttp import web
 
-from hpcbench.engines.chat import Answer, ApiError, ChatRequest, Usage, event, parse
-from hpcbench.engines.hf_model import HfModel
+from hpcbench.engines.chat import Answer, ApiError, StreamOptions, Usage, event, parse
+from hpcbench.engines.hf_batch import Event, Job, Piece
+from hpcbench.engines.hf_worker import Model, Worker
 
-T = TypeVar("T")
-
-Event = int | str | tuple[str, Usage] | ApiError
-"""What the thread says: prompt tokens (it has begun), a text, the end, or an error."""
+_BODY_BYTES = 1 << 30
+"""Longest request; a page is a few MB."""
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Upper bounds of the histogram of batch sizes."""
 
 
-@dataclass(eq=False)
-class Job:
-    """One request on its way through the generating thread."""
-
-    ask: ChatRequest
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    reason: str = ""
-    """Why the answer ended, once it has."""
-    usage: Usage = field(default_factory=lambda: Usage(0, 0))
-    """Its tokens, once it has ended."""
-
-    def say(self, event: Event) -> None:
-        """From the thread to the event loop."""
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens
-            self.loop.call_soon_threadsafe(self.events.put_nowait, event)
-
-    async def pieces(self) -> AsyncIterator[str]:
-        """The answer as it comes.
-
-        Raises:
-            ApiError: generation failed.
-        """
-        while not isinstance(event := await self.events.get(), tuple):
-            if isinstance(event, ApiError):
-                raise event
-            yield str(event)
-        self.reason, self.usage = event
-
-
-class Worker:
-    """The thread that owns the model."""
-
-    def __init__(self, model: HfModel) -> None:
-        self.model = model
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="generate")
-        self._jobs: set[Job] = set()
-        self.requests = self.prompt_tokens = self.completion_tokens = 0
-
-    async def begin(self, ask: ChatRequest) -> Job:
-        """Put a request in line; returns once the model works on it.
-
-        Raises:
-            ApiError: the request is bad.
-        """
-        job = Job(ask)
-        self._jobs.add(job)
-        self._pool.submit(self._run, job)
-        try:
-            first = await job.events.get()
-        except asyncio.CancelledError:
-            job.cancelled.set()
-            raise
-        if isinstance(first, ApiError):
-            raise first
-        return job
-
-    def close(self) -> None:
-        """End what is running."""
-        for job in list(self._jobs):
-            job.cancelled.set()
-        self._pool.shutdown(wait=False)
-
-    def _run(self, job: Job) -> None:
-        try:
-            if job.cancelled.is_set():
-                return
-            prompt = self.model.prepare(job.ask)
-            job.say(prompt.tokens)
-            reason, usage = self.model.answer(job.ask, prompt, job.say, job.cancelled)
-            self.requests += 1
-            self.prompt_tokens += usage.prompt_tokens
-            self.completion_tokens += usage.completion_tokens
-            job.say((reason, usage))
-        except ApiError as error:
-            job.say(error)
-        except Exception as error:  # noqa: BLE001 (one request must not end the engine)
-            traceback.print_exc()
-            job.say(ApiError(500, f"{type(error).__name__}: {error}", "generation_failed"))
-        finally:
-            self._jobs.discard(job)
-
-
-def application(model: HfModel, name: str) -> FastAPI:
+def application(model: Model, name: str, max_batch: int, wait_seconds: float) -> web.Application:
     """The server; `/health` answers as soon as it runs, since the model is loaded before."""
-    worker = Worker(model)
+    app = web.Application(client_max_size=_BODY_BYTES)
+    server = _Server(name)
 
-    @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def threads(app: web.Application) -> AsyncIterator[None]:
+        server.worker = Worker(model, max_batch, wait_seconds)
         yield
-        worker.close()
+        await asyncio.get_running_loop().run_in_executor(None, server.worker.close)
 
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "hpcbench"}]}
-
-    @app.get("/metrics")
-    async def metrics() -> PlainTextResponse:
-        return PlainTextResponse(_metrics(worker))
-
-    @app.post("/v1/chat/completions")
-    async def chat(request: Request) -> Response:
-        try:
-            ask = parse(await request.body(), name)
-            job = await _while_connected(request, worker.begin(ask))
-            answer = Answer(name)
-            if ask.stream:
-                return StreamingResponse(_stream(job, answer), media_type="text/event-stream")
-            return JSONResponse(await _while_connected(request, _whole(job, answer)))
-        except ApiError as error:
-            return JSONResponse(error.to_json(), error.status)
-
+    app.cleanup_ctx.append(threads)
+    app.router.add_get("/health", server.health)
+    app.router.add_get("/metrics", server.metrics)
+    app.router.add_get("/v1/models", server.models)
+    app.router.add_post("/v1/chat/completions", server.chat)
     return app
 
 
-async def _stream(job: Job, answer: Answer) -> AsyncIterator[bytes]:
-    try:
-        yield answer.delta({"role": "assistant", "content": ""})
-        async for text in job.pieces():
-            yield answer.delta({"content": text})
-        yield answer.delta({}, job.reason)
-        if job.ask.stream_options.include_usage:
-            yield answer.usage(job.usage)
-        yield b"data: [DONE]\n\n"
-    except ApiError as error:
-        yield event(error.to_json())
-    finally:
-        job.cancelled.set()  # does nothing to a job that has ended
+class _Server:
+    worker: Worker
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._outcomes: Counter[str] = Counter()
+        """Requests by how they ended: stop, length, cancelled, or an error's code."""
+
+    async def health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def models(self, request: web.Request) -> web.Response:
+        model = {"id": self._name, "object": "model", "owned_by": "hpcbench"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text="".join(self._figures()), content_type="text/plain")
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        """Ended by CancelledError when the client goes away."""
+        outcome, job = "cancelled", None
+        try:
+            ask = parse(await request.read(), self._name)
+            events: asyncio.Queue[Event] = asyncio.Queue()
+            job = Job(ask, events.put_nowait)
+            self.worker.submit(job)
+            first = await _next(events)  # until here an error has a status of its own
+            give = _stream if ask.stream else _whole
+            response, outcome = await give(request, job, events, first, Answer(self._name))
+            return response
+        except ApiError as error:
+            outcome = error.code
+            return web.json_response(error.to_json(), status=error.status)
+        finally:
+            self._outcomes[outcome] += 1
+            if job is not None:
+                job.cancelled = True  # does nothing to one that has ended
+
+    def _figures(self) -> Iterator[str]:
+        """In Prometheus' text form."""
+        worker = self.worker
+        gauges = {
+            "requests_running": worker.line.running,
+            "requests_waiting": worker.line.waiting,
+            "max_batch": worker.line.max_batch,
+            "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            **worker.model.figures(),
+        }
+        for name, value in gauges.items():
+            yield f"# TYPE hpcbench_engine_{name} gauge\nhpcbench_engine_{name} {value}\n"
+        yield "# TYPE hpcbench_engine_tokens_total counter\n"
+        yield f'hpcbench_engine_tokens_total{{of="prompt"}} {worker.prompt_tokens}\n'
+        yield f'hpcbench_engine_tokens_total{{of="completion"}} {worker.completion_tokens}\n'
+        yield "# TYPE hpcbench_engine_requests_total counter\n"
+        for outcome, count in sorted(self._outcomes.items()):
+            yield f'hpcbench_engine_requests_total{{outcome="{outcome}"}} {count}\n'
+        sizes = dict(worker.batches)
+        name = "hpcbench_engine_batch_size"
+        yield f"# TYPE {name} histogram\n"
+        for bound in _SIZES:
+            below = sum(count for size, count in sizes.items() if size <= bound)
+            yield f'{name}_bucket{{le="{bound}"}} {below}\n'
+        yield f'{name}_bucket{{le="+Inf"}} {sum(sizes.values())}\n'
+        yield f"{name}_sum {sum(size * count for size, count in sizes.items())}\n"
+        yield f"{name}_count {sum(sizes.values())}\n"
 
 
-async def _whole(job: Job, answer: Answer) -> dict[str, Any]:
-    try:
-        text = "".join([piece async for piece in job.pieces()])
-        return answer.whole(text, job.reason, job.usage)
-    finally:
-        job.cancelled.set()
-
-
-async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client goes away.
+async def _next(events: asyncio.Queue[Event]) -> Piece:
+    """The next piece of an answer.
 
     Raises:
-        ApiError: it did.
+        ApiError: generation failed.
     """
-    task = asyncio.ensure_future(work)
+    event = await events.get()
+    if isinstance(event, ApiError):
+        raise event
+    return event
+
+
+async def _whole(
+    request: web.Request, job: Job, events: asyncio.Queue[Event], piece: Piece, answer: Answer
+) -> tuple[web.StreamResponse, str]:
+    """The answer in one piece, and why it ended."""
+    texts = [piece.text]
+    while not piece.reason:
+        piece = await _next(events)
+        texts.append(piece.text)
+    usage = Usage(job.prompt_tokens, piece.tokens)
+    return web.json_response(answer.whole("".join(texts), piece.reason, usage)), piece.reason
+
+
+async def _stream(
+    request: web.Request, job: Job, events: asyncio.Queue[Event], piece: Piece, answer: Answer
+) -> tuple[web.StreamResponse, str]:
+    """The answer as it comes, and why it ended."""
+    options = job.ask.stream_options or StreamOptions()
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+    )
     try:
-        while not task.done():
-            await asyncio.wait({task}, timeout=0.1)
-            if not task.done() and await request.is_disconnected():
-                raise ApiError(499, "the client has gone away", "cancelled")
-        return task.result()
-    finally:
-        task.cancel()
+        await response.prepare(request)
+        await response.write(answer.delta({"role": "assistant", "content": ""}))
+        while True:
+            usage = Usage(job.prompt_tokens, piece.tokens)
+            told = usage if options.continuous_usage_stats else None
+            if piece.text or (told and not piece.reason):
+                await response.write(answer.delta({"content": piece.text}, usage=told))
+            if piece.reason:
+                break
+            piece = await _next(events)
+        await response.write(answer.delta({}, piece.reason, told))
+        if options.include_usage:
+            await response.write(answer.usage(usage))
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+    except ApiError as error:
+        await response.write(event(error.to_json()))
+        return response, error.code
+    except ConnectionError:
+        return response, "cancelled"
+    return response, piece.reason
 
 
-def _metrics(worker: Worker) -> str:
-    """Counts in Prometheus' text form."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    values = {
-        "requests_total": worker.requests,
-        "prompt_tokens_total": worker.prompt_tokens,
-        "completion_tokens_total": worker.completion_tokens,
-        "torch_threads": worker.model.threads,
-        "peak_memory_bytes": peak,
-        "peak_gpu_memory_bytes": worker.model.peak_gpu_bytes,
-    }
-    return "".join(f"hpcbench_{name} {value}\n" for name, value in values.items())
-
-
-def run(app: FastAPI, socket: str) -> None:
+def run(app: web.Application, socket: str) -> None:
     """Serve on a Unix socket until SIGTERM."""
-    uvicorn.run(
+    web.run_app(
         app,
-        uds=socket,
-        log_level="warning",
-        access_log=False,
-        timeout_keep_alive=600,
-        timeout_graceful_shutdown=2,
+        path=socket,
+        print=None,
+        access_log=None,
+        backlog=2048,
+        handler_cancellation=True,  # the client has gone away
+        keepalive_timeout=600,
+        shutdown_timeout=2,
     )

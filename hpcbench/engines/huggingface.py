@@ -1,7 +1,7 @@
 """Hugging Face transformers as a child process: `python -m hpcbench.engines.huggingface`.
 
-One request at a time, batch 1: slow and deterministic, the reference the other engines are compared with,
-and the engine that needs nothing but torch and transformers.
+The engine that needs nothing but torch and transformers, and the reference the others are compared with. What
+waits is answered in small batches; with `max_batch: 1` each answer is computed alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hpcbench.errors import Problem, UserError
@@ -18,32 +18,44 @@ from hpcbench.plugins import API, Command, EngineSpec, unknown
 
 OPTIONS = {
     "attn_implementation": "eager, sdpa or flash_attention_2",
-    "trust_remote_code": "run code that comes with the model",
+    "batch_wait_ms": "longest wait for requests to share a batch, milliseconds",
+    "max_batch": "most requests of a batch",
     "model": "further arguments of from_pretrained",
     "processor": "arguments of AutoProcessor.from_pretrained, e.g. max_pixels",
+    "trust_remote_code": "run code that comes with the model",
 }
 """What `engine_options` may hold."""
+MAX_BATCH, BATCH_WAIT_MS = 8, 10.0
+"""Defaults; benchmarks/hf_batching.py shows what they bring."""
 
 
 class HuggingFaceEngine:
     """Serves a model with transformers."""
 
     api: ClassVar[int] = API
-    packages: ClassVar[tuple[str, ...]] = ("torch", "transformers", "tokenizers", "pillow")
+    packages: ClassVar[tuple[str, ...]] = (
+        "torch", "transformers", "tokenizers", "pillow", "llguidance",
+    )  # fmt: skip
     """Distributions whose versions are recorded."""
-    generation: ClassVar[frozenset[str]] = frozenset()
-    """It knows no settings beyond OpenAI's."""
+    generation: ClassVar[frozenset[str]] = frozenset(
+        {
+            "frequency_penalty", "ignore_eos", "min_p", "min_tokens", "presence_penalty",
+            "repetition_penalty", "response_format", "skip_special_tokens", "stop_token_ids", "top_k",
+        }
+    )  # fmt: skip
+    """Settings of a request beyond the common ones, under vLLM's names; all are honoured (chat.py)."""
 
     def launch_command(self, spec: EngineSpec) -> Command:
         """This very module as a server."""
-        wrong = [name for name in spec.options if name not in OPTIONS]
-        if wrong:
-            raise UserError(*(Problem(unknown("engine option", name, OPTIONS)) for name in wrong))
+        if problems := list(_wrong(spec.options)):
+            raise UserError(*problems)
         argv = [sys.executable, "-m", "hpcbench.engines.huggingface"]
         argv += ["--model", spec.model_path, "--name", spec.model_name, "--uds", spec.socket]
         argv += ["--dtype", spec.dtype, "--gpus", str(spec.gpus)]
         if spec.context_length is not None:
             argv += ["--context-length", str(spec.context_length)]
+        if spec.media_root is not None:
+            argv += ["--media-root", spec.media_root]
         options = dict(spec.options)
         if spec.chat_template is not None:
             processor = options.get("processor") or {}
@@ -51,6 +63,22 @@ class HuggingFaceEngine:
         if options:
             argv += ["--options", json.dumps(options)]
         return Command(argv, {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
+
+
+def _wrong(options: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, value in options.items():
+        if name in ("dtype", "chat_template"):
+            yield Problem(
+                f"engine option '{name}' is set by hpcbench", remedy=f"set the model's '{name}'"
+            )
+        elif name not in OPTIONS:
+            yield Problem(unknown("engine option", name, OPTIONS))
+        elif name == "max_batch" and (type(value) is not int or value < 1):
+            yield Problem(f"engine option 'max_batch' must be a whole number from 1: {value!r}")
+        elif name == "batch_wait_ms" and (type(value) not in (int, float) or value < 0):
+            yield Problem(f"engine option 'batch_wait_ms' must be a number from 0: {value!r}")
+        elif name in ("model", "processor") and not isinstance(value, Mapping):
+            yield Problem(f"engine option '{name}' must be a mapping: {value!r}")
 
 
 def threads(environment: Mapping[str, str]) -> int:
@@ -71,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--context-length", type=int)
+    parser.add_argument("--media-root")
     parser.add_argument("--options", type=json.loads, default={})
     args = parser.parse_args(argv)
     serve(args)
@@ -86,10 +115,13 @@ def serve(args: Any) -> None:
         dtype=args.dtype,
         gpus=args.gpus,
         context_length=args.context_length,
+        media_root=args.media_root,
         options=args.options,
         threads=threads(os.environ),
     )
-    run(application(model, args.name), args.uds)
+    wait = args.options.get("batch_wait_ms", BATCH_WAIT_MS) / 1e3
+    app = application(model, args.name, args.options.get("max_batch", MAX_BATCH), wait)
+    run(app, args.uds)
 
 
 if __name__ == "__main__":

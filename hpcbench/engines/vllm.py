@@ -1,26 +1,21 @@
-"""vLLM as a child process: `python -m vllm.entrypoints.openai.api_server` on a Unix socket.
+"""vLLM as a child process on a Unix socket: `vllm serve`, or its module where that cannot work.
 
-The module, not `vllm serve`: that command looks for a distribution called `vllm` and so fails for builds of
-another name. `engine_options` of a model document become flags:
-
-| option | flag |
-|---|---|
-| `max_num_seqs: 32` | `--max-num-seqs 32` |
-| `enforce_eager: true` | `--enforce-eager` |
-| `enable_prefix_caching: false` | `--no-enable-prefix-caching` (all of vLLM's own switches have this form) |
-| `limit_mm_per_prompt: {image: 1}` | `--limit-mm-per-prompt '{"image": 1}'` |
-| `allowed_origins: [a, b]` | `--allowed-origins a b` |
-| `seed: null` | none |
+`engine_options` of a model document become flags (hpcbench.engines.flags), checked against the vLLM that is
+installed (hpcbench.engines.vllm_options). What depends on the dataset and the machine is set here, and an
+option of the document always wins; docs/engines.md says what and why.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
+from hpcbench.engines import vllm_options
+from hpcbench.engines.flags import flags
+from hpcbench.engines.vllm_options import Installed
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import API, Command, EngineSpec
 
@@ -30,19 +25,32 @@ _OURS = {
     "dtype": "dtype",
     "max_model_len": "context_length",
     "chat_template": "chat_template",
+    "allowed_local_media_path": None,
     "uds": None,
     "host": None,
     "port": None,
     "api_key": None,
+    "grpc": None,
+    "headless": None,
 }
-"""Option → the field of the model document that sets it; None: the wrapper does."""
+"""Option → the field of the model document that sets it; None: the wrapper does, or it cannot work here."""
 
-_QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+NOWHERE = "no-remote-images.invalid"
+"""The one host images may be fetched from: RFC 6761 keeps `.invalid` from ever being one. vLLM takes an empty
+list as every host."""
+
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
+}
 _CPU = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take half of the node's memory
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # Slurm has bound us to our cores already
     "OMP_NUM_THREADS": "1",
 }
+_CPUS_PER_SERVER, _MOST_SERVERS = 4, 4
 
 
 class VllmEngine:
@@ -54,21 +62,41 @@ class VllmEngine:
     generation: ClassVar[frozenset[str]] = frozenset(
         {
             "bad_words", "chat_template_kwargs", "frequency_penalty", "ignore_eos",
-            "include_stop_str_in_output",
-            "length_penalty", "logit_bias", "min_p", "min_tokens", "mm_processor_kwargs", "presence_penalty",
-            "repetition_penalty", "skip_special_tokens", "spaces_between_special_tokens", "stop_token_ids",
-            "top_k", "truncate_prompt_tokens", "vllm_xargs",
+            "include_stop_str_in_output", "length_penalty", "logit_bias", "min_p", "min_tokens",
+            "mm_processor_kwargs", "presence_penalty", "repetition_detection", "repetition_penalty",
+            "response_format", "skip_special_tokens", "spaces_between_special_tokens",
+            "stop_token_ids", "structured_outputs", "top_k", "truncate_prompt_tokens", "vllm_xargs",
         }
     )  # fmt: skip
-    """Sampling settings beyond OpenAI's, as its documentation of the chat API lists them."""
+    """Settings of its chat API that a benchmark may want; what it does not know, vLLM ignores in silence."""
+    renamed: ClassVar[Mapping[str, str]] = {
+        "guided_choice": "structured_outputs: {choice: …}",
+        "guided_grammar": "structured_outputs: {grammar: …}",
+        "guided_json": "structured_outputs: {json: …}",
+        "guided_regex": "structured_outputs: {regex: …}",
+    }
+    """Setting of older versions → what it is called now."""
 
     def launch_command(self, spec: EngineSpec) -> Command:
-        """The server's command line; options must not touch what hpcbench sets itself."""
+        """The server's command line.
+
+        Raises:
+            UserError: an option that hpcbench sets itself, or that the installed vLLM does not know.
+        """
         options = {name.replace("-", "_"): value for name, value in spec.options.items()}
-        if problems := [_owned(name) for name in options if name in _OURS]:
+        # A plan is checked on machines with another vLLM than the one that will run, which is where
+        # the weights are.
+        here = vllm_options.installed() if Path(spec.model_path).exists() else None
+        if problems := _problems(options, here):
             raise UserError(*problems)
-        settings: dict[str, Any] = {
-            "model": spec.model_path,
+        if here is not None:
+            options = {
+                name: None if value is False and name in here.switches else value
+                for name, value in options.items()
+            }
+        serves = here is not None and here.serves
+        servers = _api_servers(spec) if serves else None
+        settings = {
             "served_model_name": spec.model_name,
             "uds": spec.socket,
             "dtype": spec.dtype,
@@ -76,34 +104,62 @@ class VllmEngine:
             "chat_template": spec.chat_template,
             "tensor_parallel_size": spec.gpus if spec.gpus > 1 else None,
             "disable_uvicorn_access_log": True,
+            "allowed_local_media_path": spec.media_root,
+            "allowed_media_domains": [NOWHERE],
+            "api_server_count": servers,
+            **_for_the_dataset(spec),
             **options,
         }
-        argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags(settings)]
-        return Command(argv, _environment(spec.gpus))
+        return Command(
+            [sys.executable, "-m", *_program(spec.model_path, serves), *flags(settings)],
+            _environment(spec.gpus, settings["api_server_count"] or 1),
+        )
 
 
-def flags(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Settings as a command line in vLLM's manner."""
-    for name, value in settings.items():
-        flag = name.replace("_", "-")
-        if value is None:
-            continue
-        if value is False:
-            yield f"--no-{flag}"
-            continue
-        yield f"--{flag}"
-        if isinstance(value, (list, tuple)) and not any(isinstance(v, Mapping) for v in value):
-            yield from map(str, value)
-        elif isinstance(value, (Mapping, list, tuple)):
-            yield json.dumps(value)
-        elif value is not True:
-            yield str(value)
+def _program(model: str, serves: bool) -> tuple[str, ...]:
+    if serves:
+        return ("vllm.entrypoints.cli.main", "serve", model)
+    return ("vllm.entrypoints.openai.api_server", "--model", model)
 
 
-def _environment(gpus: int) -> dict[str, str]:
+def _problems(options: Mapping[str, Any], here: Installed | None) -> list[Problem]:
+    found = [_owned(name) for name in options if name in _OURS]
+    if here is None:
+        return found
+    if "api_server_count" in options and not here.serves:
+        text = "engine option 'api_server_count' does nothing without `vllm serve`"
+        why = "which needs an installed distribution of the name vllm; leave it out"
+        found.append(Problem(text, remedy=why))
+    return [*found, *here.refusals(options)]
+
+
+def _for_the_dataset(spec: EngineSpec) -> dict[str, Any]:
+    """Limits and caches that fit the dataset, where it is known."""
+    if not spec.images:
+        return {}
+    settings: dict[str, Any] = {"limit_mm_per_prompt": {"image": spec.images, "video": 0}}
+    if not spec.reuse:  # a cache that nothing hits costs memory and the time to hash each image
+        settings |= {"mm_processor_cache_gb": 0, "enable_prefix_caching": False}
+    return settings
+
+
+def _api_servers(spec: EngineSpec) -> int | None:
+    """Processes that prepare images; None: one, as vLLM does.
+
+    vLLM decodes and resizes images in one thread of each API server, so that on a GPU the images of a
+    single server are the limit, not the model (vllm-project/vllm#58266: 14 pages/s at most).
+    """
+    if not (spec.gpus and spec.images):
+        return None
+    servers = min(_MOST_SERVERS, spec.cpus // _CPUS_PER_SERVER)
+    return servers if servers > 1 else None
+
+
+def _environment(gpus: int, servers: int) -> dict[str, str]:
     """Ours, but for what the site has set; on a CPU, what makes vLLM fit a share of a node."""
-    cpu = {name: value for name, value in _CPU.items() if name not in os.environ}
-    return _QUIET if gpus else {**_QUIET, **cpu}
+    if gpus:  # several servers with a thread for each CPU of the job would wait for each other
+        return {**_QUIET, "OMP_NUM_THREADS": "1"} if servers > 1 else dict(_QUIET)
+    return {**_QUIET, **{name: value for name, value in _CPU.items() if name not in os.environ}}
 
 
 def _owned(name: str) -> Problem:

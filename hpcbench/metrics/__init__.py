@@ -27,6 +27,7 @@ As classes, with options as fields, for sets of answers:
 | accuracy | 1 | mean | one label |
 | kv_f1 | 1 | ratio of sums | key-value pairs, micro |
 | kv_f1_macro | 1 | mean | key-value pairs, per sample over the union of keys (OCRBench v2) |
+| repetition | 0 | mean | texts, 1 for one that ends in a loop |
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from typing import Any
 
 from hpcbench.metrics.base import Metric, Parts
 from hpcbench.metrics.classification import Accuracy
+from hpcbench.metrics.repetition import Repetition
 from hpcbench.metrics.structure import KvF1, KvF1Macro, PairCounts
 from hpcbench.metrics.text import Anls, Cer, ExactMatch, Wer
 
@@ -50,6 +52,7 @@ __all__ = [
     "Metric",
     "PairCounts",
     "Parts",
+    "Repetition",
     "Wer",
     "accuracy",
     "anls",
@@ -57,10 +60,20 @@ __all__ = [
     "exact_match",
     "kv_f1",
     "kv_f1_macro",
+    "repetition",
     "wer",
 ]
 
-METRICS: tuple[type[Metric], ...] = (Anls, Cer, Wer, ExactMatch, Accuracy, KvF1, KvF1Macro)
+METRICS: tuple[type[Metric], ...] = (
+    Anls,
+    Cer,
+    Wer,
+    ExactMatch,
+    Accuracy,
+    KvF1,
+    KvF1Macro,
+    Repetition,
+)
 """Our own metrics; mypy checks here that each fits the Protocol."""
 
 
@@ -105,6 +118,11 @@ def kv_f1_macro(
 ) -> float:
     """Right pairs over the union of keys, in [0, 1]. Options: `KvF1Macro`."""
     return _value(KvF1Macro(**options), prediction, references)
+
+
+def repetition(prediction: str, references: str | Sequence[str] = "", **options: Any) -> float:
+    """1 if the prediction ends in a loop and no reference does, else 0. Options: `Repetition`."""
+    return _value(Repetition(**options), prediction, references)
 
 
 def _value(metric: Metric, prediction: object, references: object) -> float:

