@@ -2,7 +2,7 @@
 
 Every sample that was asked about is in the table, answered or not: `coverage` is scored ÷ asked, and what a
 sample without an answer counts is the run task's `on_failed`. `metrics.json` holds nothing of time or place:
-the same answers give the same bytes. Times and tokens go to `performance.json`.
+the same answers give the same bytes. What `speed` makes of times and tokens goes to `performance.json`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench import plugins, statistics
+from hpcbench import plugins, speed, statistics
 from hpcbench.data.datasets import open_dataset, samples
-from hpcbench.experiment.claims import responses_of
-from hpcbench.experiment.files import write_json
+from hpcbench.experiment.claims import pieces_of, responses_of
+from hpcbench.experiment.files import read_lines, write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.documents import MLTask
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Response, Sample
+from hpcbench.speed import ANSWERED
 
-ANSWERED = ("ok", "truncated")
-"""Outcomes with an answer to score."""
+PERFORMANCE_VERSION = 2
+"""Of `performance.json`: 2 since its figures have intervals, rates and notes."""
 
 MISSING = "missing"
 """Stands where an outcome would for a sample nobody has asked about yet."""
@@ -71,17 +72,25 @@ def evaluate(experiment: Experiment) -> dict[str, Any]:
     """
     tables: dict[str, Any] = {}
     performance: dict[str, Any] = {}
+    events = _events(experiment)
     for run_task in experiment.resolved.run_tasks:
         metrics = load_metrics(run_task)
         scored = list(score(run_task, _answered(experiment, run_task), metrics))
         write_scores(experiment.scores_file(run_task.name), scored, metrics)
         seed, skipped = experiment.resolved.plan.seed, experiment.skipped(run_task.name)
         tables[run_task.name] = tabulate(run_task, scored, metrics, seed, skipped)
-        responses = [one.response for one in scored if one.response is not None]
-        performance[run_task.name] = measure_performance(responses)
+        told = [event for event in events if event["run_task"] == run_task.name]
+        performance[run_task.name] = measure_performance(experiment, run_task, told)
     table = {"version": 1, "run_tasks": tables}
     write_json(experiment.metrics_file, table)
-    write_json(experiment.performance_file, {"version": 1, "run_tasks": performance})
+    write_json(
+        experiment.performance_file,
+        {
+            "version": PERFORMANCE_VERSION,
+            "run_tasks": performance,
+            "sweeps": speed.sweeps(performance),
+        },
+    )
     return table
 
 
@@ -113,31 +122,33 @@ def write_scores(path: Path, scored: Iterable[ScoredSample], metrics: Mapping[st
     temporary.replace(path)
 
 
-def measure_performance(responses: Sequence[Response]) -> dict[str, Any]:
-    """Latencies in ms over answered requests, tokens over all of them.
+def measure_performance(
+    experiment: Experiment, run_task: ResolvedRunTask, events: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """What `performance.json` says of a run task: the load it was under, and `speed`'s figures.
 
-    TTFT is the first chunk with text minus `send`; E2E the last such chunk minus `send`; TPOT spreads the
-    time between them over the tokens after the first, where the answer came in more than one chunk.
+    Every request counts that was made. Scores take one answer a sample; speed takes those of an attempt that
+    was taken over, too: the engine had to answer them.
     """
-    answered = [response for response in responses if response.outcome in ANSWERED]
-    ttft, e2e, tpot = [], [], []
-    for response in answered:
-        times, tokens = response.times, (response.usage or {}).get("completion_tokens", 0)
-        if times.chunks:
-            ttft.append((times.chunks[0] - times.send) / 1e6)
-            e2e.append((times.chunks[-1] - times.send) / 1e6)
-            if tokens > 1 and len(times.chunks) > 1:
-                tpot.append((times.chunks[-1] - times.chunks[0]) / 1e6 / (tokens - 1))
-    return {
-        "requests": len(responses),
-        "answered": len(answered),
-        "tries": sum(response.tries for response in responses),
-        "ttft_ms": _quantiles(ttft),
-        "e2e_ms": _quantiles(e2e),
-        "tpot_ms": _quantiles(tpot),
-        "prompt_tokens": _tokens(answered, "prompt_tokens"),
-        "completion_tokens": _tokens(answered, "completion_tokens"),
+    task = run_task.task
+    load = {
+        "concurrency": task.concurrency,
+        "rate": task.rate,
+        "arrival": task.arrival if task.rate is not None else None,
+        "warm_up": task.warm_up,
+        "sweep": run_task.sweep,
     }
+    return {"load": load, **speed.measure(pieces_of(experiment, run_task.name), task.slo, events)}
+
+
+def _events(experiment: Experiment) -> list[dict[str, Any]]:
+    """What workers told of run tasks that belongs to their speed."""
+    return [
+        event
+        for path in experiment.worker_event_files()
+        for event in read_lines(path)
+        if event["event"] in speed.EVENTS and "run_task" in event
+    ]
 
 
 def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
@@ -296,27 +307,6 @@ def _errors(scored: Sequence[ScoredSample]) -> list[dict[str, Any]]:
         {"outcome": key[0], "message": key[1], "count": counts[key], "sample": first[key]}
         for key in commonest
     ]
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
-    """Median and 95th percentile, linear between order statistics."""
-    if not values:
-        return None
-    ordered = sorted(values)
-
-    def quantile(share: float) -> float:
-        place = share * (len(ordered) - 1)
-        low = math.floor(place)
-        high = min(low + 1, len(ordered) - 1)
-        return round(ordered[low] + (ordered[high] - ordered[low]) * (place - low), 3)
-
-    return {"p50": quantile(0.5), "p95": quantile(0.95)}
-
-
-def _tokens(responses: Sequence[Response], key: str) -> int | None:
-    """Sum of a token count; None if any server did not tell."""
-    counts = [(response.usage or {}).get(key) for response in responses]
-    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _as_text(value: object | None) -> str | None:

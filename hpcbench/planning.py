@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import hpcbench
+from hpcbench.errors import Problem, UserError
 from hpcbench.schema.plan import Group, Measured, ResolvedPlan, ResolvedRunTask, Shard, WorkPlan
 
 MIN_SHARD, MAX_SHARD = 8, 512
@@ -26,14 +27,23 @@ PROMPT = {"strategy", "system", "user", "prompts", "examples", "options"}
 def plan_work(resolved: ResolvedPlan, measured: Measured) -> WorkPlan:
     """Cut run tasks into shards and collect those of one resource shape into groups.
 
-    Every sample of every run task is in exactly one shard, and every run task in exactly one group.
+    Every sample of every run task is in exactly one shard, and every run task in exactly one group. A point
+    of a sweep is one shard, so that one worker and one engine make the whole load.
+
+    Raises:
+        UserError: a sweep asks for more than there are samples.
     """
+    problems = [one for run_task in resolved.run_tasks for one in _too_few(run_task, measured)]
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
     plan = resolved.plan
     shards: list[Shard] = []
     shapes: dict[str, list[ResolvedRunTask]] = {}
     for run_task in resolved.run_tasks:
         samples = measured.samples[run_task.name]
         size = plan.shard_size or default_shard_size(samples, plan.parallelism)
+        if run_task.sweep is not None:
+            size = samples
         shards += [
             Shard(run_task=run_task.name, index=index, start=start, stop=min(start + size, samples))
             for index, start in enumerate(range(0, samples, size))
@@ -44,6 +54,24 @@ def plan_work(resolved: ResolvedPlan, measured: Measured) -> WorkPlan:
         for number, run_tasks in enumerate(shapes.values())
     ]
     return WorkPlan(groups=tuple(groups), shards=tuple(shards))
+
+
+def _too_few(run_task: ResolvedRunTask, measured: Measured) -> Iterator[Problem]:
+    """What a point of a sweep lacks."""
+    task, samples = run_task.task, measured.samples[run_task.name]
+    if run_task.sweep is None or task.load is None:
+        return
+    asked = task.load.requests or 0
+    if asked > samples:
+        yield Problem(
+            f"sweep of '{run_task.sweep}': {asked} requests a point are more than its {samples} samples",
+            remedy=f"`requests: {samples}` at most",
+        )
+    elif task.rate is None and isinstance(task.concurrency, int) and task.concurrency > samples:
+        yield Problem(
+            f"sweep of '{run_task.sweep}': {samples} samples cannot be {task.concurrency} requests in flight",
+            remedy="smaller `concurrency`, or more samples",
+        )
 
 
 def default_shard_size(samples: int, parallelism: int) -> int:

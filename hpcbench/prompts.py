@@ -211,6 +211,8 @@ def as_text(messages: Sequence[Message], model: Model) -> str:
     Raises:
         UserError: the model has no chat template, or it refuses these messages.
     """
+    if not model.source:
+        raise UserError(Problem(f"model '{model.name}' has no weights here, so no chat template"))
     folder = Path(model.source)
     config = _json_of(folder / "tokenizer_config.json")
     template = model.chat_template or _template_of(folder, config)

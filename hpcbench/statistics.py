@@ -9,7 +9,8 @@ has a cluster, the document it belongs to, and documents are the unit of chance:
   degrees of freedom;
 - a share of right answers without clusters: Wilson's score interval, good near 0 and 1;
 - a ratio of sums (corpus CER and WER, micro F1), where the mean's formula does not hold: percentile
-  bootstrap that draws whole clusters.
+  bootstrap that draws whole clusters;
+- a quantile (the 95th percentile of a latency): order statistics, which suppose no form of distribution.
 
 Where the data cannot tell, `low` and `high` are None and `method` says why; no number is made up. Values
 are added with `math.fsum`, which rounds once, and clusters are put in an order of their own before random
@@ -205,6 +206,81 @@ def ratio_interval(
     return Interval(estimate, low, high, n, len(sums), "percentile bootstrap of clusters", level)
 
 
+def quantile_interval(values: Sequence[float], share: float, level: float = 0.95) -> Interval:
+    """Quantile with an interval of two order statistics (David & Nagaraja 2003, section 7.1).
+
+    The number of n values below the true quantile is binomial (n, share), whatever the distribution, so the
+    ends are the values of such ranks that each lies on the wrong side with a chance of (1 - level) / 2 at
+    most. The estimate is linear between order statistics (numpy's and every serving benchmark's default).
+
+    Args:
+        values: independent ones, in any order; where they are not, the interval is too narrow.
+        share: of the values that lie below, between 0 and 1.
+        level: confidence, between 0 and 1.
+
+    Returns:
+        An end is None where n values are too few for it.
+
+    Raises:
+        ValueError: no values, a value that is not finite, a share or level out of range.
+    """
+    import numpy
+    from scipy.special import bdtr  # the binomial's distribution function
+
+    _check_values(values)
+    _check_level(level)
+    _check_share(share)
+    ordered = sorted(values)
+    n = len(ordered)
+    below = bdtr(numpy.arange(n + 1, dtype=float), n, share)  # chance that at most k lie below
+    low = int(numpy.searchsorted(below, (1 - level) / 2, side="right"))
+    high = int(numpy.searchsorted(below, (1 + level) / 2)) + 1
+    estimate = float(numpy.quantile(ordered, share))
+    # Of a handful of values the estimate, which lies between two, may lie beyond a rank: it is held.
+    least = min(ordered[low - 1], estimate) if low >= 1 else None
+    most = max(ordered[high - 1], estimate) if high <= n else None
+    return Interval(estimate, least, most, n, n, "order statistics", level)
+
+
+def fewest_for_quantile(share: float, confidence: float = 0.99) -> int:
+    """Fewest values of which at least one lies above the quantile with that confidence: 1 - share^n.
+
+    With fewer, the quantile may well lie beyond all that was seen: 459 for the 99th percentile, 90 for the
+    95th, 44 for the 90th, 7 for the median.
+    """
+    _check_share(share)
+    _check_level(confidence)
+    return math.ceil(math.log(1 - confidence) / math.log(share))
+
+
+def early_stopping_estimate(
+    values: Sequence[float], share: float, confidence: float = 0.99
+) -> float | None:
+    """A value that the quantile does not exceed with that confidence: MLPerf's early-stopping estimate.
+
+    With t the most of n values of which I_share(n - t, t + 1) <= 1 - confidence holds (I: the regularised
+    incomplete beta function), the t - 1 highest are dropped and the highest of the others is told
+    (MLPerf inference rules, "early stopping", d = 0). Below 64 values for share 0.9 and 662 for 0.99 there
+    is no such t.
+
+    Returns:
+        None for too few values.
+
+    Raises:
+        ValueError: no values, a value that is not finite, a share or confidence out of range.
+    """
+    import numpy
+    from scipy.special import betainc
+
+    _check_values(values)
+    _check_level(confidence)
+    _check_share(share)
+    n = len(values)
+    over = numpy.arange(1, n, dtype=float)
+    passed = int((betainc(n - over, over + 1, share) <= 1 - confidence).sum())
+    return sorted(values)[n - passed] if passed else None
+
+
 def _cluster_sums(
     numerators: Sequence[float], denominators: Sequence[float], labels: Sequence[Hashable]
 ) -> list[tuple[float, float]]:
@@ -268,6 +344,11 @@ def _check_values(values: Sequence[float]) -> None:
         raise ValueError("an interval needs at least one value")
     if not all(math.isfinite(value) for value in values):
         raise ValueError("a value is not a finite number")
+
+
+def _check_share(share: float) -> None:
+    if not 0 < share < 1:
+        raise ValueError(f"share is {share}; it lies between 0 and 1")
 
 
 def _check_level(level: float) -> None:

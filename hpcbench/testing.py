@@ -59,7 +59,11 @@ TABLES: Mapping[str, Any] = {
             }
         },
     },
-    "performance": {"version": 1, "run_tasks": {"vqa": {"requests": 4, "answered": 3, "tries": 5}}},
+    "performance": {
+        "version": 2,
+        "run_tasks": {"vqa": {"requests": 4, "answered": 3, "tries": 5}},
+        "sweeps": {},
+    },
     "manifest": {"version": 1, "hpcbench": "0", "created": "2026-01-01T12:00:00+0000"},
 }  # fmt: skip
 """Tables as reports and trackers get them; a metric may have no value, and a name may be hostile."""

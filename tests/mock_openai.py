@@ -64,7 +64,9 @@ class Server:
     def __init__(self, socket: str | Path, script: Script | None = None) -> None:
         self.script = script or Script()
         self.seen: list[dict[str, Any]] = []
+        self.metrics = "scripted_requests_total 1\n"
         self.active = self.most_active = 0
+        self.left = 0  # clients that went before their answer was complete
         self.events: list[tuple[str, int]] = []
         self._socket = str(socket)
         self._instant = b"".join(self._events({"stream_options": {"include_usage": True}}, "ok"))
@@ -93,13 +95,16 @@ class Server:
         return web.json_response({"object": "list", "data": [{"id": "scripted"}]})
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text="scripted_requests_total 1\n")
+        return web.Response(text=self.metrics)
 
     async def _count(self, request: web.Request) -> web.StreamResponse:
         self.active += 1
         self.most_active = max(self.active, self.most_active)
         try:
             return await self._chat(request)
+        except (asyncio.CancelledError, ConnectionError):
+            self.left += 1
+            raise
         finally:
             self.active -= 1
 
@@ -110,11 +115,16 @@ class Server:
         self.seen.append({"headers": dict(request.headers), "raw": raw})
         act = self.script.plan.pop(0) if self.script.plan else "ok"
         if act.startswith("status:"):
-            error = {"message": f"scripted {act[7:]}", "type": "x", "code": act[7:]}
-            return web.json_response({"error": error}, status=int(act[7:]))
+            code, _, later = act[7:].partition(" after ")
+            error = {"message": f"scripted {code}", "type": "x", "code": code}
+            headers = {"Retry-After": later} if later else {}
+            return web.json_response({"error": error}, status=int(code), headers=headers)
         if act == "no_model":
             error = {"message": "no model is ready (failed): it died", "code": "no_model"}
             return web.json_response({"error": error}, status=503)
+        if act == "wrong_key":
+            error = {"message": "X-API-Key is missing or wrong", "code": "wrong_key"}
+            return web.json_response({"error": error}, status=401)
         if act == "hang":
             await asyncio.sleep(3600)
         if act == "drop":
@@ -123,7 +133,7 @@ class Server:
         if act == "die_early":
             os._exit(3)
         body = json.loads(raw)
-        if not body.get("stream"):
+        if not body.get("stream") or act == "whole":
             return web.json_response(whole(body, "".join(self.script.pieces)))
         return await self._stream(request, body, act)
 
@@ -162,11 +172,27 @@ class Server:
         elif act != "unfinished":
             reason = act if act in ("length", "content_filter", "abort") else "stop"
             chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}]
-            options = body.get("stream_options") or {}
-            if options.get("include_usage") and act != "no_usage":
-                chunks += [{"choices": [], "usage": usage(len(pieces))}]
+            if act == "refusal":
+                chunks[1:-1] = [{"choices": [{"index": 0, "delta": {"refusal": "I will not."}}]}]
+            chunks = self._counted(chunks, body.get("stream_options") or {}, act)
         texts = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
         return [self._event(text) for text in [*texts, "[DONE]"]]
+
+    def _counted(
+        self, chunks: list[dict[str, Any]], options: Mapping[str, Any], act: str
+    ) -> list[dict[str, Any]]:
+        """With the engine's counts: in each chunk, in the last with choices, in one of its own, or none."""
+        total = len(self.script.pieces)
+        once = act in ("no_usage", "usage_once", "last_usage")
+        if options.get("continuous_usage_stats") and not once:
+            chunks = [
+                {**chunk, "usage": usage(min(number, total))} for number, chunk in enumerate(chunks)
+            ]
+        if options.get("include_usage") and act == "last_usage":
+            chunks[-1] = {**chunks[-1], "usage": usage(total)}
+        elif options.get("include_usage") and act != "no_usage":
+            chunks = [*chunks, {"choices": [], "usage": usage(total)}]
+        return chunks
 
     def _event(self, text: str) -> bytes:
         end = self.script.newline

@@ -1,9 +1,8 @@
-"""Verbs about data: data list, sync, verify, prune, add, check; models fetch, list, prune; upload, export."""
+"""Verbs about data: data list, sync, verify, prune, add, check; models fetch, list, prune; upload."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 
 from hpcbench.cli.screen import console, print_json, say, transfer_bar
 from hpcbench.data.cache import Cache
@@ -225,36 +223,6 @@ def upload(arguments: argparse.Namespace) -> int:
         raise EnvironmentFault(
             f"{len(failed)} uploads failed", remedy="`hpcbench upload` tries again"
         )
-    return 0
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """`hpcbench export [EXPERIMENT] --to phoenix --url URL`."""
-    from rich.progress import Progress as Bar
-
-    from hpcbench.experiment.layout import find, home
-    from hpcbench.reporting.phoenix import export as export_traces
-    from hpcbench.secret import reveal
-
-    experiment = find(home(user_site()), arguments.experiment)
-    experiment.use_packages()
-    key = reveal("${env:PHOENIX_API_KEY}") if os.environ.get("PHOENIX_API_KEY") else None
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    total = sum(shard.stop - shard.start for shard in experiment.work.shards)
-    err = Console(stderr=True)
-    with Bar(console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task("sending traces", total=total)
-        sent = export_traces(
-            experiment,
-            arguments.url,
-            arguments.project or experiment.resolved.plan.name,
-            headers,
-            lambda done: bar.update(task, completed=done),
-        )
-    if arguments.json:
-        print_json({"experiment": experiment.id, "sent": sent})
-    else:
-        print(f"{sent} traces sent to {arguments.url}")
     return 0
 
 

@@ -97,6 +97,8 @@ def parser() -> argparse.ArgumentParser:
     submit.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
     _json(submit)
 
+    _load(verb)
+
     resume = verb(
         "resume", "submit:resume", "go on with an experiment", "hpcbench resume 20261120-1432-demo"
     )
@@ -143,7 +145,66 @@ def parser() -> argparse.ArgumentParser:
     _json(doctor)
     _documents(verb)
     _plugins(verb)
+    _serve(verb)
     return top
+
+
+def _serve(verb: Verb) -> None:
+    """The verb that has one model behind the wrapper."""
+    serve = verb(
+        "serve", "serve:serve", "serve one model by OpenAI's API until Ctrl-C",
+        "hpcbench serve tiny-vlm --port 8000",
+    )  # fmt: skip
+    serve.add_argument("model", help="name of a models/ document, or its YAML file")
+    _registry(serve)
+    serve.add_argument("--port", type=int, help="TCP port besides; none: a Unix socket alone")
+    serve.add_argument("--host", default="127.0.0.1", help="address for --port (%(default)s)")
+    serve.add_argument(
+        "--media-root", type=Path, metavar="DIR", help="folder whose images may be named as file://"
+    )
+    serve.add_argument(
+        "--restarts", type=int, default=3, metavar="N",
+        help="how often an engine that died is started again (%(default)s)",
+    )  # fmt: skip
+
+
+def _load(verb: Verb) -> None:
+    """The verb that measures speed under load."""
+    load = verb(
+        "load", "load:load", "run a plan at several loads: rates, latencies, goodput, the knee",
+        "hpcbench load plan.yaml --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait; in requests a second: "
+        "hpcbench load plan.yaml --rate 0.5,1,2 --requests 200",
+    )  # fmt: skip
+    load.add_argument("plan", type=Path, help="the plan's YAML file")
+    _registry(load)
+    _settings(load)
+    load.add_argument(
+        "--concurrency", metavar="N,N,…",
+        help="points with so many requests always in flight; none and no --rate: the plan's own sweep, "
+        "else 1, 2, 4, … 64 as far as there are four samples for each",
+    )  # fmt: skip
+    load.add_argument("--rate", metavar="R,R,…", help="points with so many requests a second")
+    load.add_argument(
+        "--arrival",
+        choices=["poisson", "constant"],
+        help="how the requests of a rate come (poisson)",
+    )
+    load.add_argument("--requests", type=int, metavar="N", help="samples of each point (all)")
+    load.add_argument(
+        "--warm-up", type=int, metavar="N", help="samples asked before each point, not counted (8)"
+    )
+    load.add_argument(
+        "--slo", metavar="NAME=MS,…", help="what a good answer keeps: ttft=500,tpot=50,e2e=10000"
+    )
+    load.add_argument(
+        "--run-task",
+        action="append",
+        metavar="NAME",
+        help="only this of the plan's run tasks; may be repeated",
+    )
+    load.add_argument("--dry-run", action="store_true", help="print points and jobs; touch nothing")
+    load.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
+    _json(load)
 
 
 def _documents(verb: Verb) -> None:
@@ -297,14 +358,19 @@ def _documents(verb: Verb) -> None:
     _json(upload)
 
     export = verb(
-        "export", "data:export", "send prompts and responses elsewhere as traces",
-        "hpcbench export @last --to phoenix --url http://localhost:6006",
+        "export", "export:export",
+        "send prompts and responses elsewhere as traces, or print speed under another kit's names",
+        "hpcbench export @last --to phoenix --url http://localhost:6006; hpcbench export @last --compat vllm",
     )  # fmt: skip
     export.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
-    export.add_argument("--to", choices=["phoenix"], required=True, help="Arize Phoenix")
-    export.add_argument(
-        "--url", required=True, help="its address; a key is taken from PHOENIX_API_KEY"
+    place = export.add_mutually_exclusive_group(required=True)
+    place.add_argument("--to", choices=["phoenix"], help="Arize Phoenix")
+    place.add_argument(
+        "--compat",
+        choices=["vllm", "sglang", "guidellm", "aiperf"],
+        help="what this kit's benchmark would have printed, by its own definitions",
     )
+    export.add_argument("--url", help="address of Phoenix; a key is taken from PHOENIX_API_KEY")
     export.add_argument("--project", help="project there; none: the plan's name")
     _json(export)
 

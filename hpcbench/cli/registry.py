@@ -262,6 +262,9 @@ def verify_model(arguments: argparse.Namespace) -> int:
     site = user_site() or Site(name="default")
     found, source = Catalog(arguments.registry).get_with_source(Model, arguments.model)
     model = with_absolute_paths(found, source)
+    if not model.source:
+        what = f"model '{model.name}' has no weights of its own"
+        raise UserError(source.problem((), what, "an endpoint elsewhere cannot be locked"))
     folder = Path(open_cache(site).local(model, fetch=False).source)
     say(f"hashing {folder}")
     digest = content_hash(folder, folder_files(folder), home(site) / "cache" / "hashes.json")

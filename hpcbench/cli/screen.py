@@ -21,7 +21,7 @@ from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.status import ENDED, ExperimentStatus, RunTaskStatus
 from hpcbench.launch.status import status as status_of
-from hpcbench.reporting.tables import format_interval, format_value, metric_rows
+from hpcbench.reporting.tables import format_interval, format_value, metric_rows, speed_rows
 
 POLL_SECONDS = {"local": 0.5, "slurm": 5.0}
 """How often `watch` looks: each look under Slurm is a question to slurmctld."""
@@ -166,6 +166,9 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
         if experiment.metrics_file.exists():
             out.print()
             out.print(metric_table(experiment))
+            for table in sweep_tables(experiment):
+                out.print()
+                out.print(table)
         if ended.report:
             out.print(f"\nreport: {ended.report}", soft_wrap=True)
     if ended.state != "done":
@@ -196,6 +199,22 @@ def metric_table(experiment: Experiment) -> Table:
         )
         previous = row.run_task
     return table
+
+
+def sweep_tables(experiment: Experiment) -> Iterator[Table]:
+    """Each sweep with its points."""
+    performance: Mapping[str, Any] = read_json(experiment.performance_file)
+    for name, sweep in performance["sweeps"].items():
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column(name)
+        for title in ("answered", "answers/s", "TTFT p50 / p95, ms", "E2E p50 / p95, ms", "good/s"):
+            table.add_column(title, justify="right")
+        table.add_column("")
+        for row in speed_rows(performance, sweep["points"]):
+            table.add_row(
+                row.load, row.answered, row.answers, row.ttft, row.e2e, row.good, row.marks
+            )
+        yield table
 
 
 def tail(path: Path, lines: int) -> list[str]:

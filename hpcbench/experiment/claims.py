@@ -166,6 +166,19 @@ def shard_states(
     ]
 
 
+def pieces_of(experiment: Experiment, run_task: str) -> Iterator[list[Response]]:
+    """Responses of a run task, those that one worker asked for in one go together.
+
+    The times of one piece are of one clock. Answers that came twice are there twice.
+    """
+    attempts = experiment.attempts(run_task)
+    for shard in experiment.work.shards_of((run_task,)):
+        for attempt in attempts.get(shard.index, ()):
+            path = experiment.shard_responses(run_task, shard.index, attempt)
+            if path.exists():
+                yield [Response.from_json(line) for line in read_lines(path)]
+
+
 def responses_of(experiment: Experiment, shard: Shard) -> Iterator[Response]:
     """The answers of a shard, one a sample: that of the lowest attempt counts."""
     seen: set[str] = set()

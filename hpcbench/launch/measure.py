@@ -15,6 +15,7 @@ from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt, prompt_hash
 from hpcbench.schema.documents import Dataset, Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.records import Image, StoredImage
 
 Say = Callable[[str], None]
 
@@ -66,6 +67,8 @@ class _Measuring:
         self.dataset_hashes: dict[str, str] = {}
         self.model_hashes: dict[str, str] = {}
         self.prompt_hashes: dict[str, str] = {}
+        self.images: dict[str, int] = {}
+        self.reuse: dict[str, bool] = {}
         self.chosen: dict[str, tuple[tuple[int, int], ...]] = {}
 
     @property
@@ -76,6 +79,8 @@ class _Measuring:
             model_hashes=self.model_hashes,
             prompt_hashes=self.prompt_hashes,
             skipped=self.skipped,
+            images=self.images,
+            reuse=self.reuse,
             chosen=self.chosen,
         )
 
@@ -92,7 +97,7 @@ class _Measuring:
         if looked.skipped:
             self.skipped[name] = looked.skipped
         self.prompt_hashes[name] = prompt_hash(run_task)
-        _check_prompts(run_task, looked.iterator, ranges)
+        self.images[name], self.reuse[name] = _check_prompts(run_task, looked.iterator, ranges)
         self._model(run_task.model)
 
     def _look(self, dataset: Dataset) -> _Looked:
@@ -148,6 +153,9 @@ class _Measuring:
     def _model(self, model: Model) -> None:
         if model.name in self.model_hashes:
             return
+        if not model.source:
+            self.model_hashes[model.name] = "none"
+            return
         if not self.hashes:
             self.model_hashes[model.name] = "not hashed"
             return
@@ -159,13 +167,26 @@ class _Measuring:
 
 def _check_prompts(
     run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: list[tuple[int, int]]
-) -> None:
-    """Build the prompt of every sample: what one lacks is found here, not on a GPU."""
+) -> tuple[int, bool]:
+    """Build the prompt of every sample: what one lacks is found here, not on a GPU.
+
+    Returns:
+        Most images of one prompt, and whether any image comes more than once: engines set limits and
+        caches by it. Where images are not told without reading them, 0, and whether any document does.
+
+    Raises:
+        UserError: a prompt cannot be built.
+    """
     prompt = TaskPrompt(run_task)
     problems: dict[str, Problem] = {}
+    most, reuse, seen = 0, False, set[int]()
     for sample in samples(iterator, ranges, 0, total(ranges), images=False):
         try:
-            prompt.build(sample)
+            messages = prompt.build(sample)
+            most = max(most, sum(len(message.images) for message in messages))
+            for key in map(_known_as, sample.images or (sample.document,)):
+                reuse = reuse or key in seen
+                seen.add(key)
         except UserError as error:
             for one in error.problems:
                 problems.setdefault(one.message, one)
@@ -173,6 +194,12 @@ def _check_prompts(
                 break
     if problems:
         raise UserError(*problems.values())
+    return most, reuse
+
+
+def _known_as(image: Image | str) -> int:
+    """A number for an image, by its name or bytes: a million of them take little room."""
+    return hash(image.name if isinstance(image, StoredImage) else image)
 
 
 def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:

@@ -157,7 +157,9 @@ class Checks:
             for name in task.generation.extra:
                 if name not in known:
                     what = unknown(f"generation setting of {resolved.model.engine}", name, known)
-                    self._say(source, (*where("generation"), "extra", name), what)
+                    new = getattr(engine, "renamed", {}).get(name)
+                    remedy = f"it is now `{new}`" if new else None
+                    self._say(source, (*where("generation"), "extra", name), what, remedy)
             if task.output_schema == "response_format" and "response_format" not in known:
                 what = f"engine '{resolved.model.engine}' does not know response_format"
                 self._say(source, where("output_schema"), what, "`output_schema: prompt`")
@@ -165,10 +167,25 @@ class Checks:
             what = f"ML task '{ml_task.name}' has no output_schema to tell"
             self._say(source, where("output_schema"), what)
         self._choice_of_samples(task, dataset, source, where)
+        self._load(task, source, where)
         for index, entry in enumerate(task.packages):
             self._package(entry, source, (*where("packages"), index))
         if site is not None:
             self._resources(resolved, source, where, site)
+
+    def _load(self, task: RunTask, source: Source, where: Where) -> None:
+        """How requests are sent: a sweep has points, and a rate has room."""
+        if task.load is not None and not (task.load.concurrency or task.load.rate):
+            self._say(
+                source, where("load"), "a sweep needs points",
+                "`concurrency: [1, 2, 4]` or `rate: [0.5, 1]` below `load`",
+            )  # fmt: skip
+        elif task.rate is not None and task.concurrency == 1:
+            self._say(
+                source, where("rate"),
+                f"a rate of {task.rate:g} with one request in flight is no rate: what is due would wait",
+                f"`load: {{rate: [{task.rate:g}]}}`, or a larger `concurrency`",
+            )  # fmt: skip
 
     def _choice_of_samples(
         self, task: RunTask, dataset: Dataset, source: Source, where: Where
@@ -401,6 +418,7 @@ class Checks:
         if colon and scheme not in TRANSPORTS:
             self._plugin("environments", scheme, source, (*loc, "image"))
         self._engine_options(model, source, loc)
+        self._weights(model, source, loc)
         self._source(model, source, loc)
         if model.chat_template is not None:
             self._chat_template(model.chat_template, source, (*loc, "chat_template"))
@@ -412,7 +430,7 @@ class Checks:
         if engine is None:
             return
         spec = EngineSpec(
-            "/model", model.name, "/socket", dtype=model.dtype, gpus=model.gpus,
+            "/model", model.name, "/socket", dtype=model.dtype, gpus=self.gpus(model),
             context_length=model.context_length, options=model.engine_options,
         )  # fmt: skip
         try:
@@ -427,8 +445,24 @@ class Checks:
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
             self._say(source, (*loc, "engine"), _failed(model.engine, error))
 
+    def gpus(self, model: Model) -> int:
+        """GPUs that a model needs; one whose engine reads no weights needs none unless it says so."""
+        said = "gpus" in model.model_fields_set
+        reads = getattr(self._loaded("engines", model.engine), "weights", True)
+        return model.gpus if said or reads else 0
+
+    def _weights(self, model: Model, source: Source, loc: Loc) -> None:
+        """Weights are named, unless the engine serves none; one that is not here may be of either kind."""
+        engine = self._loaded("engines", model.engine)
+        if not model.source and engine is not None and getattr(engine, "weights", True):
+            self._say(
+                source, loc, f"key 'source' is missing: engine '{model.engine}' reads weights",
+                "`source: hf://ORGANISATION/NAME`, or the folder they are in",
+            )  # fmt: skip
+
     def _model_locked(self, model: Model, source: Source, loc: Loc) -> None:
-        if model.source.startswith("hf://") and not (model.revision or model.content_hash):
+        locked = model.revision or model.content_hash
+        if model.source.startswith("hf://") and not locked:
             self._say(
                 source, (*loc, "source"),
                 f"model '{model.name}' is not locked: neither revision nor content_hash is said",

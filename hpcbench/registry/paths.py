@@ -38,8 +38,10 @@ def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
         return str((source.place(loc)[0].resolve().parent / expanded).resolve())
 
     update: dict[str, Any] = {}
-    if isinstance(document, Dataset | Model) and "://" not in document.source:
-        update["source"] = absolute(document.source, "source")
+    if isinstance(document, Dataset | Model):
+        folder = document.source
+        if folder and "://" not in folder:
+            update["source"] = absolute(folder, "source")
     if isinstance(document, Model):
         if document.image and is_reference(document.image):
             update["image"] = _absolute_image(document.image, lambda path: absolute(path, "image"))

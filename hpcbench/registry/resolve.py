@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import unknown
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode
 from hpcbench.registry.check import Checks
 from hpcbench.registry.collections import read_collection
@@ -22,6 +23,7 @@ from hpcbench.schema.documents import (
     Document,
     ExperimentPlan,
     Image,
+    Load,
     Matrix,
     Metric,
     MLTask,
@@ -39,7 +41,10 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 ResultT = TypeVar("ResultT")
 
 LONGEST_NAME = 80
-"""Of a run task; a longer one made by a matrix is cut and made unique by a hash."""
+"""Of a run task; a longer one made by a matrix, repeats or a sweep is cut and made unique by a hash."""
+
+OPEN_LOOP = 1024
+"""Most requests in flight of a point with a rate: it bounds the client's memory, not the load."""
 
 Where = Callable[[str], Loc]
 """Key of a run task → where the plan says it."""
@@ -87,6 +92,8 @@ class _Written:
     where: Where
     asked: tuple[Source, Loc]
     """Where the plan names it."""
+    sweep: str | None = None
+    """The run task whose sweep it is a point of."""
 
 
 class _Resolver:
@@ -102,7 +109,8 @@ class _Resolver:
     def plan(self, plan: ExperimentPlan, source: Source) -> ResolvedPlan:
         """The plan with all its names resolved."""
         site = self._site(plan, source)
-        written = [repeat for entry in self._written(plan, source) for repeat in _repeats(entry)]
+        wanted = self._only(plan, source, list(self._written(plan, source)))
+        written = [point for entry in wanted for point in _expanded(entry, plan.load)]
         self._unique(written)
         if not written and not self.problems:
             self.problems.append(source.problem((), "a plan needs 'run_tasks' or a 'matrix'"))
@@ -136,10 +144,10 @@ class _Resolver:
                     continue
                 document, source = found
                 if isinstance(document, RunTask):
-                    for one in _repeats(_Written(document, source, _below(()), (source, ()))):
+                    for one in _expanded(_Written(document, source, _below(()), (source, ()))):
                         self._run_task(one, None)
                 elif isinstance(document, ExperimentPlan):
-                    written = list(self._written(document, source))
+                    written = self._only(document, source, list(self._written(document, source)))
                     self._unique(written)
                     for one in written:
                         self._run_task(one, None)
@@ -215,6 +223,17 @@ class _Resolver:
             at_task: Loc = (*loc, "include", number)
             yield _Written(task, source, _below(at_task), (source, (*at_task, "name")))
 
+    def _only(
+        self, plan: ExperimentPlan, source: Source, written: list[_Written]
+    ) -> list[_Written]:
+        """Those that the plan's `only` names, if it names any."""
+        names = [one.task.name for one in written]
+        for index, name in enumerate(plan.only):
+            if name not in names:
+                what = unknown("run task of this plan", name, names)
+                self.problems.append(source.problem(("only", index), what))
+        return [one for one in written if not plan.only or one.task.name in plan.only]
+
     def _unique(self, written: Sequence[_Written]) -> None:
         seen: set[str] = set()
         for one in written:
@@ -239,11 +258,12 @@ class _Resolver:
         resolved = ResolvedRunTask.model_construct(
             task=task,
             ml_task=ml_task,
-            model=model,
+            model=model.model_copy(update={"gpus": self.checks.gpus(model)}),
             dataset=self._with_split(dataset, task.split),
             prompt=prompt,
             metrics=metrics,
             engine_packages=self.checks.engine_packages(model),
+            sweep=one.sweep,
         )
         self.checks.run_task(resolved, source, where, site)
         return resolved
@@ -400,6 +420,12 @@ def _cell_where(loc: Loc, at: Mapping[str, Loc]) -> Where:
     return lambda key: at.get(key, (*loc, key))
 
 
+def _expanded(one: _Written, load: Load | None = None) -> Iterator[_Written]:
+    """A run task as often as it is to be asked, at every load of its sweep; `load` instead of its own."""
+    for repeat in _repeats(one):
+        yield from _points(repeat, load or repeat.task.load)
+
+
 def _repeats(one: _Written) -> Iterator[_Written]:
     """A run task asked n times is n run tasks that differ in seed."""
     task = one.task
@@ -410,8 +436,35 @@ def _repeats(one: _Written) -> Iterator[_Written]:
         generation = task.generation.model_copy(
             update={"seed": (task.generation.seed or 0) + number}
         )
-        update = {"name": f"{task.name}-r{number + 1}", "repeats": 1, "generation": generation}
+        name = _cut(f"{task.name}-r{number + 1}")
+        update = {"name": name, "repeats": 1, "generation": generation}
         yield replace(one, task=task.model_copy(update=update))
+
+
+def _points(one: _Written, load: Load | None) -> Iterator[_Written]:
+    """A run task at n loads is n run tasks that differ in how requests are sent."""
+    task = one.task
+    if load is None or not (load.concurrency or load.rate):
+        yield replace(
+            one, task=task.model_copy(update={"load": load})
+        )  # no points: the checks tell
+        return
+    limits = [limit for limit in (task.limit, load.requests) if limit is not None]
+    shared: dict[str, Any] = {
+        "load": load,
+        "limit": min(limits, default=None),
+        "arrival": load.arrival,
+        "warm_up": load.warm_up,
+        "slo": load.slo,
+    }
+    # A rate always shows its point, `-r2.0`: `-r2` is the second repeat.
+    points: list[tuple[str, int, float | None]] = [
+        *((f"c{count}", count, None) for count in load.concurrency),
+        *((f"r{float(rate)}", OPEN_LOOP, rate) for rate in load.rate),
+    ]
+    for mark, concurrency, rate in points:
+        own = {"name": _cut(f"{task.name}-{mark}"), "concurrency": concurrency, "rate": rate}
+        yield replace(one, task=task.model_copy(update={**shared, **own}), sweep=task.name)
 
 
 def _matches(cell: Cell, model: str, dataset: str, prompt: str | None) -> bool:
@@ -422,7 +475,10 @@ def _matches(cell: Cell, model: str, dataset: str, prompt: str | None) -> bool:
 
 
 def _cell_name(parts: Sequence[str]) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]", ".", "-".join(parts))
+    return _cut(re.sub(r"[^A-Za-z0-9._-]", ".", "-".join(parts)))
+
+
+def _cut(name: str) -> str:
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -14,8 +14,15 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.files import read_json, write_atomic
 from hpcbench.experiment.layout import Experiment
-from hpcbench.reporting.plot import plot_svg
-from hpcbench.reporting.tables import format_interval, format_value, metric_rows, performance_rows
+from hpcbench.reporting.plot import plot_svg, sweep_svg
+from hpcbench.reporting.tables import (
+    format_interval,
+    format_value,
+    latency_rows,
+    memory_rows,
+    metric_rows,
+    speed_rows,
+)
 from hpcbench.schema.documents import Report
 
 WORST = 3
@@ -50,9 +57,10 @@ class Markdown:
         self.options = self.Options.model_validate(dict(options))
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
-        """The report and its plot."""
-        plot = {"plot.svg": tables["plot"]} if tables["plot"] else {}
-        return {"report.md": _rendered("report.md", tables, escape=False), **plot}
+        """The report and its plots."""
+        plots = {"plot.svg": tables["plot"]} if tables["plot"] else {}
+        plots |= {sweep["file"]: sweep["plot"] for sweep in tables["sweeps"] if sweep["plot"]}
+        return {"report.md": _rendered("report.md", tables, escape=False), **plots}
 
 
 class Html:
@@ -66,7 +74,7 @@ class Html:
         self.options = self.Options.model_validate(dict(options))
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
-        """The report, its plot inside."""
+        """The report, its plots inside."""
         return {"report.html": _rendered("report.html", tables, escape=True)}
 
 
@@ -117,6 +125,7 @@ def _rendered(name: str, tables: Mapping[str, Any], *, escape: bool) -> str:
 def _context(experiment: Experiment) -> dict[str, Any]:
     """All that the templates show."""
     metrics: Mapping[str, Any] = read_json(experiment.metrics_file)
+    performance: Mapping[str, Any] = read_json(experiment.performance_file)
     manifest: Mapping[str, Any] = experiment.manifest
     rows = list(metric_rows(metrics))
     run_tasks: Mapping[str, Any] = metrics["run_tasks"]
@@ -128,7 +137,7 @@ def _context(experiment: Experiment) -> dict[str, Any]:
         "path": str(experiment.path),
         "plan": experiment.resolved.plan.model_dump(mode="json"),
         "metrics": metrics,
-        "performance": read_json(experiment.performance_file),
+        "performance": performance,
         "rows": rows,
         "run_tasks": run_tasks,
         "asked": sum(table["asked"] for table in run_tasks.values()),
@@ -140,16 +149,53 @@ def _context(experiment: Experiment) -> dict[str, Any]:
             if set(table["outcomes"]) != {"ok"} or table["unread"]
         },
         "policy": POLICY,
-        "performance_rows": list(performance_rows(read_json(experiment.performance_file))),
-        "concurrency": {
-            run_task.name: run_task.task.concurrency for run_task in experiment.resolved.run_tasks
-        },
+        **_speed(performance),
         "plot": plot_svg(rows),
-        "worst": {name: _worst(experiment, name, run_tasks[name]) for name in run_tasks},
+        "worst": {name: _worst(experiment, name, run_tasks[name]) for name in _told(performance)},
         "signatures": sorted({(row.metric, row.signature, row.method) for row in rows}),
         "facts": _facts(manifest),
         "manifest": manifest,
     }
+
+
+def _speed(performance: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of speed: points of a sweep stand together and not among the other run tasks."""
+    run_tasks, sweeps = performance["run_tasks"], performance["sweeps"]
+    alone = [name for name, table in run_tasks.items() if table["load"]["sweep"] is None]
+    return {
+        "speed_rows": list(speed_rows(performance, alone)),
+        "latency_rows": list(latency_rows(performance, alone)),
+        "sweeps": [
+            {
+                "name": name,
+                "rows": list(speed_rows(performance, sweep["points"])),
+                "goals": _goals(run_tasks[sweep["points"][0]]["attainment"]),
+                "plot": sweep_svg(sweep, run_tasks),
+                "file": f"sweep-{name}.svg",
+            }
+            for name, sweep in sweeps.items()
+        ],
+        "memory_rows": list(memory_rows(performance)),
+        "speed_notes": {
+            name: table["notes"] for name, table in run_tasks.items() if table["notes"]
+        },
+    }
+
+
+def _told(performance: Mapping[str, Any]) -> list[str]:
+    """Run tasks whose samples are shown: of a sweep the first point, the others asked the same."""
+    others = {name for sweep in performance["sweeps"].values() for name in sweep["points"][1:]}
+    return [name for name in performance["run_tasks"] if name not in others]
+
+
+def _goals(attainment: Mapping[str, Any] | None) -> str:
+    """`TTFT ≤ 500 ms, TPOT ≤ 50 ms`; empty without limits."""
+    limits = (attainment or {"slo": {}})["slo"]
+    return ", ".join(
+        f"{name.upper()} ≤ {limits[f'{name}_ms']:g} ms"
+        for name in ("ttft", "tpot", "e2e")
+        if limits.get(f"{name}_ms") is not None
+    )
 
 
 def _worst(experiment: Experiment, run_task: str, table: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+LATENCIES = {
+    "ttft_ms": "TTFT",
+    "tpot_ms": "TPOT",
+    "e2e_ms": "E2E",
+    "ttft_due_ms": "TTFT from due",
+    "e2e_due_ms": "E2E from due",
+    "queue_ms": "queue",
+}
+"""Latencies that the report shows: key of `performance.json` → what it is called."""
+
+MEMORY = ("gpu_peak", "torch_allocated", "kv_peak", "effective", "host_held_peak")
+"""Figures of memory that the report shows, of those that the monitor gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +51,53 @@ class MetricRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PerformanceRow:
-    """Times and tokens of one run task; times in ms, already formatted."""
+class SpeedRow:
+    """Rates of one run task under its load; figures already formatted."""
 
     run_task: str
-    requests: int
+    load: str
+    """`8 at once`, `auto`, `2.5/s poisson`."""
+    marks: str
+    """`knee`, `best`, `client-bound`."""
+    answered: str
+    """Answers / requests."""
+    in_flight: str
+    answers: str
+    """Answers a second with interval."""
+    tokens: str
+    """Answer tokens a second with interval."""
     ttft: str
+    """p50 / p95, ms."""
     tpot: str
+    """p50 / p95, ms."""
     e2e: str
-    prompt_tokens: str
-    completion_tokens: str
+    """p50 / p95 from when it was due, ms."""
+    good: str
+    """Good answers a second, and their share of the requests; a dash without limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRow:
+    """One latency of one run task, ms, already formatted."""
+
+    run_task: str
+    latency: str
+    n: int
+    mean: str
+    p50: str
+    p90: str
+    p95: str
+    p99: str
+    greatest: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """Peaks of memory of one run task, GiB, already formatted; a dash for what was not measured."""
+
+    run_task: str
+    figures: tuple[str, ...]
+    """In the order of `MEMORY`."""
 
 
 def metric_rows(metrics: Mapping[str, Any]) -> Iterator[MetricRow]:
@@ -73,18 +124,55 @@ def metric_rows(metrics: Mapping[str, Any]) -> Iterator[MetricRow]:
             )
 
 
-def performance_rows(performance: Mapping[str, Any]) -> Iterator[PerformanceRow]:
-    """Rows of `performance.json`."""
-    for run_task, table in performance["run_tasks"].items():
-        yield PerformanceRow(
-            run_task=run_task,
-            requests=table["requests"],
+def speed_rows(performance: Mapping[str, Any], names: Iterable[str]) -> Iterator[SpeedRow]:
+    """Rows of these run tasks of `performance.json`."""
+    sweeps = performance["sweeps"].values()
+    knees, best = ({sweep[mark] for sweep in sweeps} for mark in ("knee", "best"))
+    for name in names:
+        table = performance["run_tasks"][name]
+        told = [
+            "knee" if name in knees else "",
+            "best" if name in best else "",
+            "" if table["valid"] else "client-bound",
+        ]
+        yield SpeedRow(
+            run_task=name,
+            load=_load(table["load"]),
+            marks=", ".join(filter(None, told)),
+            answered=f"{table['answered']} / {table['requests']}",
+            in_flight=_number(table["window"]["in_flight"]),
+            answers=_with_ends(table["answers_per_s"]),
+            tokens=_with_ends(table["tokens_per_s"]),
             ttft=_quantiles(table["ttft_ms"]),
             tpot=_quantiles(table["tpot_ms"]),
-            e2e=_quantiles(table["e2e_ms"]),
-            prompt_tokens=_count(table["prompt_tokens"]),
-            completion_tokens=_count(table["completion_tokens"]),
+            e2e=_quantiles(table["e2e_due_ms"]),
+            good=_good(table),
         )
+
+
+def latency_rows(performance: Mapping[str, Any], names: Iterable[str]) -> Iterator[LatencyRow]:
+    """Rows of these run tasks of `performance.json`, for each latency they have."""
+    for name in names:
+        for key, latency in LATENCIES.items():
+            table = performance["run_tasks"][name][key]
+            # At a given concurrency a request is due when there is room for it: it waits for nothing.
+            waits = performance["run_tasks"][name]["load"]["rate"] is not None
+            if table is not None and (waits or key in ("ttft_ms", "tpot_ms", "e2e_ms")):
+                shown = {
+                    column: _with_ends(table[column])
+                    for column in ("mean", "p50", "p90", "p95", "p99")
+                }
+                greatest = _number(table["max"])
+                yield LatencyRow(
+                    run_task=name, latency=latency, n=table["n"], greatest=greatest, **shown
+                )
+
+
+def memory_rows(performance: Mapping[str, Any]) -> Iterator[MemoryRow]:
+    """Rows of `performance.json`, of run tasks whose memory was measured."""
+    for name, table in performance["run_tasks"].items():
+        if table["memory"] is not None:
+            yield MemoryRow(name, tuple(_gib(table["memory"].get(one)) for one in MEMORY))
 
 
 def format_value(row: MetricRow) -> str:
@@ -97,9 +185,46 @@ def format_interval(row: MetricRow) -> str:
     return "–" if row.low is None or row.high is None else f"[{row.low:.3f}, {row.high:.3f}]"
 
 
-def _quantiles(values: Mapping[str, float] | None) -> str:
-    return "–" if values is None else f"{values['p50']:.1f} / {values['p95']:.1f}"
+def _load(load: Mapping[str, Any]) -> str:
+    if load["rate"] is not None:
+        return f"{load['rate']:g}/s {load['arrival']}"
+    count = load["concurrency"]
+    return count if isinstance(count, str) else f"{count} at once"
 
 
-def _count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}".replace(",", " ")
+def _quantiles(table: Mapping[str, Any] | None) -> str:
+    """`12.1 / 40.3`; a dash for a percentile that so few requests do not tell."""
+    if table is None:
+        return "–"
+    return " / ".join(_number(table[name]["value"]) for name in ("p50", "p95"))
+
+
+def _with_ends(entry: Mapping[str, Any] | None) -> str:
+    """`12.1 [11.8, 12.6]`, as far as there are ends."""
+    if entry is None or entry["value"] is None:
+        return "–"
+    if entry["low"] is None and entry["high"] is None:
+        return _number(entry["value"])
+    low, high = _number(entry["low"]), _number(entry["high"])
+    return f"{_number(entry['value'])} [{low}, {high}]"
+
+
+def _number(value: float | None) -> str:
+    """Three figures that count, or all before the point; a dash for none."""
+    if value is None:
+        return "–"
+    if not value:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}".replace(",", " ")
+
+
+def _good(table: Mapping[str, Any]) -> str:
+    if table["attainment"] is None:
+        return "–"
+    rate = _number((table["good_per_s"] or {}).get("value"))
+    return f"{rate}, {table['attainment']['value'] * 100:.1f} %"
+
+
+def _gib(value: float | None) -> str:
+    return "–" if value is None else f"{value / 2**30:.2f}"

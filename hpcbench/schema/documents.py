@@ -145,9 +145,10 @@ class Model(Document):
 
     family: str = ""
     """Family for people and tables, e.g. `Qwen2-VL`."""
-    source: str
+    source: str = ""
     """Folder with weights in Hugging Face layout, relative to this file; `hf://ORGANISATION/NAME`, looked for
-    in the site's folders of models and the Hugging Face cache, else fetched; or `SCHEME://…` of a storage."""
+    in the site's folders of models and the Hugging Face cache, else fetched; or `SCHEME://…` of a storage.
+    Empty only for an engine that serves no weights, such as `remote`."""
     storage: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of that storage, over the site's; secrets as references."""
     revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
@@ -182,6 +183,8 @@ class Model(Document):
     """Environment of the engine; secrets as references, `${env:NAME}` or `${file:PATH}`."""
     load_timeout: float = Field(default=1800, gt=0)
     """Longest wait for the engine to be ready, seconds."""
+    stall_timeout: float = Field(default=300, gt=0)
+    """Longest silence of the engine while requests are with it, seconds; then it is given up."""
 
 
 class Dataset(Document):
@@ -342,6 +345,50 @@ class SampleOf(Part):
     """Seed; none: the plan's."""
 
 
+InFlight = Annotated[int, Field(gt=0, le=4096)]
+"""Requests at once."""
+
+Concurrency = Annotated[
+    Annotated[InFlight, Tag("number")] | Annotated[Literal["auto"], Tag("auto")],
+    Discriminator(lambda value: "auto" if isinstance(value, str) else "number"),
+]
+"""Requests at once, or `auto`."""
+
+Rate = Annotated[float, Field(gt=0, le=10_000)]
+"""Requests a second."""
+
+Arrival = Literal["poisson", "constant"]
+"""Times between requests of a given rate: by chance (exponential), or all alike."""
+
+
+class Slo(Part):
+    """What an answer must keep to be a good one; counted from when it was due, see docs/measuring.md."""
+
+    ttft_ms: float | None = Field(default=None, gt=0)
+    """Longest time to first token, milliseconds."""
+    tpot_ms: float | None = Field(default=None, gt=0)
+    """Longest time per token after the first, milliseconds."""
+    e2e_ms: float | None = Field(default=None, gt=0)
+    """Longest time to the last token, milliseconds."""
+
+
+class Load(Part):
+    """A sweep: the run task at several loads, each point measured alone by one worker."""
+
+    concurrency: tuple[InFlight, ...] = ()
+    """Points with so many requests always in flight (closed loop), run tasks `NAME-c8`."""
+    rate: tuple[Rate, ...] = ()
+    """Points with so many requests a second whatever the engine does (open loop), run tasks `NAME-r2.5`."""
+    arrival: Arrival = "poisson"
+    """How the requests of a rate come."""
+    requests: int | None = Field(default=None, gt=0)
+    """Samples of each point, the first so many; none: all. More than there are is an error."""
+    warm_up: int = Field(default=8, ge=0)
+    """Distinct samples asked before each point and not counted."""
+    slo: Slo = Slo()
+    """What makes an answer a good one, for goodput."""
+
+
 class RunTaskSettings(Part):
     """How a model is asked and its answers are counted."""
 
@@ -365,8 +412,24 @@ class RunTaskSettings(Part):
     `response_format`, which holds the engine to it."""
     repeats: int = Field(default=1, gt=0, le=100)
     """How often every sample is asked; repeat n is a run task `NAME-rN` with the seed plus n - 1."""
-    concurrency: int = Field(default=1, gt=0, le=4096)
-    """Requests in flight per worker."""
+    concurrency: Concurrency = 1
+    """Requests in flight per worker; `auto` finds what the engine takes. 1 unless you say so: only a request
+    that is alone has a latency and a peak of memory of its own."""
+    rate: Rate | None = None
+    """Requests each worker sends a second, whatever the engine does; `concurrency` then is the most in
+    flight, and what is due waits in the client. None: as soon as there is room."""
+    arrival: Arrival = "poisson"
+    """How the requests of a rate come."""
+    warm_up: int = Field(default=1, ge=0)
+    """Distinct samples asked after each load of the model and not counted: what an engine does but once
+    (compiling, filling caches of kernels and grammars) is no sample's fault."""
+    slo: Slo = Slo()
+    """What makes an answer a good one, for goodput."""
+    load: Load | None = None
+    """A sweep over loads: one run task a point."""
+    images: Literal["data", "file"] = "data"
+    """How images go to the engine: their bytes in the request, or as `file://` paths, which is quicker where
+    the engine's node sees the dataset's files."""
     request_timeout: float = Field(default=600, gt=0)
     """Longest wait for one answer over all tries, seconds."""
     on_failed: Literal["exclude", "zero"] = "zero"
@@ -467,6 +530,10 @@ class ExperimentPlan(Document):
     """Run tasks by name, or written out."""
     matrix: tuple[Matrix, ...] = ()
     """Run tasks by models × datasets × prompts."""
+    only: tuple[FlatName, ...] = ()
+    """Only these of all those run tasks; none: all."""
+    load: Load | None = None
+    """A sweep over loads for every run task, instead of its own."""
     parallelism: int = Field(default=1, gt=0, le=10_000)
     """Most workers of one array at work at once."""
     shard_size: int | None = Field(default=None, gt=0)

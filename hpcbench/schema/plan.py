@@ -40,6 +40,9 @@ class ResolvedRunTask(Part):
     """Its metrics."""
     engine_packages: tuple[str, ...] = ()
     """Packages that must be importable beside its engine."""
+    sweep: str | None = None
+    """The run task whose sweep it is a point of; None: it is no point. A point is one shard: one worker, one
+    engine."""
 
     @property
     def name(self) -> str:
@@ -60,7 +63,7 @@ class ResolvedPlan(Part):
     site: Site
     """The site profile."""
     run_tasks: tuple[ResolvedRunTask, ...]
-    """The plan's run tasks, in its order; matrices and repeats written out."""
+    """The plan's run tasks, in its order; matrices, repeats and sweeps written out."""
     mode: Literal["prod", "dev"] = "prod"
     """RUN_MODE it was resolved in."""
     settings: tuple[str, ...] = ()
@@ -107,11 +110,15 @@ class Measured(Part):
     dataset_hashes: Mapping[str, str]
     """Run task → `sha256:…` over annotations and images."""
     model_hashes: Mapping[str, str]
-    """Model → `sha256:…` over the files of its folder."""
+    """Model → `sha256:…` over the files of its folder; `none` for one without weights."""
     prompt_hashes: Mapping[str, str] = Field(default_factory=dict)
     """Run task → `sha256:…` over its prompt's texts, examples and the schema that is told with it."""
     skipped: Mapping[str, int] = Field(default_factory=dict)
     """Run task → rows and samples left out because nobody can read them, where there are any."""
+    images: Mapping[str, int] = Field(default_factory=dict)
+    """Run task → most images of one of its requests, where that can be told without reading them."""
+    reuse: Mapping[str, bool] = Field(default_factory=dict)
+    """Run task → whether images come more than once, as with several questions about a page."""
     chosen: Mapping[str, tuple[tuple[int, int], ...]] = Field(default_factory=dict)
     """Run task → places of its samples in the dataset, from and to (exclusive), in order."""
 

@@ -138,7 +138,7 @@ class Times:
     """When things happened: `time.monotonic_ns()` of one node; of the last try where there were several."""
 
     start: int
-    """When the request was taken up: a slot was free for it (before its images are read)."""
+    """When there was room for it, or its preparation began if later; images may have been read ahead."""
     send: int
     """Body ready, about to be written."""
     headers: int | None
@@ -180,7 +180,7 @@ class Response:
     prompt: str = ""
     """The request's prompt."""
     recount: int | None = None
-    """Tokens of the text by the model's own tokenizer, to hold against the engine's count; None: not counted."""
+    """Tokens of the text by the model's own tokenizer, a check of the engine's count; None: not counted."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""

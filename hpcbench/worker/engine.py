@@ -11,7 +11,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,29 @@ from hpcbench.errors import EnvironmentFault, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference import Client, EngineGone, LoadFailed
+from hpcbench.inference.tokens import counter
+from hpcbench.monitor import LoggedMemory, logged_memory, over_socket
 from hpcbench.schema.documents import Model
-from hpcbench.schema.plan import Group
+from hpcbench.schema.plan import Group, ResolvedRunTask
+
+LOG_BYTES = 4 * 2**20
+"""Most of an engine's log that is searched for what it says of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that is ready to be asked."""
+
+    seconds: float
+    """From the wish to the first answer to `/health`."""
+    pid: int | None
+    """The engine's first process, as it calls itself."""
+    versions: Mapping[str, str]
+    """Distributions in its environment."""
+    memory: LoggedMemory
+    """What its log says of memory."""
+    uncounted: str
+    """Why answers' tokens cannot be counted a second time; empty: they are."""
 
 
 class EngineProcess:
@@ -36,13 +58,16 @@ class EngineProcess:
         self.log = experiment.worker_log(group.id, owner.id)
         self.model: str | None = None
         self.client: Client
-        self._models = {
-            run_task.model.name: run_task.model
+        self.run_tasks = [
+            run_task
             for run_task in experiment.resolved.run_tasks
             if run_task.name in group.run_tasks
-        }
+        ]
+        self._measured: Mapping[str, Any] = experiment.manifest["measured"]  # type: ignore[assignment]
         stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
         self._environment = plugins.Environment(**stored[group.environment])
+        self.elsewhere = self._environment.kind == "runpod"
+        """Whether it runs on another machine, whose memory and GPUs cannot be looked at from here."""
         self._key = secrets.token_urlsafe(32)
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -57,15 +82,25 @@ class EngineProcess:
         await self._end_process()
         await self._clean_up.aclose()
 
-    async def load(self, model: Model) -> float:
-        """Have the wrapper up with this model and no other; returns seconds it took."""
-        begun = time.monotonic()
+    async def load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
+        """Have the wrapper up with this model and no other.
+
+        Raises:
+            LoadFailed: it did not become ready.
+            EngineGone: the wrapper is gone.
+        """
+        begun, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
         if self._process is None or self._process.poll() is not None:
             await self._start_process()
         if self.model is not None or (await self.client.status())["state"] != "empty":
             await self.client.unload()
             self.model = None
-        self.client = await self._client(model)
+        tasks = [task for task in self.run_tasks if task.model.name == model.name]
+        recount, uncounted = _counter(model)
+        files_under = self._media_root(tasks)
+        self.client = await self._client(model.name, files_under=files_under, recount=recount)
+        images = [self._measured.get("images", {}).get(task.name, 0) for task in tasks]
+        reuse = [self._measured.get("reuse", {}).get(task.name, False) for task in tasks]
         body = {
             "engine": model.engine,
             "model_path": model.source,
@@ -77,10 +112,36 @@ class EngineProcess:
             "options": dict(model.engine_options),
             "env": secret.reveal_all(dict(model.env)),
             "timeout": model.load_timeout,
+            "stall_timeout": model.stall_timeout,
+            "media_root": str(files_under) if files_under else None,
+            "cpus": self.group.resources.cpus,
+            "images": max(images) if all(images) else 0,
+            # Points of a sweep ask the same samples: what the first left in caches would flatter the others.
+            "reuse": any(reuse) and not any(task.sweep for task in tasks),
         }
-        await self.client.load(body, model.load_timeout + 30)
+        ready = await self.client.load(body, model.load_timeout + 30, on_progress=on_progress)
         self.model = model.name
-        return time.monotonic() - begun
+        return Loaded(
+            seconds=time.monotonic() - begun,
+            pid=ready["pid"],
+            versions=ready["versions"] or {},
+            memory=logged_memory(_since(self.log, log_begins)),
+            uncounted=uncounted,
+        )
+
+    def gauges(self) -> Callable[[], str]:
+        """Asks for the engine's metrics."""
+        return over_socket(Path(self._socket), self._key)
+
+    def _media_root(self, tasks: Sequence[ResolvedRunTask]) -> Path | None:
+        """The folder below which images are named instead of sent, if any run task wants that."""
+        folders = [task.dataset.source for task in tasks if task.task.images == "file"]
+        if not folders:
+            return None
+        if self.site.staging is not None:
+            with contextlib.suppress(EnvironmentFault):
+                folders.append(str(staging_folder(self.site.staging)))
+        return Path(os.path.commonpath(folders))
 
     async def _start_process(self) -> None:
         assert self._folder is not None
@@ -117,11 +178,11 @@ class EngineProcess:
         self._process.stdin.write(self._key.encode() + b"\n")
         self._process.stdin.flush()
         self._socket = str(socket)
-        self.client = await self._client(next(iter(self._models.values())))
+        self.client = await self._client("")  # asks for its state only
         await self._wait_until_up()
 
-    async def _client(self, model: Model) -> Client:
-        client = Client(self._socket, self._key, model.name)
+    async def _client(self, model_name: str, **how: Any) -> Client:
+        client = Client(self._socket, self._key, model_name, **how)
         return await self._clean_up.enter_async_context(client)
 
     async def _wait_until_up(self) -> None:
@@ -175,7 +236,8 @@ class EngineProcess:
             end_session(process.pid)
 
     def _mounts(self) -> list[str]:
-        folders = [model.source for model in self._models.values()]
+        folders = [task.model.source for task in self.run_tasks if task.model.source]
+        folders += [task.dataset.source for task in self.run_tasks if task.task.images == "file"]
         if self.site.staging is not None:
             with contextlib.suppress(EnvironmentFault):  # told where it was to be used
                 folders.append(str(staging_folder(self.site.staging)))
@@ -195,6 +257,19 @@ def _scratch(wanted: str | None) -> str | None:
     raise EnvironmentFault(
         "no writable node-local folder", remedy="set `scratch` in the site profile"
     )
+
+
+def _counter(model: Model) -> tuple[Callable[[str], int] | None, str]:
+    if not model.source:
+        return None, f"model '{model.name}' has no tokenizer here"
+    return counter(Path(model.source))
+
+
+def _since(log: Path, begin: int) -> list[str]:
+    """Lines of a log from a place on; of a very long one the first."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read(LOG_BYTES).decode(errors="replace").splitlines()
 
 
 def _tail(log: Path) -> list[str]:

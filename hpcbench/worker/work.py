@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import random
 import signal
+import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from hpcbench.data.datasets import Ranges, open_dataset, samples
+from hpcbench.data.datasets import Ranges, open_dataset, samples, total
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap
 from hpcbench.errors import EnvironmentFault, HpcbenchError
@@ -25,13 +30,31 @@ from hpcbench.experiment.claims import (
     shard_states,
 )
 from hpcbench.experiment.layout import Experiment
-from hpcbench.inference import EngineGone, LoadFailed, drive
+from hpcbench.inference import (
+    Adaptive,
+    EngineGone,
+    Health,
+    LoadFailed,
+    constant,
+    drive,
+    poisson,
+    warm_up,
+)
+from hpcbench.inference.fresh import as_new
+from hpcbench.monitor import (
+    Alarm,
+    LoggedMemory,
+    Monitor,
+    Summary,
+    check_allocation,
+    memory_figures,
+)
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.documents import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
-from hpcbench.schema.records import Request
-from hpcbench.worker.engine import EngineProcess, explained
+from hpcbench.schema.records import Request, Sample
+from hpcbench.worker.engine import EngineProcess, Loaded, explained
 from hpcbench.worker.news import News
 
 PROGRESS_SECONDS = 5.0
@@ -69,6 +92,14 @@ class Worker:
         self.datasets: dict[str, DatasetIterator] = {}
         self.staged: dict[str, str] = {}
         self.chance = random.Random(owner.id)
+        self.loaded: Loaded | None = None
+        self.warm = False
+        """Whether the engine has answered anything since it was loaded."""
+        self.seen: dict[str, _Seen] = {}
+        """Run task → how well its requests could be timed here."""
+        self.best: dict[str, Adaptive] = {}
+        """Model → what was learnt of the concurrency that serves it best."""
+        self.monitor: Monitor
 
     async def run(self) -> int:
         """Work until nothing is left; returns the exit code."""
@@ -79,8 +110,12 @@ class Worker:
             self.news.open()
             if reaped := reap():
                 self.news.write("orphans_reaped", names=reaped)
-            async with EngineProcess(self.experiment, self.group, self.owner) as wrapper:
+            async with (
+                self._monitored(),
+                EngineProcess(self.experiment, self.group, self.owner) as wrapper,
+            ):
                 await self._work(wrapper)
+                self._watch(wrapper, None)
             return self.news.close("stopped" if self.stop.is_set() else "finished")
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -88,6 +123,46 @@ class Worker:
             return self.news.disk_full(error)
         except HpcbenchError as error:
             return self.news.close("failed", message=str(error), exit_code=error.exit_code)
+
+    @contextlib.asynccontextmanager
+    async def _monitored(self) -> AsyncIterator[None]:
+        """Have this job watched from before the first engine to after the last."""
+        loop = asyncio.get_running_loop()
+
+        def tell(alarm: Alarm) -> None:
+            loop.call_soon_threadsafe(self._alarm, alarm)
+
+        self.monitor = Monitor(
+            os.getpid(),
+            folders={"experiment": self.experiment.path, "scratch": tempfile.gettempdir()},
+            file=self.experiment.worker_monitor(self.group.id, self.owner.id),
+            on_alarm=tell,
+        )
+        await asyncio.to_thread(self.monitor.start)
+        try:
+            yield
+        finally:
+            self._tell_measured(await asyncio.to_thread(self.monitor.stop))
+
+    def _tell_measured(self, summary: Summary) -> None:
+        """Of each run task, how well the client kept up and what serving took."""
+        for note in summary.notes:
+            self.news.write("monitor_note", message=note)
+        phases = {phase.name: phase for phase in summary.phases}
+        for name, seen in self.seen.items():
+            median = statistics.median(seen.first_tokens or [0.0])
+            told: dict[str, Any] = {
+                "client_bound": seen.health.client_bound(median),
+                **seen.health.to_json(),
+            }
+            self.news.write("client_health", run_task=name, **told)
+            if name in phases:
+                figures = asdict(memory_figures(phases[name], seen.memory))
+                known = {key: value for key, value in figures.items() if value is not None}
+                self.news.write("monitor", run_task=name, memory=known)
+
+    def _alarm(self, alarm: Alarm) -> None:
+        self.news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message)
 
     async def _work(self, wrapper: EngineProcess) -> None:
         while not self.stop.is_set():
@@ -145,7 +220,7 @@ class Worker:
     async def _near(self, source: str) -> str:
         """A copy on this node of a dataset or model, where the site wants one and there is room."""
         wanted = self.experiment.resolved.site.staging
-        if wanted is None:
+        if wanted is None or not source:
             return source
         if source not in self.staged:
             begun = time.monotonic()
@@ -166,7 +241,9 @@ class Worker:
         if wrapper.model == model.name:
             return True
         self.news.write("model_loading", sync=True, model=model.name)
-        loading = asyncio.ensure_future(wrapper.load(model))
+        self.monitor.mark(f"loading {model.name}")
+        self._watch(wrapper, None)
+        loading = asyncio.ensure_future(self._fitting(wrapper, model))
         stopping = asyncio.ensure_future(self.stop.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -175,7 +252,7 @@ class Worker:
             await asyncio.wait({loading})
             return False
         try:
-            seconds_taken = loading.result()
+            self.loaded, self.warm = loading.result(), False
         except (LoadFailed, EngineGone) as error:
             self.given_up.add(model.name)
             self.news.write(
@@ -186,8 +263,30 @@ class Worker:
                 log=str(wrapper.log),
             )
             return False
-        self.news.write("model_ready", sync=True, model=model.name, seconds=round(seconds_taken, 1))
+        self._watch(wrapper, self.loaded)
+        self.news.write(
+            "model_ready",
+            sync=True,
+            model=model.name,
+            seconds=round(self.loaded.seconds, 1),
+            versions=dict(self.loaded.versions),
+            **({"uncounted": self.loaded.uncounted} if self.loaded.uncounted else {}),
+        )
         return True
+
+    async def _fitting(self, wrapper: EngineProcess, model: Model) -> Loaded:
+        """Load a model for which there is room here."""
+        if not wrapper.elsewhere:
+            lacking = await asyncio.to_thread(check_allocation, model.gpus, model.gpu_memory_gb)
+            if lacking:
+                raise LoadFailed("allocation", lacking, cause="allocation")
+        return await wrapper.load(model, lambda line: self.news.write("loading", message=line))
+
+    def _watch(self, wrapper: EngineProcess, loaded: Loaded | None) -> None:
+        """Have the monitor look at this engine; None: at none."""
+        here = loaded is not None and not wrapper.elsewhere
+        self.monitor.watch_engine(loaded.pid if loaded is not None and here else None)
+        self.monitor.ask_engine(wrapper.gauges() if loaded is not None else None)
 
     async def _shard(self, wrapper: EngineProcess, run_task: ResolvedRunTask, taken: Claim) -> None:
         """Ask every sample of the shard that has no answer yet."""
@@ -217,11 +316,24 @@ class Worker:
             dataset = run_task.dataset.model_copy(update={"source": near})
             self.datasets[run_task.name] = open_dataset(dataset, cache)
         chosen = self.experiment.chosen(run_task.name)
-        requests = _requests(run_task, self.datasets[run_task.name], chosen, taken)
-        responses = drive(wrapper.client, requests, run_task.task.concurrency, self.stop)
+        asking = _Asking(run_task, self.datasets[run_task.name], chosen)
+        await self._warm_up(wrapper, asking)
+        self.monitor.mark(run_task.name)
+        assert self.loaded is not None
+        seen = self.seen.setdefault(run_task.name, _Seen(self.loaded.memory))
+        responses = drive(
+            wrapper.client,
+            asking.left(taken),
+            self._concurrency(run_task),
+            self.stop,
+            arrivals=asking.arrivals(self.experiment.resolved.plan.seed),
+            health=seen.health,
+        )
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
                 taken.record(response)
+                if response.times.chunks:
+                    seen.first_tokens.append((response.times.chunks[0] - response.times.send) / 1e6)
                 now = time.monotonic()
                 if now - last_sync >= ACKNOWLEDGE_SECONDS:
                     await asyncio.to_thread(taken.acknowledge)
@@ -230,6 +342,22 @@ class Worker:
                     self.news.write("progress", shard=taken.shard.id, answered=len(taken.answered))
                     last_news = now
         taken.acknowledge()
+
+    async def _warm_up(self, wrapper: EngineProcess, asking: _Asking) -> None:
+        """Ask what is not counted: once after each load, and before each point of a sweep."""
+        count = asking.run_task.task.warm_up
+        if count and not (self.warm and asking.run_task.sweep is None) and not self.stop.is_set():
+            self.monitor.mark("warm-up")
+            concurrency = asking.run_task.task.concurrency
+            at_once = min(count, concurrency) if isinstance(concurrency, int) else count
+            await warm_up(wrapper.client, asking.others(count), at_once)
+        self.warm = True
+
+    def _concurrency(self, run_task: ResolvedRunTask) -> int | Adaptive:
+        wanted = run_task.task.concurrency
+        if wanted == "auto":
+            return self.best.setdefault(run_task.model.name, Adaptive())
+        return wanted
 
     def _engine_died(self, wrapper: EngineProcess, model: Model, gone: EngineGone) -> None:
         wrapper.model = None
@@ -251,17 +379,62 @@ class Worker:
             self.news.write("draining", signal=name)
 
 
-def _requests(
-    run_task: ResolvedRunTask, dataset: DatasetIterator, chosen: Ranges, taken: Claim
-) -> Iterator[Request]:
-    """What is still to be asked, in the dataset's order."""
-    task = run_task.task
-    prompt = TaskPrompt(run_task)
-    settings = task.generation.model_dump(mode="json")
-    extra = settings.pop("extra")
-    generation = {key: value for key, value in settings.items() if value not in (None, [])} | extra
-    generation |= prompt.generation
-    for sample in samples(dataset, chosen, taken.shard.start, taken.shard.stop):
-        if sample.id not in taken.answered:
-            messages, name = prompt.build(sample), prompt.name(sample)
-            yield Request(sample.id, messages, generation, task.request_timeout, name)
+@dataclass
+class _Seen:
+    """How well a run task's requests could be timed, and what its engine said of memory."""
+
+    memory: LoggedMemory
+    health: Health = field(default_factory=Health)
+    first_tokens: list[float] = field(default_factory=list)
+    """Milliseconds to each first token."""
+
+
+class _Asking:
+    """A run task's questions."""
+
+    def __init__(self, run_task: ResolvedRunTask, dataset: DatasetIterator, chosen: Ranges) -> None:
+        self.run_task, self._dataset, self._chosen = run_task, dataset, chosen
+        self._prompt = TaskPrompt(run_task)
+        settings = run_task.task.generation.model_dump(mode="json")
+        extra = settings.pop("extra")
+        said = {key: value for key, value in settings.items() if value not in (None, [])}
+        self._generation = said | extra | self._prompt.generation
+
+    def left(self, taken: Claim) -> Iterator[Request]:
+        """What is still to be asked of a shard, in the dataset's order."""
+        for sample in samples(self._dataset, self._chosen, taken.shard.start, taken.shard.stop):
+            if sample.id not in taken.answered:
+                yield self._request(sample)
+
+    def others(self, count: int) -> Iterator[Request]:
+        """As many that are not counted: of samples nobody asks about, else of those, made new to caches.
+
+        They lie apart from each other, so that they are as different as the dataset is.
+        """
+        whole = self._dataset.count()
+        spare = _between(self._chosen, whole)
+        places = spare or self._chosen
+        number = total(places)
+        for turn in range(min(count, number)):
+            at = turn * number // min(count, number)
+            for sample in samples(self._dataset, places, at, at + 1):
+                request = self._request(sample)
+                yield request if spare else as_new(request)
+
+    def arrivals(self, seed: int) -> Iterator[float] | None:
+        """When requests are due, where they are sent at a rate."""
+        task = self.run_task.task
+        if task.rate is None:
+            return None
+        return constant(task.rate) if task.arrival == "constant" else poisson(task.rate, seed)
+
+    def _request(self, sample: Sample) -> Request:
+        messages, name = self._prompt.build(sample), self._prompt.name(sample)
+        timeout = self.run_task.task.request_timeout
+        return Request(sample.id, messages, self._generation, timeout, name)
+
+
+def _between(ranges: Ranges, stop: int) -> list[tuple[int, int]]:
+    """What is left of 0 to `stop` without these ranges."""
+    edges = [0, *(edge for one in ranges for edge in one), stop]
+    return [(low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high]

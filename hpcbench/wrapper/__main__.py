@@ -1,7 +1,8 @@
-"""`python -m hpcbench.wrapper`: serve on a Unix socket until standard input ends.
+"""`python -m hpcbench.wrapper`: serve on a Unix socket, on TCP, or both.
 
-The first line on standard input is the key every request must carry; so it stands in no argument list, no
-environment and no file. The end of standard input means that the worker is gone, however it went.
+The key that every request must carry is the first line on standard input, whose end then means that the
+worker is gone, however it went; or it stands in a file that nobody else may read. It is in no argument list
+and in no environment. Without `--socket` and `--port` there is nothing to serve on.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,29 +24,61 @@ import uvicorn
 
 from hpcbench.wrapper.app import Wrapper
 from hpcbench.wrapper.family import Guard
+from hpcbench.wrapper.masking import Mask, hidden_values
+from hpcbench.wrapper.process import EngineFailed
 from hpcbench.wrapper.supervisor import SOCKET_BYTES, Supervisor
+
+log = logging.getLogger("hpcbench.wrapper")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, read the key, serve."""
     parser = argparse.ArgumentParser(prog="python -m hpcbench.wrapper", description=__doc__)
-    parser.add_argument("--socket", required=True, type=Path, help="Unix socket to serve on")
+    parser.add_argument("--socket", type=Path, help="Unix socket to serve on")
+    parser.add_argument("--port", type=int, help="TCP port to serve on; 0: any free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address for --port (%(default)s)")
+    parser.add_argument("--key-file", type=Path, help="file of mode 0600 that holds the key")
     parser.add_argument(
         "--engine-dir", required=True, type=Path, help="node-local folder for the engine's socket"
     )
     parser.add_argument("--log", required=True, type=Path, help="file for the engine's output")
     args = parser.parse_args(argv)
-    if len(os.fsencode(args.socket)) > SOCKET_BYTES:
+    if args.socket is None and args.port is None:
+        parser.error("say --socket, --port, or both")
+    if args.socket is not None and len(os.fsencode(args.socket)) > SOCKET_BYTES:
         parser.error(f"--socket is longer than {SOCKET_BYTES} bytes")
-    for folder in (args.engine_dir, args.log.parent, args.socket.parent):
+    for folder in (
+        args.engine_dir,
+        args.log.parent,
+        *([args.socket.parent] if args.socket else ()),
+    ):
         if not folder.is_dir():
             parser.error(f"there is no folder {folder}")
-    key = read_key()
+    try:
+        key = read_key_file(args.key_file) if args.key_file else read_key()
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     if not key:
-        parser.error("the first line on standard input must be the key")
+        parser.error("there is no key: it is the first line on standard input, or of --key-file")
+    mask = Mask([key, *hidden_values({}, os.environ)])
+    write_log(mask)
     guard = Guard()  # before the first thread
-    supervisor = Supervisor(args.engine_dir, args.log, guard)
-    asyncio.run(serve(supervisor, Wrapper(supervisor, key), args.socket))
+    supervisor = Supervisor(args.engine_dir, args.log, guard, mask)
+    try:
+        with contextlib.ExitStack() as open_sockets:
+            listeners = []
+            if args.socket is not None:
+                listeners.append(open_sockets.enter_context(_listen(args.socket)))
+            if args.port is not None:
+                listeners.append(open_sockets.enter_context(_listen_tcp(args.host, args.port)))
+            app = Wrapper(supervisor, key)
+            asyncio.run(serve(supervisor, app, listeners, until_stdin_ends=not args.key_file))
+    except OSError as error:
+        log.error("cannot serve: %s", error)
+        return 1
+    except EngineFailed as error:
+        log.error("the engine cannot be ended: %s", error.message)
+        return 1
     return 0
 
 
@@ -55,16 +90,52 @@ def read_key(descriptor: int = 0) -> str:
     return line.decode().strip()
 
 
-async def serve(supervisor: Supervisor, app: Wrapper, path: Path) -> None:
+def read_key_file(path: Path) -> str:
+    """The first line of a file that is ours alone.
+
+    Raises:
+        ValueError: others may read it, or it is not ours.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
+            mode = stat.S_IMODE(status.st_mode)
+            raise ValueError(f"others may read {path} (mode {mode:04o}): chmod 600 {path}")
+        return file.readline().decode().strip()
+
+
+def write_log(mask: Mask) -> None:
+    """All that Python's logging says goes to standard error, masked; tracebacks, too."""
+
+    class Masked(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return mask(super().format(record))
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Masked("wrapper: %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    log.setLevel(logging.INFO)
+
+
+async def serve(
+    supervisor: Supervisor,
+    app: Wrapper,
+    listeners: Sequence[socket.socket],
+    *,
+    until_stdin_ends: bool,
+) -> None:
     """Serve until told to stop; the engine ends first, so that no open stream holds us up."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    threading.Thread(target=_until_stdin_ends, args=(loop, stop), daemon=True).start()
+    if until_stdin_ends:
+        threading.Thread(target=_until_stdin_ends, args=(loop, stop), daemon=True).start()
     config = uvicorn.Config(
         app,
         lifespan="off",
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -73,16 +144,15 @@ async def serve(supervisor: Supervisor, app: Wrapper, path: Path) -> None:
         timeout_graceful_shutdown=2,
     )
     server = _Server(config)
-    with _listen(path) as listener:
-        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        try:
-            await supervisor.unload()
-        finally:
-            server.should_exit = True
-            await serving
+    serving = asyncio.ensure_future(server.serve(sockets=list(listeners)))
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    try:
+        await supervisor.close()
+    finally:
+        server.should_exit = True
+        await serving
 
 
 class _Server(uvicorn.Server):
@@ -108,6 +178,21 @@ def _listen(path: Path) -> Iterator[socket.socket]:
     finally:
         listener.close()
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _listen_tcp(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening TCP socket; where it listens is told in the log."""
+    kind, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(kind, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+        shown = f"[{host}]" if ":" in host else host
+        log.info("serving on http://%s:%d", shown, listener.getsockname()[1])
+        yield listener
 
 
 def _until_stdin_ends(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

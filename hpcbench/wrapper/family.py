@@ -19,6 +19,7 @@ MARK = "HPCBENCH_ENGINE_MARK"
 """Environment variable that an engine and all it starts carry."""
 
 _PR_SET_PDEATHSIG = 1
+_THREADS = 17  # number of threads: field 20 of /proc/PID/stat, counted after the name
 _libc = ctypes.CDLL(None)  # loaded here: between fork and exec nothing may be imported
 
 
@@ -35,7 +36,10 @@ def die_with_parent() -> Callable[[], None]:
 
 
 def members(leader: int, mark: str) -> set[int]:
-    """Live processes of the session `leader` or with `mark` in their environment; zombies are gone."""
+    """Live processes of the session `leader` or with `mark` in their environment.
+
+    A zombie is gone, but for one whose first thread ended and whose others live on.
+    """
     return {pid for pid in _living() if _session(pid) == leader or _marked(pid, mark)}
 
 
@@ -96,10 +100,22 @@ def _stand_guard(reader: int) -> None:
         os._exit(0)
 
 
+def state(pid: int) -> str | None:
+    """R, S, D, T, Z … as proc(5) has it; None: there is no such process."""
+    fields = _stat(pid)
+    return fields[0] if fields else None
+
+
 def _living() -> Iterator[int]:
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _stat(int(entry.name))[:1] not in ([], ["Z"], ["X"]):
+        if entry.name.isdigit() and _lives(_stat(int(entry.name))):
             yield int(entry.name)
+
+
+def _lives(fields: list[str]) -> bool:
+    if not fields or fields[0] == "X":
+        return False
+    return fields[0] != "Z" or int(fields[_THREADS]) > 1
 
 
 def _stat(pid: int) -> list[str]:

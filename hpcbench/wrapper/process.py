@@ -1,4 +1,4 @@
-"""An engine as a child process: its start, its log, its end.
+"""An engine as a child process: its start, its end, and what is to be said of it.
 
 Whether it lives is taken from the process, never from the text of its log; the log only says why.
 """
@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import secrets
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from hpcbench.plugins import Command
-from hpcbench.wrapper import family
+from hpcbench.wrapper import causes, family
+from hpcbench.wrapper.log import Log
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
 _BASE = {"PYTHONUNBUFFERED": "1"}  # what it said last must be in the log when it crashes
-_TAIL_BYTES = 256 * 1024
 _TAIL_LINES = 40
-_CAUSE = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Fault): \S.*)$")
-_ELSEWHERE = ("See root cause above", "See stack trace above")  # vLLM's parent about its child
-_SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASS", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -37,9 +32,13 @@ class EngineFailed(Exception):
     """The engine did not become ready, or ended; everything a person needs to see why."""
 
     kind: str
-    """engine_exited, timeout, bad_engine, stopped or not_gone."""
+    """engine_exited, engine_zombie, stalled, timeout, bad_engine or not_gone."""
     message: str
     """One line that names the cause."""
+    cause: str = "unknown"
+    """A key of `causes.REMEDIES`."""
+    remedy: str = causes.REMEDIES["unknown"]
+    """What to do about it."""
     exit_code: int | None = None
     """Its exit code, if it ended by itself."""
     signal: str | None = None
@@ -49,66 +48,14 @@ class EngineFailed(Exception):
     tail: tuple[str, ...] = ()
     """Last lines of the log."""
 
+    @classmethod
+    def of(cls, kind: str, message: str, cause: str) -> EngineFailed:
+        """A failure without a process."""
+        return cls(kind, message, cause, causes.REMEDIES[cause])
+
     def to_json(self) -> dict[str, Any]:
-        """The body of an error answer."""
-        return {"error": {**asdict(self), "tail": list(self.tail)}}
-
-
-class Log:
-    """One engine's part of a log file that is only appended to."""
-
-    def __init__(self, path: Path, hidden: Iterable[str] = ()) -> None:
-        self.path = path
-        self._hidden = sorted(set(hidden), key=len, reverse=True)
-        self._begin = 0
-
-    def start_here(self) -> None:
-        """What was written so far is not this engine's."""
-        self._begin = self.path.stat().st_size
-
-    def mask(self, text: str) -> str:
-        """`text` without the values that nobody may read."""
-        for value in self._hidden:
-            text = text.replace(value, "***")
-        return text
-
-    def tail(self) -> list[str]:
-        """Its last lines, masked."""
-        try:
-            with self.path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(self._begin, size - _TAIL_BYTES))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            return []
-        lines = (line.rstrip() for line in self.mask(text).splitlines())
-        return [line[:1000] for line in lines if line]
-
-    def cause(self) -> str | None:
-        """The last line that looks like an exception; without one, the last line.
-
-        With it the next line where that is indented: pydantic, for one, says only there what is wrong.
-        """
-        lines = self.tail()
-        for number in reversed(range(len(lines))):
-            found = _CAUSE.search(lines[number])
-            if found and not any(phrase in lines[number] for phrase in _ELSEWHERE):
-                more = [
-                    line.strip() for line in lines[number + 1 : number + 2] if line[0].isspace()
-                ]
-                return ": ".join([found.group(1), *more])[:500]
-        return lines[-1].strip() if lines else None
-
-
-def hidden_values(given: Mapping[str, str], inherited: Mapping[str, str]) -> list[str]:
-    """Values of environment variables that must not be seen.
-
-    All that were given, but for short ones (`1`, `true`) and existing paths: hiding those would only
-    spoil error messages. Of the inherited ones, those with a telling name.
-    """
-    named = [value for name, value in {**inherited, **given}.items() if _SECRET_NAME.search(name)]
-    others = [value for value in given.values() if len(value) >= 8 and not Path(value).exists()]
-    return [value for value in (*named, *others) if len(value) >= 4]
+        """As `/status` tells it."""
+        return {**asdict(self), "tail": list(self.tail)}
 
 
 class Child:
@@ -117,7 +64,7 @@ class Child:
     def __init__(
         self, process: asyncio.subprocess.Process, mark: str, log: Log, guard: family.Guard | None
     ) -> None:
-        self._process, self._mark, self._log, self._guard = process, mark, log, guard
+        self._process, self.mark, self._log, self._guard = process, mark, log, guard
         self.pid = process.pid
         self.ended = asyncio.ensure_future(process.wait())
         """Done when the engine's first process has ended."""
@@ -126,29 +73,34 @@ class Child:
     async def start(
         cls, command: Command, env: Mapping[str, str], log: Log, guard: family.Guard | None = None
     ) -> Child:
-        """Start it in a session of its own, output appended to the log.
+        """Start it in a session of its own, its output going to the log.
 
         Raises:
-            EngineFailed: the program cannot be started.
+            EngineFailed: the program cannot be started, or its log not be written.
         """
         mark = secrets.token_hex(8)
-        with log.path.open("ab") as output:
-            output.write(log.mask(f"-- hpcbench starts {' '.join(command.argv)}\n").encode())
-            output.flush()
-            log.start_here()
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *command.argv,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=asyncio.subprocess.STDOUT,
-                    env={**os.environ, **_BASE, **command.env, **env, family.MARK: mark},
-                    start_new_session=True,
-                    preexec_fn=family.die_with_parent(),
-                )
-            except OSError as error:
-                text = f"{command.argv[0]} cannot be started: {error.strerror or error}"
-                raise EngineFailed("bad_engine", text, log=str(log.path)) from None
+        try:
+            output = log.open(f"starts {' '.join(command.argv)}")
+        except OSError as error:
+            text = f"the log {log.path} cannot be written: {error.strerror or error}"
+            cause = causes.classify([text])
+            raise EngineFailed.of("bad_engine", text, cause.name if cause else "unknown") from None
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**os.environ, **_BASE, **command.env, **env, family.MARK: mark},
+                start_new_session=True,
+                preexec_fn=family.die_with_parent(),
+            )
+        except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+            text = f"{command.argv[0]} cannot be started: {getattr(error, 'strerror', '') or error}"
+            known = "missing_package" if isinstance(error, FileNotFoundError) else "bad_option"
+            raise EngineFailed.of("bad_engine", text, known) from None
+        finally:
+            os.close(output)
         if guard is not None:
             guard.watch(process.pid, mark)
         return cls(process, mark, log, guard)
@@ -161,13 +113,14 @@ class Child:
         """
         deadline, pause = time.monotonic() + timeout, 0.02
         while not self.ended.done():
-            if await _healthy(session):
+            if await healthy(session):
                 return
             if time.monotonic() > deadline:
-                raise self._failed("timeout", f"engine was not ready after {timeout:g} s")
+                text = f"engine was not ready after {timeout:g} s"
+                raise await self.failure("timeout", text, "timeout")
             await asyncio.wait({self.ended}, timeout=pause)
             pause = min(pause * 1.5, 0.5)
-        raise self.failure("while loading")
+        raise await self.exited("while loading")
 
     async def stop(self, grace: float = GRACE) -> None:
         """End it and all it started; returns when they are gone.
@@ -177,44 +130,80 @@ class Child:
         """
         kill_at = time.monotonic() + grace
         give_up = kill_at + 30
-        family.send(self.pid, self._mark, signal.SIGTERM)
-        while left := family.members(self.pid, self._mark):
+        family.send(self.pid, self.mark, signal.SIGTERM)
+        while left := family.members(self.pid, self.mark):
             now = time.monotonic()
             if now > give_up:
                 pids = ", ".join(map(str, sorted(left)))
-                raise self._failed("not_gone", f"processes survived SIGKILL: {pids}")
+                raise await self.failure("not_gone", f"processes survived SIGKILL: {pids}")
             if now > kill_at:
-                family.send(self.pid, self._mark, signal.SIGKILL)
+                family.send(self.pid, self.mark, signal.SIGKILL)
             await asyncio.sleep(0.05)
         await self.ended
         if self._guard is not None:
             self._guard.release()
 
-    def failure(self, when: str) -> EngineFailed:
+    def is_zombie(self) -> bool:
+        """Whether its first process is over although it cannot be waited for: threads of it live on."""
+        return not self.ended.done() and family.state(self.pid) == "Z"
+
+    async def exited(self, when: str) -> EngineFailed:
         """What is to be said once it ended although nobody asked it to."""
         code = self._process.returncode
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
+            known = {one.value: one.name for one in signal.Signals}
+            name = known.get(-code, f"signal {-code}")
             hint = " (out of memory?)" if name == "SIGKILL" else ""
-            how = f"engine was ended by {name}{hint} {when}"
-        else:
-            name, how = None, f"engine ended with exit code {code} {when}"
-        cause = self._log.cause()
-        text = f"{how}: {cause}" if cause else f"{how}; it wrote nothing"
-        exit_code = code if name is None else None
-        return self._failed("engine_exited", text, exit_code, name)
+            return await self.failure(
+                "engine_exited", f"engine was ended by {name}{hint} {when}", signal_name=name
+            )
+        how = f"engine ended with exit code {code} {when}"
+        return await self.failure("engine_exited", how, exit_code=code)
 
-    def _failed(
-        self, kind: str, message: str, code: int | None = None, name: str | None = None
+    async def failure(
+        self,
+        kind: str,
+        how: str,
+        cause: str = "unknown",
+        *,
+        exit_code: int | None = None,
+        signal_name: str | None = None,
     ) -> EngineFailed:
-        tail = tuple(self._log.tail()[-_TAIL_LINES:])
-        return EngineFailed(kind, message, code, name, str(self._log.path), tail)
+        """A failure of this engine, with what its log says of it.
+
+        Args:
+            kind: see `EngineFailed`.
+            how: what is to be said of it.
+            cause: the cause where the log does not know better.
+            exit_code: its exit code, if it ended by itself.
+            signal_name: the signal that ended it.
+        """
+        await self._log.settle()
+        lines = self._log.tail()
+        found = causes.classify(lines, exit_code, signal_name)
+        said = found.line if found else None
+        if kind == "engine_exited":
+            said = said or causes.telling(lines)
+            how += f": {said}" if said else "; it wrote nothing"
+        elif said:
+            how += f": {said}"
+        return EngineFailed(
+            kind,
+            how,
+            found.name if found else cause,
+            found.remedy if found else causes.REMEDIES[cause],
+            exit_code,
+            signal_name,
+            str(self._log.path),
+            tuple(lines[-_TAIL_LINES:]),
+        )
 
 
-async def _healthy(session: aiohttp.ClientSession) -> bool:
+async def healthy(session: aiohttp.ClientSession, timeout: float = 5) -> bool:
+    """Whether the engine says that requests can be sent."""
     try:
         async with session.get(
-            "http://engine/health", timeout=aiohttp.ClientTimeout(total=5)
+            "http://engine/health", timeout=aiohttp.ClientTimeout(total=timeout)
         ) as answer:
             return answer.status == 200
     except (aiohttp.ClientError, OSError, asyncio.TimeoutError):  # noqa: UP041 (Python 3.10)

@@ -1,8 +1,8 @@
 """The data plane: bytes from the client to the engine and back, as they come.
 
-A plain ASGI application: nothing is parsed, nothing re-encoded, and each block is passed on when it
-arrives. Measured, this costs about two thirds of the same route written in FastAPI. An answer that breaks
-off at the engine breaks off at the client too: it never looks complete.
+A plain ASGI application: a stream is passed on block by block as it arrives, unparsed. An answer in one
+piece is read whole, so that its head can say how long it took. An answer that breaks off at the engine
+breaks off at the client too: it never looks complete.
 """
 
 from __future__ import annotations
@@ -10,25 +10,30 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
 import aiohttp
 
-from hpcbench.wrapper.supervisor import Supervisor
+from hpcbench.wrapper.bodies import Refused
+from hpcbench.wrapper.meter import CLIENT_LEFT, Meter
+from hpcbench.wrapper.supervisor import Route, Supervisor
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-PATHS = {"/v1/chat/completions": "POST", "/v1/models": "GET", "/metrics": "GET"}
+CHAT = "/v1/chat/completions"
+PATHS = {CHAT: "POST", "/v1/models": "GET"}
 """What is passed on, and by which method."""
 
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding "
-    b"upgrade host content-length x-api-key date server".split()
+    b"upgrade host content-length x-api-key x-metrics date server".split()
 )
 _COPY_BYTES = 2**20  # above this size aiohttp asks for a file instead of bytes
+_DONE = (b"data: [DONE]", b"data:[DONE]")
 
 
 class Disconnected(Exception):
@@ -40,26 +45,33 @@ class Proxy:
 
     def __init__(self, supervisor: Supervisor, body_limit: int) -> None:
         self._supervisor, self._body_limit = supervisor, body_limit
+        self._meter = supervisor.meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = PATHS[scope["path"]]
         if scope["method"] != method:
-            return await refuse(send, 405, "method_not_allowed", f"use {method}")
+            return await self._refuse(send, 405, "method_not_allowed", f"use {method}")
         try:
             body = await self._read(receive)
         except Disconnected:
             return None
         if body is None:
             text = f"the request is larger than {self._body_limit} bytes"
-            return await refuse(send, 413, "too_large", text)
-        session = self._supervisor.session
-        if session is None:
+            return await self._refuse(send, 413, "too_large", text)
+        self._meter.bytes_in += len(body)
+        route = self._supervisor.route
+        if route is None:
             return await self._no_model(send)
-        self._supervisor.in_flight += 1
+        if scope["path"] == CHAT:
+            try:
+                body = route.bodies.prepared(body)
+            except Refused as refused:
+                return await self._refuse(send, 400, refused.code, refused.message)
+        self._meter.begin()
         try:
-            await self._exchange(session, scope, body, receive, send)
+            await self._guarded(_Exchange(self._meter, route, scope, send), body, receive)
         finally:
-            self._supervisor.in_flight -= 1
+            self._meter.in_flight -= 1
         return None
 
     async def _read(self, receive: Receive) -> bytes | None:
@@ -79,63 +91,160 @@ class Proxy:
             if not message.get("more_body", False):
                 return b"".join(parts) if size <= self._body_limit else None
 
-    async def _exchange(
-        self,
-        session: aiohttp.ClientSession,
-        scope: Scope,
-        body: bytes,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _guarded(self, exchange: _Exchange, body: bytes, receive: Receive) -> None:
+        """One exchange, which a client that leaves cancels, and with it the engine's work."""
         task = asyncio.current_task()
         assert task is not None
         leaving = asyncio.ensure_future(_disconnect(receive))
         leaving.add_done_callback(lambda done: done.cancelled() or task.cancel())
-        started = False
         try:
-            async with session.request(
-                scope["method"],
-                "http://engine" + _target(scope),
-                data=body if len(body) <= _COPY_BYTES else io.BytesIO(body),
-                headers=_forwarded(scope["headers"]),
-                allow_redirects=False,
-            ) as answer:
-                await send(_start(answer))
-                started = True
-                async for block in answer.content.iter_any():
-                    await send({"type": "http.response.body", "body": block, "more_body": True})
-            self._supervisor.served += 1
-            await send({"type": "http.response.body", "body": b""})
+            await exchange.run(body)
         except (aiohttp.ClientError, OSError) as error:
             # once started, returning without the last part makes uvicorn cut the connection
-            if not started:
-                await self._unreachable(send, error)
+            if not exchange.started:
+                await self._unreachable(exchange, error)
         except asyncio.CancelledError:
             if not leaving.done() or leaving.cancelled():
                 raise
+            if not exchange.started:
+                self._meter.codes[CLIENT_LEFT] += 1
         finally:
             leaving.cancel()
 
-    async def _unreachable(self, send: Send, error: Exception) -> None:
-        if await self._supervisor.ended_soon(1.0):
-            await asyncio.sleep(0)  # lets the supervisor note why
-            return await self._no_model(send)
+    async def _unreachable(self, exchange: _Exchange, error: Exception) -> None:
+        if await self._supervisor.lost(exchange.route, 1.0):
+            return await self._no_model(exchange.send)
         text = f"the engine broke off before it answered: {error or type(error).__name__}"
-        return await refuse(send, 502, "engine_unreachable", text)
+        return await self._refuse(exchange.send, 502, "engine_unreachable", text)
 
     async def _no_model(self, send: Send) -> None:
-        status = self._supervisor.status()
-        why = f": {status['last_error']}" if status["last_error"] else ""
-        await refuse(send, 503, "no_model", f"no model is ready ({status['state']}){why}")
+        supervisor = self._supervisor
+        error = supervisor.error() or {}
+        why = f": {error['message']}" if error else ""
+        more = {name: error[name] for name in ("kind", "cause", "remedy") if name in error}
+        text = f"no model is ready ({supervisor.state}){why}"
+        await self._refuse(send, 503, "no_model", text, **more)
+
+    async def _refuse(self, send: Send, status: int, code: str, message: str, **more: Any) -> None:
+        self._meter.codes[status] += 1
+        await refuse(send, status, code, message, **more)
 
 
-async def refuse(send: Send, status: int, code: str, message: str) -> None:
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, meter: Meter, route: Route, scope: Scope, send: Send) -> None:
+        self._meter, self.route, self._scope, self.send = meter, route, scope, send
+        self.started = False
+        """Whether the answer's head is on its way to the client."""
+        self._begin = time.perf_counter()
+        self._first_byte = 0.0
+
+    async def run(self, body: bytes) -> None:
+        """Ask the engine, pass its answer on."""
+        scope = self._scope
+        async with self.route.session.request(
+            scope["method"],
+            "http://engine" + _target(scope),
+            data=body if len(body) <= _COPY_BYTES else io.BytesIO(body),
+            headers=_forwarded(scope["headers"]),
+            allow_redirects=False,
+        ) as answer:
+            if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+                await self._stream(answer)
+            else:
+                await self._whole(answer)
+        self._meter.served += 1
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def _stream(self, answer: aiohttp.ClientResponse) -> None:
+        with_metrics = (b"x-metrics", b"1") in self._scope["headers"]
+        await self._start(answer, None if with_metrics else answer.content_length)
+        blocks = self._with_metrics(answer) if with_metrics else answer.content.iter_any()
+        send, heard = self.send, self._heard
+        async for block in blocks:
+            heard(block)
+            await send({"type": "http.response.body", "body": block, "more_body": True})
+
+    async def _whole(self, answer: aiohttp.ClientResponse) -> None:
+        blocks = []
+        async for block in answer.content.iter_any():
+            self._heard(block)
+            blocks.append(block)
+        body = b"".join(blocks)
+        json_type = answer.headers.get("Content-Type", "").startswith("application/json")
+        if json_type and answer.status == 200 and self._scope["path"] == CHAT:
+            body = _spliced(body, self._metrics())
+        await self._start(answer, len(body))
+        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def _heard(self, block: bytes) -> None:
+        """A block of the answer's body has come."""
+        meter = self._meter
+        if not self._first_byte:
+            self._first_byte = time.perf_counter() - self._begin
+            meter.first_byte(self._first_byte)
+        meter.last_byte = time.monotonic()
+        meter.bytes_out += len(block)
+
+    async def _with_metrics(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """The stream line by line, with an event of ours before its last."""
+        rest = b""
+        async for block in answer.content.iter_any():
+            *lines, rest = (rest + block).split(b"\n")
+            if lines:
+                yield b"".join(self._led(line) + b"\n" for line in lines)
+        yield self._led(rest)
+
+    def _led(self, line: bytes) -> bytes:
+        if line.strip() not in _DONE:
+            return line
+        event = json.dumps({"choices": [], "metrics": self._metrics()})
+        return f"data: {event}\n\n".encode() + line
+
+    async def _start(self, answer: aiohttp.ClientResponse, length: int | None) -> None:
+        self._meter.last_byte = time.monotonic()
+        self._meter.codes[answer.status] += 1
+        headers = [
+            (name.lower(), value)
+            for name, value in answer.raw_headers
+            if name.lower() not in _HOP_BY_HOP
+        ]
+        if length is not None:
+            headers.append((b"content-length", b"%d" % length))
+        headers.append((b"x-latency-ms", b"%.3f" % self._since_begin()))
+        if (peak := self.route.peak_memory()) is not None:
+            headers.append((b"x-peak-memory-mb", b"%.1f" % (peak / 2**20)))
+        self.started = True
+        await self.send(
+            {"type": "http.response.start", "status": answer.status, "headers": headers}
+        )
+
+    def _metrics(self) -> dict[str, float | None]:
+        peak = self.route.peak_memory()
+        return {
+            "latency_ms": round(self._since_begin(), 3),
+            "ttfb_ms": round(self._first_byte * 1e3, 3),
+            "peak_memory_mb": None if peak is None else round(peak / 2**20, 1),
+        }
+
+    def _since_begin(self) -> float:
+        """Milliseconds since the request had come in whole."""
+        return (time.perf_counter() - self._begin) * 1e3
+
+
+async def refuse(send: Send, status: int, code: str, message: str, **more: Any) -> None:
     """Answer with an error in OpenAI's form."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    body = json.dumps({"error": {"message": message, "type": kind, "code": code}}).encode()
+    body = json.dumps(error_body(status, code, message, **more)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def error_body(status: int, code: str, message: str, **more: Any) -> dict[str, Any]:
+    """An error in OpenAI's form."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": message, "type": kind, "code": code, **more}}
 
 
 async def _disconnect(receive: Receive) -> None:
@@ -157,12 +266,11 @@ def _forwarded(headers: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     ]
 
 
-def _start(answer: aiohttp.ClientResponse) -> MutableMapping[str, Any]:
-    headers = [
-        (name.lower(), value)
-        for name, value in answer.raw_headers
-        if name.lower() not in _HOP_BY_HOP
-    ]
-    if answer.content_length is not None:
-        headers.append((b"content-length", b"%d" % answer.content_length))
-    return {"type": "http.response.start", "status": answer.status, "headers": headers}
+def _spliced(body: bytes, metrics: dict[str, float | None]) -> bytes:
+    """A JSON object with `metrics` as its last name; anything else as it is."""
+    end = body.rstrip()
+    if not (end.startswith(b"{") and end.endswith(b"}")):
+        return body
+    inner = end[:-1].rstrip()
+    comma = b"" if inner == b"{" else b","
+    return b"".join((inner, comma, b'"metrics":', json.dumps(metrics).encode(), b"}"))

@@ -1,35 +1,48 @@
 """The one engine a wrapper holds: which state it is in, and the only ways from one to the next.
 
-empty ── load ──► loading ──► ready ── unload ──► stopping ──► empty
+empty ── load ──► loading ──► ready ── unload ──► draining ──► empty
                      │          │
-                     └──► failed ◄── (it ended by itself); load tries again
+                     └──► failed ◄── (it ended, stalled, or is a zombie); load tries again, unload clears
+
+One coroutine, `_live`, is the life of one engine from its start until nothing of it is left. Everything
+that is told about it (`status`, `news`) is masked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import aiohttp
 from pydantic import BaseModel, ConfigDict, Field
 
 from hpcbench import plugins
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, UserError
+from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.family import Guard
-from hpcbench.wrapper.process import Child, EngineFailed, Log, hidden_values
+from hpcbench.wrapper.log import Log
+from hpcbench.wrapper.masking import Mask, hidden_values
+from hpcbench.wrapper.memory import Sampler
+from hpcbench.wrapper.meter import Meter
+from hpcbench.wrapper.process import Child, EngineFailed, healthy
 
 SOCKET_BYTES = 107
 """Longest path of a Unix socket on Linux."""
 
-State = Literal["empty", "loading", "ready", "failed", "stopping"]
+State = Literal["empty", "loading", "ready", "draining", "failed"]
+
+_NEWS_KEPT = 64
+"""Of a listener that does not read, the oldest news beyond these is dropped."""
 
 
 class Load(BaseModel):
@@ -55,146 +68,325 @@ class Load(BaseModel):
     """Handed to the engine's plugin."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment of the engine; wins over the plugin's."""
+    media_root: str | None = None
+    """Folder whose images requests may name as `file://`; None: no file may be named."""
+    cpus: int = 0
+    """CPUs of the job; 0: not said."""
+    images: int = 0
+    """Most images of one request; 0: not said."""
+    reuse: bool = False
+    """Whether images come more than once: caches of them pay."""
     timeout: float = Field(default=1800, gt=0)
     """Longest wait for the engine to be ready, seconds."""
+    stall_timeout: float = Field(default=300, gt=0)
+    """Longest silence of the engine while requests are with it, seconds; then it is ended."""
 
 
 class Busy(Exception):
     """There is a model already."""
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way to an engine that takes requests."""
+
+    session: aiohttp.ClientSession
+    """Connections to it."""
+    bodies: Bodies
+    """What is done to requests."""
+    peak_memory: Callable[[], int | None]
+    """Most memory its processes have held, bytes."""
+
+
 class Supervisor:
     """Holds at most one engine."""
 
-    def __init__(self, engine_dir: Path, log: Path, guard: Guard | None = None) -> None:
-        self._engine_dir, self._log_path, self._guard = engine_dir, log, guard
-        self.state: State = "empty"
-        self.session: aiohttp.ClientSession | None = None
-        """Connections to the engine while it is ready."""
-        self.in_flight = self.served = 0
-        """Requests now with the engine; requests it has answered."""
-        self._asked: Load | None = None
-        self._child: Child | None = None
-        self._error: str | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._started = 0.0
-        self._quiet = asyncio.Event()  # no engine, and none on its way
-        self._quiet.set()
+    look_seconds: ClassVar[float] = 1.0
+    """How often the engine is looked at."""
+    probe_seconds: ClassVar[float] = 30.0
+    """How often an idle engine is asked for `/health`; a busy one shows by its answers that it lives."""
 
-    async def load(self, ask: Load) -> dict[str, Any]:
-        """Start an engine and wait until it answers.
+    def __init__(
+        self,
+        engine_dir: Path,
+        log: Path,
+        guard: Guard | None = None,
+        mask: Mask | None = None,
+        peak_memory: Callable[[], int | None] | None = None,
+    ) -> None:
+        self._engine_dir, self._log_path, self._guard = engine_dir, log, guard
+        self._mask = mask or Mask()
+        self._peak_memory = peak_memory
+        self.meter = Meter()
+        self.state: State = "empty"
+        self.route: Route | None = None
+        """While requests are taken."""
+        self._ask: Load | None = None
+        self._log: Log | None = None
+        self._child: Child | None = None
+        self._error: EngineFailed | None = None
+        self._started = 0.0
+        self._load_seconds: float | None = None
+        self._versions: dict[str, str] = {}
+        self._life: asyncio.Task[None] | None = None
+        self._clearing = False
+        """Whether the present life is over but for clearing up, which nothing may interrupt."""
+        self._listeners: set[asyncio.Queue[dict[str, Any] | None]] = set()
+
+    # --- what can be asked for -------------------------------------------------------------------
+
+    def load(self, ask: Load) -> None:
+        """Begin to start an engine; `status` and `news` tell what becomes of it.
 
         Raises:
-            Busy: a model is loaded, loading, or on its way out.
-            EngineFailed: it did not become ready; nothing of it is left.
+            Busy: a model is loading, loaded, or on its way out.
         """
         if self.state not in ("empty", "failed"):
             raise Busy(f"a model is here already ({self.state})")
-        self.state, self._asked, self._error = "loading", ask, None
-        await self._quiet.wait()  # of an engine that ended by itself something may still be ending
-        folder = self._private_folder()
-        self._quiet.clear()
-        self._started = time.monotonic()
-        session = _session(folder / "s")
-        try:
-            plugin = _plugin(ask.engine)
-            command = _command(plugin, ask, folder / "s")
-            self._stop_if_unwanted()
-            log = Log(self._log_path, hidden_values(ask.env, os.environ))
-            child = self._child = await Child.start(command, ask.env, log, self._guard)
-            self._stop_if_unwanted()
-            await child.ready(session, ask.timeout)
-            self._stop_if_unwanted()
-        except EngineFailed as error:
-            raise await self._give_up(error, session, folder) from None
-        except BaseException as error:
-            text = f"loading broke off: {type(error).__name__}: {error}"
-            failure = await self._give_up(EngineFailed("bad_engine", text), session, folder)
-            if isinstance(error, Exception):
-                raise failure from error
-            raise
-        self.state, self.session = "ready", session
-        self._watcher = asyncio.ensure_future(self._watch(child, session, folder))
-        return {
-            "state": "ready",
-            "engine": ask.engine,
-            "pid": child.pid,
-            "seconds": round(time.monotonic() - self._started, 3),
-            "versions": _versions(getattr(plugin, "packages", ())),
-        }
+        self._ask, self._error, self._log = ask, None, None
+        self._started, self._load_seconds, self._versions = time.monotonic(), None, {}
+        self._mask.hide(hidden_values(ask.env, os.environ))
+        self._enter("loading")
+        self._life = asyncio.ensure_future(self._live(ask, self._life))
 
-    async def unload(self) -> None:
-        """End the engine and all it started; does nothing without one.
+    async def unload(self, drain_seconds: float = 0) -> None:
+        """Take no more requests, let those in flight end, end the engine and all it started.
 
         Raises:
             EngineFailed: something of it survived SIGKILL.
         """
-        self.state = "stopping"
-        if self._child is not None:
-            await self._child.stop()
-        await self._quiet.wait()  # whoever started it, `load` or `_watch`, clears up behind it
-        self.state = "empty"
+        life = self._life
+        if life is not None and not life.done() and self.state in ("loading", "ready"):
+            self.route = None
+            self._enter("draining")
+            until = time.monotonic() + drain_seconds
+            while self.meter.in_flight and time.monotonic() < until and not life.done():
+                await asyncio.sleep(0.02)
+            if not self._clearing:
+                life.cancel()
+        if life is not None:
+            await asyncio.wait({life})
+        if self._error is not None and self._error.kind == "not_gone":
+            raise self._error
+        if life is self._life and self.state != "empty":  # nobody has loaded again meanwhile
+            self._error = None
+            self._enter("empty")
 
-    async def ended_soon(self, seconds: float) -> bool:
-        """Whether the engine is gone now, or will be within `seconds`."""
-        if self._child is not None:
-            await asyncio.wait({self._child.ended}, timeout=seconds)
-        return self._child is None or self._child.ended.done()
+    async def close(self) -> None:
+        """Unload, and end all `news`."""
+        try:
+            await self.unload()
+        finally:
+            for listener in self._listeners:
+                _offer(listener, None)
 
     def status(self) -> dict[str, Any]:
         """The answer of `GET /status`."""
-        ask, child = self._asked, self._child
+        ask, child, error = self._ask, self._child, self._error
+        here = self.state != "empty"
+        reason = error.message if error else None
+        if self.state == "draining":
+            reason = f"unloading; requests still with the engine: {self.meter.in_flight}"
+        loading = self.state == "loading" and self._log is not None
         return {
             "state": self.state,
-            "engine": ask.engine if ask else None,
-            "model_name": ask.model_name if ask else None,
+            "reason": self._mask(reason) if reason else None,
+            "error": self.error(),
+            "engine": ask.engine if ask and here else None,
+            "model_name": ask.model_name if ask and here else None,
             "pid": child.pid if child else None,
             "uptime": round(time.monotonic() - self._started, 3) if child else None,
-            "in_flight": self.in_flight,
-            "served": self.served,
-            "last_error": self._error,
+            "in_flight": self.meter.in_flight,
+            "served": self.meter.served,
+            "load_seconds": self._load_seconds if here else None,
+            "versions": self._versions if here else {},
+            "progress": self._log.progress if loading and self._log else None,
         }
+
+    def error(self) -> dict[str, Any] | None:
+        """Why the state is `failed`."""
+        if self._error is None:
+            return None
+        told = self._error.to_json()
+        return {**told, "message": self._mask(told["message"])}
+
+    async def news(self) -> AsyncIterator[dict[str, Any]]:
+        """The present status, then one per change of state and, while loading, of progress."""
+        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(_NEWS_KEPT)
+        self._listeners.add(queue)
+        try:
+            yield self.status()
+            while (status := await queue.get()) is not None:
+                yield status
+        finally:
+            self._listeners.discard(queue)
+
+    async def lost(self, route: Route, seconds: float) -> bool:
+        """Whether this engine takes no requests any more, now or within `seconds`."""
+        until = time.monotonic() + seconds
+        while self.route is route and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        return self.route is not route
+
+    # --- the life of one engine ------------------------------------------------------------------
+
+    async def _live(self, ask: Load, before: asyncio.Task[None] | None) -> None:
+        """From start to end; whatever ends it, nothing of it is left."""
+        failure: EngineFailed | None = None
+        async with contextlib.AsyncExitStack() as clear_up:
+            self._clearing = False
+            try:
+                if before is not None:  # of an engine that ended, something may still be ending
+                    clear_up.push_async_callback(asyncio.wait, {before})
+                    await asyncio.wait({before})
+                await self._serve(ask, clear_up)
+            except EngineFailed as error:
+                failure = error
+            except asyncio.CancelledError:
+                pass  # unloaded
+            except Exception as error:  # noqa: BLE001 - a plugin is foreign code: its failure is told
+                text = f"loading broke off: {type(error).__name__}: {error}"
+                failure = EngineFailed.of("bad_engine", text, "unknown")
+            finally:
+                self.route, self._clearing = None, True
+            if failure is not None and self.state == "ready":
+                self._fail(failure)  # at once: requests that are with it want to know
+                failure = None
+        if failure is not None and self.state == "loading":
+            self._fail(failure)
+
+    async def _serve(self, ask: Load, clear_up: contextlib.AsyncExitStack) -> None:
+        """Start, wait until it is ready, watch; returns by EngineFailed or cancellation."""
+        folder = self._private_folder()
+        clear_up.callback(shutil.rmtree, folder, ignore_errors=True)
+        plugin = _plugin(ask.engine)
+        command, fields = _command(plugin, ask, folder / "s")
+        bodies = Bodies(
+            fields,
+            checked=not getattr(plugin, "checks_media", True),
+            media_root=ask.media_root,
+        )
+        session = _session(folder / "s")
+        # after the engine: closing it does not wake those who wait for an answer, the engine's end does
+        clear_up.push_async_callback(session.close)
+        child = await self._start(command, ask, clear_up)
+        peak = self._peak_memory or _sampled(child, clear_up)
+        await self._follow(child.ready(session, ask.timeout))
+        self._versions = await asyncio.to_thread(_versions, getattr(plugin, "packages", ()))
+        if self.state != "loading":
+            return
+        self._load_seconds = round(time.monotonic() - self._started, 3)
+        self.route = Route(session, bodies, peak)
+        self._enter("ready")
+        await self._watch(child, session, ask.stall_timeout)
+
+    async def _start(
+        self, command: plugins.Command, ask: Load, clear_up: contextlib.AsyncExitStack
+    ) -> Child:
+        log = self._log = Log(self._log_path, self._mask)
+        clear_up.push_async_callback(log.close)
+        self.meter.starts += 1
+        # a start that is cancelled halfway would leave a process that nobody knows
+        starting = asyncio.ensure_future(Child.start(command, ask.env, log, self._guard))
+        clear_up.push_async_callback(self._stop, starting)
+        self._child = child = await asyncio.shield(starting)
+        return child
+
+    async def _stop(self, starting: asyncio.Task[Child]) -> None:
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            try:
+                await starting.result().stop()
+            except EngineFailed as error:
+                self._fail(error)
+        self._child = None
+
+    async def _follow(self, loading: Coroutine[Any, Any, None]) -> None:
+        """Await something, and tell of progress once a second meanwhile."""
+        task = asyncio.ensure_future(loading)
+        told = None
+        try:
+            while not (await asyncio.wait({task}, timeout=1))[0]:
+                assert self._log is not None
+                if self._log.progress != told:
+                    told = self._log.progress
+                    self._tell()
+            task.result()
+        finally:
+            task.cancel()
+
+    async def _watch(
+        self, child: Child, session: aiohttp.ClientSession, stall_timeout: float
+    ) -> None:
+        """Look after an engine that is ready; raises EngineFailed once it is not any more."""
+        meter, probe, zombie = self.meter, None, False
+        looked = probed = answered = time.monotonic()
+        try:
+            while True:
+                await asyncio.wait({child.ended}, timeout=self.look_seconds)
+                if child.ended.done():
+                    raise await child.exited("while serving")
+                now = time.monotonic()
+                if now - looked > 5 * self.look_seconds:  # we were stopped, and the engine with us
+                    meter.last_byte = answered = now
+                looked = now
+                was_zombie, zombie = zombie, child.is_zombie()
+                if was_zombie and zombie:  # not one that is just being waited for
+                    text = "the engine's first process ended, but threads of it live on"
+                    raise await child.failure("engine_zombie", text)
+                if meter.in_flight:
+                    answered, silent = now, now - meter.last_byte
+                    if silent > stall_timeout:
+                        text = f"the engine has said nothing for {silent:.0f} s; requests with it: "
+                        raise await child.failure("stalled", f"{text}{meter.in_flight}", "stalled")
+                    continue
+                if probe is not None and probe.done():
+                    answered, probe = now if probe.result() else answered, None
+                if now - answered > max(stall_timeout, 2 * self.probe_seconds):
+                    text = f"the engine has not answered /health for {now - answered:.0f} s"
+                    raise await child.failure("stalled", text, "stalled")
+                if probe is None and now - probed > self.probe_seconds:
+                    probed, probe = now, asyncio.ensure_future(healthy(session, stall_timeout))
+        finally:
+            if probe is not None:
+                probe.cancel()
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self._tell()
+
+    def _fail(self, error: EngineFailed) -> None:
+        self._error = error
+        self._enter("failed")
+
+    def _tell(self) -> None:
+        if self._listeners:
+            status = self.status()
+            for listener in self._listeners:
+                _offer(listener, status)
 
     def _private_folder(self) -> Path:
         """Mode 0700: the engine itself asks nobody for a key."""
         try:
             return Path(tempfile.mkdtemp(prefix="e", dir=self._engine_dir))
         except OSError as error:
-            self.state, self._error = "failed", f"the engine's folder cannot be made: {error}"
-            raise EngineFailed("bad_engine", self._error) from None
+            text = f"the engine's folder cannot be made: {error}"
+            cause = "disk_full" if "No space" in text else "unknown"
+            raise EngineFailed.of("bad_engine", text, cause) from None
 
-    async def _give_up(
-        self, error: EngineFailed, session: aiohttp.ClientSession, folder: Path
-    ) -> EngineFailed:
-        if self.state != "loading":
-            error = EngineFailed("stopped", "unloaded while loading", log=error.log)
-        await self._clear(session, folder)
-        self.state, self._error = "failed", error.message
-        return error
 
-    def _stop_if_unwanted(self) -> None:
-        if self.state != "loading":
-            raise EngineFailed("stopped", "unloaded while loading")
+def _offer(queue: asyncio.Queue[dict[str, Any] | None], item: dict[str, Any] | None) -> None:
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(item)
 
-    async def _watch(self, child: Child, session: aiohttp.ClientSession, folder: Path) -> None:
-        await asyncio.wait({child.ended})
-        if self.state != "stopping":
-            self.state = "failed"
-            self._error = child.failure("while serving").message
-        await self._clear(session, folder)
 
-    async def _clear(self, session: aiohttp.ClientSession, folder: Path) -> None:
-        self.session = None
-        await session.close()
-        try:
-            if self._child is not None:
-                await self._child.stop()  # it may have left children behind
-        except EngineFailed as error:
-            self._error = error.message
-        finally:
-            self._child = None
-            shutil.rmtree(folder, ignore_errors=True)
-            self._quiet.set()
+def _sampled(child: Child, clear_up: contextlib.AsyncExitStack) -> Callable[[], int | None]:
+    sampler = Sampler(child.pid, child.mark)
+    clear_up.callback(sampler.stop)
+    return lambda: sampler.peak
 
 
 def _session(socket: Path) -> aiohttp.ClientSession:
@@ -213,27 +405,25 @@ def _plugin(name: str) -> Any:
     try:
         return plugins.load("engines", name)
     except HpcbenchError as error:
-        raise EngineFailed("bad_engine", str(error)) from None
+        cause = "bad_option" if isinstance(error, UserError) else "missing_package"
+        raise EngineFailed.of("bad_engine", str(error), cause) from None
 
 
-def _command(plugin: Any, ask: Load, socket: Path) -> plugins.Command:
+def _command(plugin: Any, ask: Load, socket: Path) -> tuple[plugins.Command, dict[str, Any]]:
+    """What to start, and the fields that every request gets."""
     if len(os.fsencode(socket)) > SOCKET_BYTES:
-        raise EngineFailed("bad_engine", f"path of the engine's socket is too long: {socket}")
-    spec = plugins.EngineSpec(
-        model_path=ask.model_path,
-        model_name=ask.model_name,
-        socket=str(socket),
-        dtype=ask.dtype,
-        context_length=ask.context_length,
-        gpus=ask.gpus,
-        chat_template=ask.chat_template,
-        options=ask.options,
-    )
+        text = f"path of the engine's socket is too long: {socket}"
+        raise EngineFailed.of("bad_engine", text, "socket")
+    told = ask.model_dump(exclude={"engine", "env", "timeout", "stall_timeout"})
+    spec = plugins.EngineSpec(socket=str(socket), **told)
     try:
-        command: plugins.Command = plugin().launch_command(spec)
+        engine = plugin()
+        command: plugins.Command = engine.launch_command(spec)
+        fields = engine.request_fields(spec) if hasattr(engine, "request_fields") else {}
     except HpcbenchError as error:
-        raise EngineFailed("bad_engine", str(error)) from None
-    return command
+        cause = "bad_option" if isinstance(error, UserError) else "unknown"
+        raise EngineFailed.of("bad_engine", str(error), cause) from None
+    return command, dict(fields)
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

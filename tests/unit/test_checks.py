@@ -91,9 +91,9 @@ def test_a_metric_of_a_stated_version_is_of_that_version(files: Files) -> None:
 
 def test_settings_and_options_are_known_to_the_engine(files: Files) -> None:
     with_model(files, "engine: huggingface\nengine_options: {atn_implementation: sdpa}\n")
-    told = files.refusal(PLAN + "    generation: {extra: {top_k: 5}}\n")
-    assert told == [
-        "p.yaml:8:33: unknown generation setting of huggingface 'top_k' (there are: none)",
+    told = files.refusal(PLAN + "    generation: {extra: {no_such: 5}}\n")
+    assert told[0].startswith("p.yaml:8:35: unknown generation setting of huggingface 'no_such'")
+    assert told[1:] == [
         "registry/models/org/tiny.yaml:4:18: unknown engine option 'atn_implementation' "
         "(did you mean 'attn_implementation'?)",
     ]
@@ -363,6 +363,84 @@ def test_repeats_differ_in_seed_and_name(files: Files) -> None:
     assert [(one.name, one.task.generation.seed) for one in found] == [
         ("first-r1", 10), ("first-r2", 11), ("first-r3", 12),
     ]  # fmt: skip
+
+
+# --- sweeps ---------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_one_run_task_a_point_with_its_own_way_of_sending(files: Files) -> None:
+    load = "load: {concurrency: [1, 8], rate: [2, 0.5], arrival: constant, requests: 40, slo: {ttft_ms: 500}}"
+    found = files.resolved(PLAN + f"    limit: 99\n    {load}\n").run_tasks
+    assert [(one.name, one.task.concurrency, one.task.rate) for one in found] == [
+        ("first-c1", 1, None), ("first-c8", 8, None), ("first-r2.0", 1024, 2), ("first-r0.5", 1024, 0.5),
+    ]  # fmt: skip
+    for one in found:
+        assert one.sweep == "first"
+        assert (one.task.arrival, one.task.limit, one.task.warm_up) == ("constant", 40, 8)
+        assert one.task.slo.ttft_ms == 500
+
+
+def test_every_repeat_has_a_sweep_of_its_own(files: Files) -> None:
+    found = files.resolved(PLAN + "    repeats: 2\n    load: {concurrency: [1, 2]}\n").run_tasks
+    assert [(one.name, one.sweep) for one in found] == [
+        ("first-r1-c1", "first-r1"), ("first-r1-c2", "first-r1"),
+        ("first-r2-c1", "first-r2"), ("first-r2-c2", "first-r2"),
+    ]  # fmt: skip
+
+
+def test_the_plans_sweep_stands_instead_of_a_run_tasks_own(grid: Files) -> None:
+    own = MATRIX.replace("    limit: 5\n", "    load: {rate: [1]}\n")
+    found = grid.resolved(
+        own + "load: {concurrency: [4]}\nonly: [org.tiny-more, extra]\n"
+    ).run_tasks
+    assert [one.name for one in found] == ["org.tiny-more-c4", "extra-c4"]
+    assert grid.resolved(own).run_tasks[0].name == "org.tiny-pages-r1.0"
+
+
+def test_only_names_run_tasks_that_there_are(grid: Files) -> None:
+    assert grid.refusal(MATRIX + "only: [extra, org.tiny-page]\n") == [
+        "p.yaml:10:15: unknown run task of this plan 'org.tiny-page' (did you mean 'org.tiny-pages'?)"
+    ]
+
+
+def test_a_sweep_without_points_and_a_rate_without_room_are_refused(files: Files) -> None:
+    (told,) = files.refusal(PLAN + "    load: {requests: 5}\n")
+    assert told.startswith("p.yaml:8:11: a sweep needs points (`concurrency: [1, 2, 4]` or")
+    (told,) = files.refusal(PLAN + "    rate: 2.5\n")
+    assert told.startswith("p.yaml:8:11: a rate of 2.5 with one request in flight is no rate")
+    files.resolved(PLAN + "    rate: 2.5\n    concurrency: 64\n")
+
+
+def test_a_point_that_stands_twice_and_one_that_is_none_are_refused(files: Files) -> None:
+    (told,) = files.refusal(PLAN + "    load: {concurrency: [2, 2]}\n")
+    assert "run task 'first-c2' stands twice" in told
+    (told,) = files.refusal(PLAN + "    load: {concurrency: [0]}\n")
+    assert told.startswith("p.yaml:8:26:")
+
+
+def test_a_long_name_is_cut_so_that_its_points_still_differ(files: Files) -> None:
+    plan = PLAN.replace("first", "x" * 79) + "    load: {concurrency: [1, 128]}\n"
+    names = [one.name for one in files.resolved(plan).run_tasks]
+    assert len(set(names)) == 2
+    assert all(len(name) <= 80 for name in names)
+
+
+def test_concurrency_is_a_number_or_left_to_the_client(files: Files) -> None:
+    assert files.resolved(PLAN).run_tasks[0].task.concurrency == 1
+    found = files.resolved(PLAN + "    concurrency: auto\n").run_tasks[0]
+    assert found.task.concurrency == "auto"
+    (told,) = files.refusal(PLAN + "    concurrency: some\n")
+    assert told.startswith("p.yaml:8:18:")
+
+
+def test_weights_are_named_unless_the_engine_serves_none(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write("models/org/tiny.yaml", "name: org/tiny\nengine: vllm\n")
+    (told,) = files.refusal()
+    assert "key 'source' is missing: engine 'vllm' reads weights (`source: hf://" in told
+    monkeypatch.setattr("hpcbench.engines.vllm.VllmEngine.weights", False, raising=False)
+    assert files.resolved().run_tasks[0].model.source == ""
 
 
 def test_a_plan_without_any_run_task_is_refused(files: Files) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench.evaluation import evaluate, measure_performance
+from hpcbench.evaluation import evaluate
+from hpcbench.experiment.files import Appender, read_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.schema.records import Times
 from tests.unit.small import experiment, record, response, write_attempt
+from tests.unit.timing import closed_loop
 
 
 def mixed(folder: Path, **task: Any) -> Experiment:
@@ -107,19 +108,44 @@ def test_scores_hold_one_row_a_sample(tmp_path: Path) -> None:
     json.loads(here.performance_file.read_text())
 
 
-def test_times_are_taken_from_raw_chunks_as_defined() -> None:
-    ms = 1_000_000
-    streamed = Times(0, 10 * ms, 50 * ms, (90 * ms, 100 * ms, 130 * ms), 131 * ms)
-    whole = Times(0, 0, 10 * ms, (20 * ms,), 21 * ms)
-    found = measure_performance(
-        [
-            response("a", times=streamed, usage={"prompt_tokens": 7, "completion_tokens": 5}),
-            response("b", times=whole, usage={"prompt_tokens": 7, "completion_tokens": 3}),
-            response("c", None),
-        ]
-    )
-    assert found["ttft_ms"] == {"p50": 50.0, "p95": 77.0}
-    assert found["e2e_ms"] == {"p50": 70.0, "p95": 115.0}
-    assert found["tpot_ms"] == {"p50": 10.0, "p95": 10.0}, "one chunk has no time between"
-    assert (found["prompt_tokens"], found["completion_tokens"]) == (14, 8)
-    assert (found["requests"], found["answered"]) == (3, 2)
+def test_performance_tells_the_load_and_counts_every_request_that_was_made(tmp_path: Path) -> None:
+    """A sample answered twice, by a worker that was taken over and by the next, loaded the engine twice."""
+    here = experiment(tmp_path, [record(number) for number in range(2)], concurrency=3)
+    write_attempt(here, 0, 1, [response("s0", "0")], end="released")
+    write_attempt(here, 0, 2, [response("s0", "0"), response("s1", "1")])
+    assert evaluate(here)["run_tasks"]["rt"]["answered"] == 2
+    table = read_json(here.performance_file)
+    assert (table["version"], table["sweeps"]) == (2, {})
+    figures = table["run_tasks"]["rt"]
+    assert (figures["requests"], figures["window"]["pieces"]) == (3, 2)
+    assert figures["load"] == {
+        "concurrency": 3, "rate": None, "arrival": None, "warm_up": 1, "sweep": None,
+    }  # fmt: skip
+
+
+def test_what_workers_tell_of_a_run_task_is_found_by_its_name(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(0)])
+    write_attempt(here, 0, 1, [response("s0", "0")])
+    with Appender(here.worker_events("g0", "1-0")) as news:
+        news.write({"event": "started", "time": 0})
+        for name, bound in (("rt", True), ("another", False)):
+            news.write({"event": "client_health", "run_task": name, "client_bound": bound})
+            news.write({"event": "monitor", "run_task": name, "memory": {"gpu_peak": 7}})
+    metrics = evaluate(here)
+    figures = read_json(here.performance_file)["run_tasks"]["rt"]
+    assert figures["valid"] is False
+    assert figures["memory"] == {"gpu_peak": 7}
+    assert metrics["run_tasks"]["rt"]["metrics"]["exact_match"]["value"] == 1, "scores stand"
+
+
+def test_a_sweep_is_told_with_its_points(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(60)], 60)
+    plan = here.resolved
+    (one,) = plan.run_tasks
+    changed = plan.model_copy(update={"run_tasks": (one.model_copy(update={"sweep": "vqa"}),)})
+    here.resolved_file.write_text(changed.model_dump_json())
+    write_attempt(here, 0, 1, closed_loop(60, 2, lambda chance, n: 100))
+    evaluate(Experiment(here.path))
+    assert read_json(here.performance_file)["sweeps"] == {
+        "vqa": {"points": ["rt"], "knee": "rt", "best": None}
+    }

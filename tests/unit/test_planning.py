@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.errors import UserError
 from hpcbench.planning import (
     MAX_SHARD,
     MIN_SHARD,
@@ -16,6 +18,7 @@ from hpcbench.planning import (
     stage_key,
 )
 from hpcbench.schema.documents import seconds
+from hpcbench.schema.plan import ResolvedRunTask
 from tests.unit.small import measured, resolved, run_task
 
 SHAPES = st.sampled_from([{"cpus": 1}, {"cpus": 2}, {"cpus": 1, "partition": "gpu"}])
@@ -86,6 +89,46 @@ def test_shards_are_few_files_and_yet_enough_for_all_workers(
     assert MIN_SHARD <= size <= MAX_SHARD
     if MIN_SHARD < size < MAX_SHARD:
         assert samples / size <= 4 * parallelism
+
+
+def point(name: str = "a-c4", **task: Any) -> ResolvedRunTask:
+    """A point of a sweep of run task `a`."""
+    load = {"concurrency": [4], **task.pop("load", {})}
+    return run_task(name, load=load, concurrency=4, **task).model_copy(update={"sweep": "a"})
+
+
+def test_a_point_of_a_sweep_is_one_shard_so_that_one_engine_has_the_whole_load() -> None:
+    plan = resolved(point(), run_task("b"), parallelism=3, shard_size=20)
+    shards = plan_work(plan, measured(plan, 100)).shards
+    assert [(one.run_task, one.start, one.stop) for one in shards if one.run_task == "a-c4"] == [
+        ("a-c4", 0, 100)
+    ]
+    assert sum(one.run_task == "b" for one in shards) == 5
+
+
+@pytest.mark.parametrize(
+    ("load", "told"),
+    [
+        ({"requests": 60}, "sweep of 'a': 60 requests a point are more than its 50 samples"),
+        ({"requests": 50}, None),
+    ],
+)
+def test_a_point_of_more_requests_than_samples_is_refused(
+    load: dict[str, int], told: str | None
+) -> None:
+    plan = resolved(point(load=load))
+    if told is None:
+        assert len(plan_work(plan, measured(plan, 50)).shards) == 1
+        return
+    with pytest.raises(UserError) as caught:
+        plan_work(plan, measured(plan, 50))
+    assert [one.message for one in caught.value.problems] == [told]
+
+
+def test_samples_that_cannot_fill_the_load_are_refused() -> None:
+    plan = resolved(point())
+    with pytest.raises(UserError, match="3 samples cannot be 4 requests in flight"):
+        plan_work(plan, measured(plan, 3))
 
 
 BASE = {"generation": {"max_tokens": 64}}

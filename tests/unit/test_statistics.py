@@ -11,8 +11,11 @@ from hpcbench.statistics import (
     NO_SPREAD,
     ONE_CLUSTER,
     clustered_standard_error,
+    early_stopping_estimate,
+    fewest_for_quantile,
     mean_interval,
     proportion_interval,
+    quantile_interval,
     ratio_interval,
 )
 
@@ -210,3 +213,74 @@ def test_undefined_intervals_say_why(found: object, method: str, clusters: int) 
 def test_refusals(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# --- quantiles ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.95, 0.99])
+def test_order_statistics_cover_a_quantile_at_least_as_often_as_they_say(share: float) -> None:
+    """Exponential values, whose quantile is known; no other test knows what they look like."""
+    chance, true, covered = random.Random(11), -math.log(1 - share), 0
+    for _ in range(400):
+        found = quantile_interval([chance.expovariate(1) for _ in range(500)], share)
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= true <= found.high
+    assert covered / 400 > 0.93
+
+
+def test_the_ends_of_a_quantile_are_the_ranks_of_the_published_table() -> None:
+    """Median of 100: ranks 40 and 61 (Conover 1999, Practical Nonparametric Statistics, table A3)."""
+    found = quantile_interval([float(value) for value in range(1, 101)], 0.5)
+    assert (found.low, found.estimate, found.high) == (40, 50.5, 61)
+
+
+def test_a_quantile_of_few_values_has_no_upper_end_rather_than_a_made_up_one() -> None:
+    found = quantile_interval(range(100), 0.99)
+    assert found.high is None
+    assert found.low == 96
+    assert quantile_interval([7.0], 0.5).low is None
+
+
+@settings(deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=60), st.floats(0.01, 0.99))
+def test_a_quantile_lies_within_its_interval_and_its_values(
+    values: list[float], share: float
+) -> None:
+    found = quantile_interval(values, share)
+    assert min(values) <= found.estimate <= max(values)
+    assert found.low is None or found.low <= found.estimate
+    assert found.high is None or found.high >= found.estimate
+
+
+@pytest.mark.parametrize(("share", "fewest"), [(0.5, 7), (0.9, 44), (0.95, 90), (0.99, 459)])
+def test_the_fewest_values_of_a_quantile_are_those_of_which_one_lies_above_it(
+    share: float, fewest: int
+) -> None:
+    assert fewest_for_quantile(share) == fewest
+    assert 1 - share**fewest >= 0.99 > 1 - share ** (fewest - 1)
+
+
+@pytest.mark.parametrize(("share", "fewest"), [(0.9, 64), (0.95, 130), (0.97, 219), (0.99, 662)])
+def test_early_stopping_needs_as_many_queries_as_mlperf_says(share: float, fewest: int) -> None:
+    assert early_stopping_estimate(range(fewest - 1), share) is None
+    assert early_stopping_estimate(range(fewest), share) == fewest - 1, (
+        "nothing is dropped at first"
+    )
+
+
+def test_early_stopping_is_above_the_true_quantile_at_least_99_times_of_100() -> None:
+    chance, true = random.Random(5), -math.log(0.1)
+    above = 0
+    for _ in range(500):
+        bound = early_stopping_estimate([chance.expovariate(1) for _ in range(300)], 0.9)
+        assert bound is not None
+        above += bound >= true
+    assert above >= 490
+
+
+def test_a_share_that_is_none_is_refused() -> None:
+    for share in (0.0, 1.0, 2.0):
+        with pytest.raises(ValueError, match="share"):
+            quantile_interval([1.0], share)

@@ -1,11 +1,13 @@
-"""The wrapper's two planes over real sockets: who may enter, and that bytes pass unchanged."""
+"""The wrapper's two planes over real sockets: who may enter, that bytes pass unchanged, what is added."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
+import re
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
@@ -15,17 +17,25 @@ from typing import Any
 import aiohttp
 import pytest
 import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpcbench.wrapper.app import Wrapper
-from hpcbench.wrapper.supervisor import Supervisor
+from hpcbench.wrapper.bodies import Bodies
+from hpcbench.wrapper.proxy import Proxy
+from hpcbench.wrapper.supervisor import Route, Supervisor
 from tests.mock_openai import Script, Server
 
 KEY = "k" * 40
+PLAIN = Bodies({}, checked=False, media_root=None)
 
 
 @contextlib.asynccontextmanager
 async def wrapped(
-    script: Script | None = None, body_limit: int = 2**20
+    script: Script | None = None,
+    body_limit: int = 2**20,
+    bodies: Bodies | None = None,
+    peak: int | None = None,
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Server]]:
     """A wrapper around a scripted engine, and a session that knows the key."""
     with tempfile.TemporaryDirectory(prefix="hb") as name:
@@ -38,7 +48,9 @@ async def wrapped(
         serving = asyncio.ensure_future(server.serve())
         async with Server(folder / "e", script) as engine:
             connector = aiohttp.UnixConnector(str(folder / "e"))
-            supervisor.session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+            to_engine = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+            supervisor.state = "ready"
+            supervisor.route = Route(to_engine, bodies or PLAIN, lambda: peak)
             while not server.started:
                 await asyncio.sleep(0.005)
             connector = aiohttp.UnixConnector(str(folder / "w"))
@@ -47,7 +59,7 @@ async def wrapped(
                 "http://wrapper", connector=connector, headers=headers
             ) as session:
                 yield session, engine
-            await supervisor.session.close()
+            await to_engine.close()
             server.should_exit = True
             await serving
 
@@ -61,7 +73,8 @@ def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
     async def journey() -> None:
         async with wrapped() as (session, engine):
             session.headers.clear()
-            paths = ("/status", "/v1/models", "/metrics", "/v1/chat/completions", "/nothing")
+            paths = ("/status", "/events", "/healthz", "/metrics", "/v1/models", "/nothing")
+            paths += ("/v1/chat/completions", "/v1/model/load", "/v1/model/unload")
             for path in paths:
                 for method in ("GET", "POST"):
                     async with session.request(method, path, headers=headers) as answer:
@@ -78,6 +91,7 @@ def test_there_are_no_documentation_pages() -> None:
             for path in ("/docs", "/redoc", "/openapi.json"):
                 async with session.get(path) as answer:
                     assert answer.status == 404
+                    assert (await answer.json())["error"]["code"] == "not_found"
 
     run(journey())
 
@@ -132,11 +146,12 @@ def test_errors_of_the_engine_pass_as_they_are() -> None:
                 async with session.post("/v1/chat/completions", data=b"{}") as answer:
                     assert answer.status == status
                     assert (await answer.json())["error"]["message"] == f"scripted {status}"
+            async with session.get("/v1/models") as answer:
+                assert await answer.json() == {"object": "list", "data": [{"id": "scripted"}]}
             for path in ("/v1/models", "/metrics"):
-                async with session.get(path) as answer:
-                    assert "scripted" in await answer.text()
                 async with session.post(path) as answer:
                     assert answer.status == 405
+                    assert (await answer.json())["error"]["code"] == "method_not_allowed"
 
     run(journey())
 
@@ -202,3 +217,196 @@ def test_a_request_that_stops_halfway_does_no_harm() -> None:
             assert await read(session, b'{"messages": []}')
 
     run(journey())
+
+
+def test_answers_tell_latency_and_memory() -> None:
+    async def journey() -> None:
+        async with wrapped(Script(first=0.05), peak=3 * 2**19) as (session, _):
+            async with session.post("/v1/chat/completions", data=b'{"messages": []}') as answer:
+                whole = await answer.json()
+                text = await answer.text()
+            assert answer.headers["X-Peak-Memory-Mb"] == "1.5"
+            metrics = whole.pop("metrics")
+            assert metrics["peak_memory_mb"] == 1.5
+            assert 0 < metrics["ttfb_ms"] <= metrics["latency_ms"] < 30_000
+            assert float(answer.headers["X-Latency-Ms"]) >= metrics["latency_ms"]
+            assert list(json.loads(text))[-1] == "metrics"
+            assert whole["usage"]["total_tokens"] == 11
+            async with session.get("/v1/models") as answer:
+                assert "metrics" not in await answer.json()
+
+    run(journey())
+
+
+def test_memory_is_not_told_where_it_is_not_known() -> None:
+    async def journey() -> None:
+        async with (
+            wrapped() as (session, _),
+            session.post("/v1/chat/completions", data=b"{}") as answer,
+        ):
+            assert "X-Peak-Memory-Mb" not in answer.headers
+            assert (await answer.json())["metrics"]["peak_memory_mb"] is None
+
+    run(journey())
+
+
+@pytest.mark.parametrize("block", [0, 1, 7, 100_000])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_stream_ends_with_metrics_where_that_is_asked_for(block: int, newline: str) -> None:
+    async def journey() -> None:
+        async with wrapped(Script(block=block, newline=newline)) as (session, engine):
+            body = b'{"stream": true, "messages": []}'
+            plain = b"".join(engine._events({}, "ok"))
+            async with session.post("/v1/chat/completions", data=body) as answer:
+                assert await answer.read() == plain
+                assert float(answer.headers["X-Latency-Ms"]) > 0
+            headers = {"X-Metrics": "1"}
+            async with session.post("/v1/chat/completions", data=body, headers=headers) as answer:
+                got = await answer.read()
+            last = f"data: [DONE]{newline}{newline}".encode()
+            events = plain.removesuffix(last)
+            assert got.startswith(events)
+            assert got.endswith(last)
+            added = json.loads(got[len(events) : -len(last)].removeprefix(b"data: "))
+            assert added["choices"] == []
+            assert set(added["metrics"]) == {"latency_ms", "ttfb_ms", "peak_memory_mb"}
+            assert "X-Metrics" not in engine.seen[-1]["headers"]
+
+    run(journey())
+
+
+def test_what_the_rules_of_the_model_refuse_never_reaches_the_engine() -> None:
+    async def journey() -> None:
+        rules = Bodies({"seed": 1}, checked=True, media_root=None)
+        async with wrapped(bodies=rules) as (session, engine):
+            part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+            asked = {"messages": [{"role": "user", "content": [part]}]}
+            async with session.post("/v1/chat/completions", json=asked) as answer:
+                assert answer.status == 400
+                assert (await answer.json())["error"]["code"] == "media_not_allowed"
+            assert engine.seen == []
+            async with session.post("/v1/chat/completions", json={"messages": []}) as answer:
+                assert answer.status == 200
+            assert json.loads(engine.seen[0]["raw"]) == {"seed": 1, "messages": []}
+
+    run(journey())
+
+
+def test_metrics_are_prometheus_text_with_the_engines_own_behind() -> None:
+    async def journey() -> None:
+        async with wrapped(Script(plan=["ok", "ok", "status:400"])) as (session, _):
+            for _ in range(3):
+                await read(session, b'{"messages": []}')
+            async with session.get("/metrics") as answer:
+                assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                lines = (await answer.text()).splitlines()
+            assert lines[-1] == "scripted_requests_total 1"
+            for line in (
+                'hpcbench_wrapper_state{state="ready"} 1',
+                'hpcbench_wrapper_state{state="failed"} 0',
+                'hpcbench_wrapper_requests_total{code="200"} 2',
+                'hpcbench_wrapper_requests_total{code="400"} 1',
+                "hpcbench_wrapper_requests_in_flight 0",
+                "hpcbench_wrapper_request_bytes_total 48",
+                'hpcbench_wrapper_first_byte_seconds_bucket{le="+Inf"} 3',
+                "hpcbench_wrapper_first_byte_seconds_count 3",
+            ):
+                assert line in lines
+            named = [line.split("{")[0].split(" ")[0] for line in lines if line[0] != "#"]
+            typed = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+            own = {name for name in named if name.startswith("hpcbench_wrapper_")}
+            assert {re.sub("_(bucket|sum|count)$", "", name) for name in own} == typed
+
+    run(journey())
+
+
+def test_mistakes_of_the_control_plane_have_openais_form_too() -> None:
+    async def journey() -> None:
+        async with wrapped() as (session, _):
+            for method, path, data, status, code in (
+                ("POST", "/v1/model/load", b'{"engine": 1}', 422, "bad_request"),
+                ("POST", "/v1/model/load", b"not json", 422, "bad_request"),
+                ("POST", "/v1/model/unload", b'{"drain_seconds": -1}', 422, "bad_request"),
+                ("GET", "/v1/model/load", b"", 405, "method_not_allowed"),
+                ("POST", "/v1/completions", b"{}", 404, "not_found"),
+            ):
+                headers = {"Content-Type": "application/json"}
+                async with session.request(method, path, data=data, headers=headers) as answer:
+                    error = (await answer.json())["error"]
+                assert (answer.status, error["code"]) == (status, code)
+                assert error["type"] == "invalid_request_error"
+                assert error["message"]
+
+    run(journey())
+
+
+class CutAnswer:
+    """An engine's answer in blocks of any size, instead of a connection: a fake of aiohttp's."""
+
+    status = 200
+    content_length = None
+    raw_headers = ((b"Content-Type", b"text/event-stream"),)
+    headers = {"Content-Type": "text/event-stream"}  # noqa: RUF012
+
+    def __init__(self, blocks: list[bytes]) -> None:
+        self.blocks, self.content = blocks, self
+
+    def request(self, *how: Any, **more: Any) -> CutAnswer:
+        return self
+
+    async def __aenter__(self) -> CutAnswer:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        for block in self.blocks:
+            yield block
+
+
+def passed(blocks: list[bytes], headers: list[tuple[bytes, bytes]]) -> bytes:
+    """What the data plane makes of an answer in these blocks."""
+    out: list[bytes] = []
+
+    async def journey() -> None:
+        supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
+        session: Any = CutAnswer(blocks)
+        supervisor.route = Route(session, PLAIN, lambda: None)
+        coming = [{"type": "http.request", "body": b"{}"}]
+
+        async def receive() -> Any:
+            return coming.pop() if coming else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            out.append(message.get("body", b""))
+
+        scope = {"path": "/v1/chat/completions", "method": "POST", "headers": headers}
+        await Proxy(supervisor, 2**20)(scope, receive, send)
+
+    asyncio.run(journey())
+    return b"".join(out)
+
+
+LINES = st.sampled_from(
+    [b"data: x", b"data: [DONE]", b"", b": c", b"data:[DONE]", b"data: [DONE]x", b"\xff"]
+)
+
+
+@given(
+    lines=st.lists(LINES, max_size=6),
+    end=st.sampled_from([b"\n", b"\r\n"]),
+    cuts=st.lists(st.integers(0, 80), max_size=6),
+)
+def test_however_a_stream_is_cut_its_bytes_stay_what_they_are(
+    lines: list[bytes], end: bytes, cuts: list[int]
+) -> None:
+    stream = end.join(lines)
+    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    blocks = [stream[a:b] for a, b in zip(places, places[1:], strict=False)]
+    assert passed(blocks, []) == stream
+    with_metrics = passed(blocks, [(b"x-metrics", b"1")])
+    added = re.compile(rb'data: \{"choices": \[\], "metrics": \{[^}]*\}\}\n\n')
+    assert added.sub(b"", with_metrics) == stream
+    ends = [line for line in lines if line in (b"data: [DONE]", b"data:[DONE]")]
+    assert len(added.findall(with_metrics)) == len(ends)

@@ -1,63 +1,241 @@
-"""What is read out of an engine's log, and what never is."""
+"""What is written of an engine's output, and what never is."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
+import os
 import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hpcbench.wrapper import family
-from hpcbench.wrapper.process import Log, hidden_values
+from hpcbench.wrapper.log import Log
+from hpcbench.wrapper.masking import Mask, hidden_values
+
+SECRET = "s3cr3t/with+odd=chars & spaces?"
+JWT = ".".join(
+    base64.urlsafe_b64encode(part).decode().rstrip("=")
+    for part in (
+        b'{"alg":"HS256","typ":"JWT"}',
+        b'{"sub":"1234567890","iat":1516239022}',
+        b"x" * 32,
+    )
+)
+
+
+def logged(
+    folder: Path, write: Callable[[int, Log], Awaitable[None]], hidden: tuple[str, ...] = ()
+) -> tuple[Log, str]:
+    """A log closed after `write` wrote to its pipe, and the file's text."""
+
+    async def journey() -> Log:
+        log = Log(folder / "log", Mask(hidden))
+        end = log.open("starts")
+        await write(end, log)
+        os.close(end)
+        await log.close()
+        return log
+
+    log = asyncio.run(asyncio.wait_for(journey(), 20))
+    return log, (folder / "log").read_text(errors="surrogateescape")
+
+
+def writes(data: bytes) -> Callable[[int, Log], Awaitable[None]]:
+    async def write(end: int, log: Log) -> None:
+        os.write(end, data)
+
+    return write
+
+
+# --- masking ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "cause"),
+    "text",
     [
-        ("", None),
-        ("loading\nValueError: no tokenizer\n", "ValueError: no tokenizer"),
-        ("KeyError: 'a'\nduring that\nOSError: last\nbye\n", "OSError: last"),
-        (
-            "torch.OutOfMemoryError: CUDA out of memory.\n",
-            "torch.OutOfMemoryError: CUDA out of memory.",
-        ),
-        (
-            "(EngineCore pid=7) ERROR 11-20 10:00:00 [core.py:9] ValueError: bad head size\n"
-            "RuntimeError: Engine core initialization failed. See root cause above.\n",
-            "ValueError: bad head size",
-        ),
-        (
-            "pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
-            "  Value error, max_model_len is too large\n    For further information visit\n",
-            "pydantic_core.ValidationError: 1 validation error for ModelConfig: "
-            "Value error, max_model_len is too large",
-        ),
-        ("usage: x\napi_server.py: error: unrecognized arguments: --no-x\n", None),
+        SECRET,
+        f"token={SECRET}!",
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote_plus(SECRET),
+        json.dumps({"a": SECRET}),
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"user:{SECRET}".encode()).decode(),
+        base64.b64encode(f"u:{SECRET}\n".encode()).decode(),
+        base64.b64encode(f"me:{SECRET}, and more".encode()).decode(),
     ],
 )
-def test_the_cause_is_the_last_exception_or_the_last_line(
-    tmp_path: Path, text: str, cause: str | None
-) -> None:
-    path = tmp_path / "log"
-    path.write_text("OSError: of an engine before\n")
-    log = Log(path)
-    log.start_here()
-    with path.open("a") as file:
-        file.write(text)
-    assert log.cause() == (cause or (text.strip().splitlines() or [None])[-1])
+def test_a_known_value_is_hidden_in_every_form_programs_print(text: str) -> None:
+    masked = Mask([SECRET])(f"before {text} after")
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    assert "***" in masked
+    for piece in ("s3cr3t", "with", "odd", "chars", "czNjcjN0", "M2NyM3"):
+        assert piece not in masked
 
 
-def test_values_of_the_environment_are_hidden(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("hf_" + "aB3" * 11, "***"),
+        ("'Authorization': 'Bearer hf_" + "aB3" * 11 + "'", "'Authorization': 'Bearer ***'"),
+        ("sk-proj-abc123def456ghi789", "***"),
+        ("ghp_" + "a1B2" * 9, "***"),
+        ("github_pat_" + "a1B2_" * 9, "***"),
+        ("nvapi-" + "a1B2-" * 9, "***"),
+        ("AKIAIOSFODNN7EXAMPLE", "***"),
+        (
+            "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "AWS_SECRET_ACCESS_KEY=***",
+        ),
+        ('"aws_session_token": "IQoJb3JpZ2luX2VjEJr"', '"aws_session_token": "***"'),
+        (JWT, "***"),
+        (f"cookie: session={JWT}; path=/", "cookie: session=***; path=/"),
+        ("https://user:pa55word@example.org/x", "https://user:***@example.org/x"),
+        ("redis://:pa55word@example.org:6379/0", "redis://:***@example.org:6379/0"),
+        ("postgres://me:p/a%40ss@db:5432/x?y=1", "postgres://me:***@db:5432/x?y=1"),
+        ("https://0123456789abcdef0123@example.org/r.git", "https://***@example.org/r.git"),
+        ("https://b/x?X-Amz-Signature=0123456789abcdef&y=1", "https://b/x?X-Amz-Signature=***&y=1"),
+        ("https://b/x?a=1&sig=0123456789abcdef", "https://b/x?a=1&sig=***"),
+        ("password = hunter2hunter2", "password = ***"),
+        ("X-API-Key: 0123456789abcdef", "X-API-Key: ***"),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: Basic ***"),
+    ],
+)
+def test_what_has_the_shape_of_a_secret_is_hidden(text: str, masked: str) -> None:
+    assert Mask()(f"a {text} b") == f"a {masked} b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INFO 11-20 10:00:00 [x.py:1] max_num_batched_tokens=16384, tokenizer='/models/Qwen2-VL'",
+        "http://127.0.0.1:8000/v1/models/Qwen@main http://host:8000/a@b",
+        "eos_token='<|im_end|>' pad_token_id=151643 num_key_value_heads=8 key=None",
+        "sha256:57d47efdbc2ad0cd58bdfc94228b685fec32674a8162d2a598210041f69e3a9e",
+        "hf_model.py scikit-learn task-oriented-dialogue risk-free mail@example.org",
+        'File "/usr/lib/python3.11/asyncio/base_events.py", line 653, in run_until_complete',
+        "Loading safetensors checkpoint shards: 100% Completed | 4/4 [00:03<00:00, 1.20it/s]",
+    ],
+)
+def test_innocent_text_stays_as_it_is(text: str) -> None:
+    assert Mask()(text) == text
+
+
+def test_a_secret_of_several_lines_is_hidden_line_by_line() -> None:
+    key = "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA7bq\nq83vEjRWeJCrze8SNFZ4\n-----END KEY-----\n"
+    masked = Mask([key])("x MIIEpAIBAAKCAQEA7bq y\nq83vEjRWeJCrze8SNFZ4\n")
+    assert masked == "x *** y\n***\n"
+
+
+def test_values_of_the_environment_are_hidden_but_for_what_is_no_secret(tmp_path: Path) -> None:
     given = {
         "HF_TOKEN": "hf_1234",
         "PLAIN": "something long",
         "OMP_NUM_THREADS": "1",
         "HF_HOME": str(tmp_path),
+        "TOO_LONG_FOR_A_PATH": "/x" * 5000,
     }
-    hidden = hidden_values(given, {"WANDB_API_KEY": "inherited", "HOME": "/a/long/home"})
-    path = tmp_path / "log"
-    path.write_text(f"1 hf_1234 inherited something long {tmp_path} /a/long/home\xff\n")
-    assert Log(path, hidden).tail() == [f"1 *** *** *** {tmp_path} /a/long/home\xff"]
+    inherited = {
+        "WANDB_API_KEY": "inherited",
+        "PGPASSWORD": "pgpg",
+        "TOKENIZERS_PARALLELISM": "false",
+        "SSL_KEY": "true",
+        "HOME": "/a/long/home",
+        "SSH_ASKPASS_TOKEN": str(tmp_path),
+    }
+    hidden = hidden_values(given, inherited)
+    assert set(hidden) == {"hf_1234", "something long", "/x" * 5000, "inherited", "pgpg"}
+    text = f"1 hf_1234 inherited something long {tmp_path} /a/long/home"
+    assert Mask(hidden)(text) == f"1 *** *** *** {tmp_path} /a/long/home"
+
+
+# --- the log ---------------------------------------------------------------------------------------
+
+
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_a_secret_is_hidden_wherever_the_writes_cut_it(tmp_path: Path, cuts: list[int]) -> None:
+    line = f"before {SECRET} between {JWT} after\nnext {quote(SECRET)}\n".encode()
+    places = sorted({0, len(line), *(cut % len(line) for cut in cuts)})
+    blocks = [line[a:b] for a, b in zip(places, places[1:], strict=False)]
+
+    async def one_by_one(end: int, log: Log) -> None:
+        for block in blocks:
+            os.write(end, block)
+            await log.settle()
+
+    (tmp_path / "log").unlink(missing_ok=True)
+    log, text = logged(tmp_path, one_by_one, (SECRET,))
+    assert text == "-- hpcbench starts\nbefore *** between *** after\nnext ***\n"
+    assert log.tail() == ["before *** between *** after", "next ***"]
+
+
+def test_a_line_without_an_end_is_written_and_hides_its_secrets(tmp_path: Path) -> None:
+    pieces = (b"x" * 5000 + SECRET.encode()) * 200  # a megabyte
+
+    async def slowly(end: int, log: Log) -> None:
+        for begin in range(0, len(pieces), 30_000):
+            os.write(end, pieces[begin : begin + 30_000])
+            await log.settle()
+        assert (tmp_path / "log").stat().st_size > 500_000  # not only at its end
+
+    _, text = logged(tmp_path, slowly, (SECRET,))
+    assert "s3cr3t" not in text
+    assert text.count("***") == 200
+    assert text.count("x") == 1_000_000
+
+
+def test_of_a_progress_bar_only_the_last_state_is_a_line(tmp_path: Path) -> None:
+    async def bar(end: int, log: Log) -> None:
+        os.write(end, b"begin\r\n")
+        for number in range(3):
+            os.write(end, b"\x1b[32mshards %d/2\x1b[0m\r" % number)
+            await log.settle()
+            assert log.progress == f"shards {number}/2"
+        os.write(end, b"done\n\n")
+
+    log, text = logged(tmp_path, bar)
+    assert log.tail() == ["begin", "done"]
+    assert "shards 1/2" in text  # the file keeps what was written
+
+
+def test_only_the_last_lines_are_kept_and_none_is_endless(tmp_path: Path) -> None:
+    log, text = logged(
+        tmp_path, writes(b"".join(b"%d\n" % n for n in range(5000)) + b"y" * 3000 + b"\xff\n")
+    )
+    assert len(log.tail()) == 2000
+    assert log.tail()[-2:] == ["4999", "y" * 1000]
+    assert text.count("\n") == 5002
+
+
+def test_a_log_that_nobody_wrote_to_closes_at_once(tmp_path: Path) -> None:
+    log, text = logged(tmp_path, writes(b""))
+    assert (log.tail(), log.progress, text) == ([], None, "-- hpcbench starts\n")
+    asyncio.run(log.close())  # once more does no harm
+
+
+def test_a_full_disk_does_not_stop_the_reader() -> None:
+    async def journey() -> None:
+        log = Log(Path("/dev/full"), Mask())
+        end = log.open("starts")
+        for _ in range(50):  # more than a pipe holds: the writer would wait for ever
+            await asyncio.to_thread(os.write, end, b"z" * 99_999 + b"\n")
+        os.close(end)
+        await log.close()
+        assert len(log.tail()) == 50
+
+    asyncio.run(asyncio.wait_for(journey(), 20))
 
 
 def test_a_family_is_found_by_session_and_by_mark() -> None:

@@ -3,143 +3,340 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
-from hpcbench.inference import Client, EngineGone, LoadFailed
-from hpcbench.schema.records import Message, Request
-from tests.unit.wrapper.running import KEY, Wrapper, gone
+from hpcbench.wrapper.supervisor import Load, Supervisor
+from tests.unit.wrapper.running import KEY, ROOT, Control, Wrapper, gone
+from tests.unit.wrapper.wayward import FIELDS
 
-Start = Callable[[], Wrapper]
-
-
-def ask(client: Client) -> Any:
-    return client.ask(Request("s1", (Message("user", "?"),), {"max_tokens": 5}, 30))
+Start = Callable[..., Wrapper]
+MISSING = "OSError: Error no file named model.safetensors found in directory /weights"
 
 
-def fails(wrapper: Wrapper, timeout: float = 30, **body: Any) -> LoadFailed:
-    async def load() -> LoadFailed:
-        async with wrapper.client() as client:
-            with pytest.raises(LoadFailed) as caught:
-                await client.load({**wrapper.body(), **body}, timeout)
-            status = await client.status()
-            assert status["state"] == "failed"
-            assert status["last_error"] == caught.value.message
-            return caught.value
+def on(wrapper: Wrapper, journey: Callable[[Control], Any]) -> Any:
+    async def run() -> Any:
+        async with wrapper.control() as control:
+            return await asyncio.wait_for(journey(control), 60)
 
-    return asyncio.run(load())
+    return asyncio.run(run())
 
 
-def test_loads_answers_unloads_and_loads_again(start: Start) -> None:
-    wrapper = start()
+def fails(wrapper: Wrapper, **body: Any) -> dict[str, Any]:
+    """The error of a load that fails."""
+    error = on(wrapper, lambda control: control.fails({**wrapper.body(), **body}))["error"]
+    assert isinstance(error, dict)
+    return error
 
-    async def journey() -> None:
-        async with wrapper.client() as client:
-            empty = await client.status()
-            assert (empty["state"], empty["pid"], empty["in_flight"]) == ("empty", None, 0)
-            for _ in range(2):
-                loaded = await client.load(wrapper.body(), 30)
-                assert (loaded["state"], loaded["engine"]) == ("ready", "scripted")
-                assert loaded["versions"]["aiohttp"]
-                status = await client.status()
-                assert (status["state"], status["pid"]) == ("ready", loaded["pid"])
-                assert status["model_name"] == "scripted"
-                with pytest.raises(LoadFailed, match="a model is here already") as busy:
-                    await client.load(wrapper.body(), 30)
-                assert busy.value.kind == "busy"
-                assert (await ask(client)).outcome == "ok"
-                await client.unload()
-                assert gone([loaded["pid"]], 0.1)
-                with pytest.raises(EngineGone, match="no model is ready"):
-                    await ask(client)
-            await client.unload()
-            final = await client.status()
-            assert (final["state"], final["served"]) == ("empty", 2)
 
-    asyncio.run(journey())
+def test_loads_answers_unloads_and_loads_again(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        empty = await control.status()
+        assert (empty["state"], empty["pid"], empty["in_flight"]) == ("empty", None, 0)
+        for _ in range(2):
+            loaded = await control.loaded(wrapper.body())
+            assert (loaded["engine"], loaded["model_name"]) == ("scripted", "scripted")
+            assert loaded["versions"]["aiohttp"]
+            assert 0 < loaded["load_seconds"] <= loaded["uptime"]
+            assert loaded["progress"] is loaded["error"] is loaded["reason"] is None
+            code, busy = await control.ask("POST", "/v1/model/load", wrapper.body())
+            assert (code, busy["error"]["code"]) == (409, "busy")
+            assert (await control.chat())[0] == 200
+            assert await control.unload() == (200, {"state": "empty"})
+            assert gone([loaded["pid"]], 0.1)
+            code, none = await control.chat()
+            assert (code, none["error"]["code"]) == (503, "no_model")
+            assert none["error"]["message"] == "no model is ready (empty)"
+        assert await control.unload() == (200, {"state": "empty"})
+        final = await control.status()
+        assert (final["state"], final["served"], final["model_name"]) == ("empty", 2, None)
+
+    on(wrapper, journey)
     assert list((wrapper.folder / "e").iterdir()) == []
 
 
-def test_a_failed_load_names_its_cause(start: Start) -> None:
-    wrapper = start()
-    cause = "OSError: Error no file named model.safetensors found in directory /weights"
+def test_a_failed_load_names_its_cause_and_a_remedy(wrapper: Wrapper) -> None:
     error = fails(wrapper, options={"start": "exit"})
-    assert error.message == f"engine ended with exit code 1 while loading: {cause}"
-    assert (error.kind, error.log) == ("engine_exited", str(wrapper.log))
-    assert error.tail[-1] == cause
+    assert error["message"] == f"engine ended with exit code 1 while loading: {MISSING}"
+    assert (error["kind"], error["cause"]) == ("engine_exited", "missing_weights")
+    assert "fetch the weights" in error["remedy"]
+    assert (error["exit_code"], error["signal"]) == (1, None)
+    assert (error["log"], error["tail"][-1]) == (str(wrapper.log), MISSING)
     silent = fails(wrapper, options={"start": "silent"})
-    assert silent.message == "engine ended with exit code 4 while loading; it wrote nothing"
-    late = fails(wrapper, timeout=1.5, options={"start": "hang"})
-    assert late.kind == "timeout"
-    assert late.message == "engine was not ready after 1.5 s"
+    assert silent["message"] == "engine ended with exit code 4 while loading; it wrote nothing"
+    assert silent["cause"] == "unknown"
+    late = fails(wrapper, timeout=0.7, options={"start": "hang"})
+    assert (late["kind"], late["cause"]) == ("timeout", "timeout")
+    assert late["message"] == "engine was not ready after 0.7 s"
     unknown = fails(wrapper, engine="scriptd")
-    assert unknown.kind == "bad_engine"
-    assert unknown.message == "unknown engines plugin 'scriptd' (did you mean 'scripted'?)"
-    assert "no_such_module_anywhere" in fails(wrapper, engine="broken").message
-    with pytest.raises(LoadFailed, match="gpu: Extra inputs are not permitted"):
-        asyncio.run(load_with(wrapper, gpu=1))
+    assert (unknown["kind"], unknown["cause"]) == ("bad_engine", "bad_option")
+    assert unknown["message"] == "unknown engines plugin 'scriptd' (did you mean 'scripted'?)"
+    broken = fails(wrapper, engine="broken")
+    assert "no_such_module_anywhere" in broken["message"]
+    assert broken["cause"] == "missing_package"
 
 
-async def load_with(wrapper: Wrapper, **body: Any) -> dict[str, Any]:
-    async with wrapper.client() as client:
-        return await client.load({**wrapper.body(), **body}, 30)
+def test_unknown_fields_of_a_load_are_refused(wrapper: Wrapper) -> None:
+    body = {**wrapper.body(), "gpu": 1}
+    code, answer = on(wrapper, lambda control: control.ask("POST", "/v1/model/load", body))
+    assert (code, answer["error"]["code"]) == (422, "bad_request")
+    assert answer["error"]["message"] == "gpu: Extra inputs are not permitted"
 
 
-def test_an_engine_that_breaks_off_but_lives_is_asked_again(start: Start) -> None:
-    wrapper = start()
-
-    async def journey() -> None:
-        async with wrapper.client() as client:
-            await client.load(wrapper.body(plan=["drop", "cut", "ok"]), 30)
-            response = await ask(client)
-            assert (response.outcome, response.tries) == ("ok", 3)
-
-    asyncio.run(journey())
-
-
-def test_unload_ends_a_load_that_hangs(start: Start) -> None:
-    wrapper = start()
-
-    async def both() -> None:
-        async with wrapper.client() as client:
-            loading = asyncio.ensure_future(client.load(wrapper.body(start="hang"), 60))
-            while (await client.status())["pid"] is None:
-                await asyncio.sleep(0.02)
-            await client.unload()
-            with pytest.raises(LoadFailed, match="unloaded while loading"):
-                await loading
-            assert (await client.status())["state"] == "empty"
-
-    asyncio.run(both())
+def test_the_signal_that_ended_it_tells_the_cause(wrapper: Wrapper) -> None:
+    for number, name, cause in (
+        (signal.SIGKILL, "SIGKILL", "out_of_memory"),
+        (signal.SIGILL, "SIGILL", "unsupported_hardware"),
+        (signal.SIGSEGV, "SIGSEGV", "unknown"),
+    ):
+        error = fails(wrapper, engine="wayward", options={"then": f"signal:{number.value}"})
+        assert (error["signal"], error["exit_code"]) == (name, None)
+        assert error["cause"] == cause
 
 
-def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(start: Start) -> None:
-    wrapper = start()
+def test_every_change_of_state_is_told_as_it_happens(wrapper: Wrapper) -> None:
 
-    async def journey() -> None:
-        async with wrapper.client() as client:
-            await client.load(wrapper.body(plan=["ok", "die"]), 30)
-            assert (await ask(client)).outcome == "ok"
-            with pytest.raises(EngineGone, match="engine ended with exit code 3 while serving"):
-                await ask(client)
-            status = await client.status()
-            assert (status["state"], status["pid"], status["in_flight"]) == ("failed", None, 0)
-            await client.load(wrapper.body(plan=["die_early"]), 30)
-            with pytest.raises(EngineGone, match="exit code 3"):
-                await ask(client)
-            loaded = await client.load(wrapper.body(), 30)
-            os.kill(loaded["pid"], signal.SIGKILL)
-            with pytest.raises(EngineGone, match=r"SIGKILL \(out of memory\?\)"):
-                await ask(client)
+    async def journey(control: Control) -> None:
+        seen: list[dict[str, Any]] = []
 
-    asyncio.run(journey())
+        async def listen() -> None:
+            async for status in control.events():
+                seen.append(status)
+                if status["state"] == "failed":
+                    return
+
+        listening = asyncio.ensure_future(listen())
+        while not seen:
+            await asyncio.sleep(0.01)
+        await control.loaded(wrapper.body())
+        await control.unload()
+        await control.fails(wrapper.body(start="exit"))
+        await asyncio.wait_for(listening, 10)
+        states = ["empty", "loading", "ready", "draining", "empty", "loading", "failed"]
+        assert [status["state"] for status in seen] == states
+        assert seen[-1]["error"]["cause"] == "missing_weights"
+
+    on(wrapper, journey)
+
+
+def test_progress_is_the_last_line_of_the_log_while_loading(wrapper: Wrapper) -> None:
+    bar = ["INFO loading\n", *(f"\rshards: {n}/4" for n in range(1, 4)), "\r"]
+    body = {**wrapper.body(**{"print": bar, "then": "serve", "late": True}), "engine": "wayward"}
+
+    async def journey(control: Control) -> None:
+        await control.ask("POST", "/v1/model/load", body)
+        told = []
+        while (status := await control.status())["state"] == "loading":
+            told.append(status["progress"])
+            await asyncio.sleep(0.005)
+        assert "shards: 3/4" in told
+        assert (await control.status())["progress"] is None
+
+    on(wrapper, journey)
+
+
+def test_all_that_a_load_says_reaches_the_engine(wrapper: Wrapper) -> None:
+    body = {**wrapper.body(), "engine": "wayward", "cpus": 3, "images": 2, "reuse": True}
+
+    async def journey(control: Control) -> None:
+        await control.loaded(body)
+        code, answer = await control.chat(model_params={"temperature": 0.1, "top_k": 5})
+        assert code == 200
+        assert answer["got"] == {**FIELDS, "temperature": 0.1, "top_k": 5, "messages": []}
+        told = answer["told"]
+        assert (told["cpus"], told["images"], told["reuse"]) == (3, 2, True)
+        part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+        code, refused = await control.chat(messages=[{"role": "user", "content": [part]}])
+        assert (code, refused["error"]["code"]) == (400, "media_not_allowed")
+
+    on(wrapper, journey)
+
+
+def test_draining_lets_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        await control.loaded(wrapper.body(gap=0.15))
+        streaming = asyncio.ensure_future(stream(control))
+        while not (await control.status())["in_flight"]:
+            await asyncio.sleep(0.01)
+        unloading = asyncio.ensure_future(control.unload(drain_seconds=30))
+        draining = await control.until("draining")
+        assert draining["reason"] == "unloading; requests still with the engine: 1"
+        code, refused = await control.chat()
+        assert (code, refused["error"]["message"]) == (503, "no model is ready (draining)")
+        assert (await streaming).endswith(b"data: [DONE]\n\n")
+        assert await unloading == (200, {"state": "empty"})
+
+    on(wrapper, journey)
+
+
+def test_draining_ends_with_its_time(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        loaded = await control.loaded(wrapper.body(gap=600))
+        streaming = asyncio.ensure_future(stream(control))
+        while not (await control.status())["in_flight"]:
+            await asyncio.sleep(0.01)
+        assert (await control.unload(drain_seconds=0.1))[0] == 200
+        with pytest.raises(aiohttp.ClientError):
+            await streaming
+        assert gone([loaded["pid"]], 0.1)
+
+    on(wrapper, journey)
+
+
+async def stream(control: Control) -> bytes:
+    body = {"messages": [], "stream": True}
+    async with control.session.post("/v1/chat/completions", json=body) as answer:
+        return await answer.read()
+
+
+def test_unload_ends_a_load_that_hangs(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        await control.ask("POST", "/v1/model/load", wrapper.body(start="hang"))
+        while (pid := (await control.status())["pid"]) is None:
+            await asyncio.sleep(0.02)
+        assert await control.unload() == (200, {"state": "empty"})
+        assert gone([pid], 0.1)
+        assert (await control.status())["error"] is None
+        await control.loaded(wrapper.body())
+
+    on(wrapper, journey)
+
+
+def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        await control.loaded(wrapper.body(plan=["ok", "die_early"]))
+        assert (await control.chat())[0] == 200
+        code, answer = await control.chat()
+        assert (code, answer["error"]["code"]) == (503, "no_model")
+        assert "engine ended with exit code 3 while serving" in answer["error"]["message"]
+        assert answer["error"]["kind"] == "engine_exited"
+        status = await control.status()
+        assert (status["state"], status["in_flight"]) == ("failed", 0)
+        loaded = await control.loaded(wrapper.body(plan=["die"]))
+        with pytest.raises(aiohttp.ClientError):
+            await stream(control)
+        await control.until("failed")
+        loaded = await control.loaded(wrapper.body())
+        os.kill(loaded["pid"], signal.SIGKILL)
+        killed = (await control.until("failed"))["error"]
+        assert killed["message"].startswith("engine was ended by SIGKILL (out of memory?)")
+        assert (killed["cause"], killed["signal"]) == ("out_of_memory", "SIGKILL")
+
+    on(wrapper, journey)
+
+
+def test_an_engine_that_drops_one_request_but_lives_stays(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        await control.loaded(wrapper.body(plan=["drop"]))
+        code, answer = await control.chat()
+        assert (code, answer["error"]["code"]) == (502, "engine_unreachable")
+        assert (await control.chat())[0] == 200
+
+    on(wrapper, journey)
+
+
+def test_a_stalled_engine_is_ended_with_a_diagnosis(wrapper: Wrapper) -> None:
+    options = {"answer": "silence", "print": ["last words\n"]}
+    body = {**wrapper.body(**options), "engine": "wayward", "stall_timeout": 0.3}
+
+    async def journey(control: Control) -> None:
+        loaded = await control.loaded(body)
+        code, answer = await control.chat()
+        assert (code, answer["error"]["cause"]) == (503, "stalled")
+        status = await control.until("failed")
+        error = status["error"]
+        assert (error["kind"], error["cause"]) == ("stalled", "stalled")
+        assert error["message"].startswith("the engine has said nothing for ")
+        assert error["message"].endswith("requests with it: 1")
+        assert error["tail"][-1] == "last words"
+        await control.unload()
+        assert gone([loaded["pid"]], 0.1)
+
+    on(wrapper, journey)
+
+
+def test_a_slow_stream_is_no_stall(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        await control.loaded({**wrapper.body(gap=0.3), "stall_timeout": 1.5})
+        assert (await stream(control)).endswith(b"data: [DONE]\n\n")  # eight times 0.3 s
+        assert (await control.status())["state"] == "ready"
+
+    on(wrapper, journey)
+
+
+def test_an_engine_whose_first_process_is_a_zombie_is_ended(
+    wrapper: Wrapper, tmp_path: Path
+) -> None:
+    now = tmp_path / "now"
+    body = {**wrapper.body(then="undead", now=str(now)), "engine": "wayward"}
+
+    async def journey(control: Control) -> None:
+        loaded = await control.loaded(body)
+        now.touch()
+        error = (await control.until("failed"))["error"]
+        assert error["kind"] == "engine_zombie"
+        assert "threads of it live on" in error["message"]
+        await control.unload()
+        assert not Path(f"/proc/{loaded['pid']}").exists()
+
+    on(wrapper, journey)
+
+
+@contextlib.asynccontextmanager
+async def supervised(folder: Path, body: dict[str, Any]) -> AsyncIterator[Supervisor]:
+    """A supervisor in this process, its engine ready."""
+    supervisor = Supervisor(folder, folder / "log", peak_memory=lambda: 12345)
+    supervisor.load(Load(**body))
+    while supervisor.state == "loading":
+        await asyncio.sleep(0.01)
+    assert supervisor.route is not None
+    try:
+        yield supervisor
+    finally:
+        await supervisor.close()
+
+
+def test_an_idle_engine_that_does_not_answer_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Supervisor, "look_seconds", 0.02)
+    monkeypatch.setattr(Supervisor, "probe_seconds", 0.1)
+    body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
+
+    async def journey(folder: Path) -> None:
+        async with supervised(folder, {**body, "stall_timeout": 0.3}) as supervisor:
+            assert supervisor.route is not None
+            assert supervisor.route.peak_memory() == 12345
+            pid = supervisor.status()["pid"]
+            os.kill(pid, signal.SIGSTOP)
+            while supervisor.state == "ready":
+                await asyncio.sleep(0.01)
+            error = supervisor.error()
+            assert error is not None
+            assert "has not answered /health" in error["message"]
+            assert error["cause"] == "stalled"
+            os.kill(pid, signal.SIGCONT)  # else SIGTERM would wait
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        asyncio.run(asyncio.wait_for(journey(Path(folder)), 60))
 
 
 @pytest.mark.parametrize("options", [{}, {"ignore_term": True}, {"children": True}])
@@ -153,42 +350,41 @@ def test_the_engine_ends_when_standard_input_does(start: Start, options: dict[st
     assert not wrapper.socket.exists()
 
 
-def test_sigterm_ends_an_open_stream_too(start: Start) -> None:
+def test_sigterm_ends_open_streams_and_events_too(start: Start) -> None:
     wrapper = start()
     pids = wrapper.pids_of(gap=30, children=True)
 
-    async def interrupted() -> None:
-        async with wrapper.client() as client:
-            asking = asyncio.ensure_future(ask(client))
-            while not (await client.status())["in_flight"]:
-                await asyncio.sleep(0.02)
-            wrapper.process.send_signal(signal.SIGTERM)
-            with pytest.raises(EngineGone):
-                await asking
+    async def journey(control: Control) -> None:
+        asking = asyncio.ensure_future(stream(control))
+        events = control.events()
+        assert (await anext(events))["state"] == "ready"
+        while not (await control.status())["in_flight"]:
+            await asyncio.sleep(0.02)
+        wrapper.process.send_signal(signal.SIGTERM)
+        with pytest.raises(aiohttp.ClientError):
+            await asking
+        assert [status["state"] async for status in events] == ["draining", "empty"]
 
-    asyncio.run(interrupted())
+    on(wrapper, journey)
     assert wrapper.process.wait(20) == 0
     assert gone(pids, 0.1)
 
 
 def test_standard_input_may_end_while_the_engine_loads(start: Start) -> None:
     wrapper = start()
-    with pytest.raises((LoadFailed, EngineGone)):
-        asyncio.run(close_while_loading(wrapper))
-    assert wrapper.process.wait(20) == 0
-    assert gone([int(pid) for pid in (wrapper.folder / "pids").read_text().split()], 0.1)
+    pids = wrapper.folder / "pids"
 
-
-async def close_while_loading(wrapper: Wrapper) -> None:
-    async with wrapper.client() as client:
-        pids = wrapper.folder / "pids"
+    async def journey(control: Control) -> None:
         body = wrapper.body(start="hang", children=True, pids=str(pids))
-        loading = asyncio.ensure_future(client.load(body, 60))
+        await control.ask("POST", "/v1/model/load", body)
         while not pids.exists() or not pids.read_text():
             await asyncio.sleep(0.02)
         assert wrapper.process.stdin is not None
         wrapper.process.stdin.close()
-        await loading
+
+    on(wrapper, journey)
+    assert wrapper.process.wait(20) == 0
+    assert gone([int(pid) for pid in pids.read_text().split()], 0.1)
 
 
 def test_a_wrapper_that_is_killed_takes_its_engine_along(start: Start) -> None:
@@ -199,16 +395,16 @@ def test_a_wrapper_that_is_killed_takes_its_engine_along(start: Start) -> None:
     assert gone(pids)
 
 
-def test_secrets_stand_in_no_log_and_no_argument_list(start: Start) -> None:
-    wrapper = start()
-    token = "hf_secretsecretsecret"
+def test_secrets_stand_in_no_log_no_status_and_no_argument_list(wrapper: Wrapper) -> None:
+    token = "a-secret-of-no-known-shape"
     env = {"HF_TOKEN": token, "PLAIN_SETTING": "enabled"}
     error = fails(wrapper, env=env, options={"say": "HF_TOKEN", "start": "exit"})
-    assert token not in "".join(error.tail)
-    assert "HF_TOKEN is ***" in error.tail
-    with pytest.raises(LoadFailed) as wrong:
-        asyncio.run(load_with(wrapper, env=env, timeout=-1, gpus=token))
-    assert token not in wrong.value.message
+    assert token not in str(error)
+    assert "HF_TOKEN is ***" in error["tail"]
+    body = {**wrapper.body(), "env": env, "timeout": -1, "gpus": token}
+    code, wrong = on(wrapper, lambda control: control.ask("POST", "/v1/model/load", body))
+    assert code == 422
+    assert token not in str(wrong)
     pids = wrapper.pids_of()
     for pid in (*pids, wrapper.process.pid):
         for name in ("cmdline", "environ"):
@@ -216,10 +412,39 @@ def test_secrets_stand_in_no_log_and_no_argument_list(start: Start) -> None:
             assert KEY.encode() not in content
     written = wrapper.log.read_text() + wrapper.errors.read_text()
     assert KEY not in written
+    assert token not in written
+    assert "HF_TOKEN is ***" in written
 
 
-def test_nobody_else_may_open_its_sockets_and_no_port_is_open(start: Start) -> None:
-    wrapper = start()
+def test_all_output_is_in_the_log_when_the_engine_has_ended(wrapper: Wrapper) -> None:
+    line = f"{'x' * 100}\n"
+    options = {"print": [line], "times": 30_000, "then": "exit:3"}
+    begin = wrapper.log.stat().st_size
+    assert fails(wrapper, engine="wayward", options=options)["tail"][-1] == "x" * 100
+    with wrapper.log.open() as file:
+        file.seek(begin)
+        headline, *lines = file.readlines()
+    assert headline.startswith("-- hpcbench starts ")
+    assert lines == [line] * 30_000
+
+
+def test_a_process_that_escapes_and_keeps_the_log_open_holds_nothing_up(wrapper: Wrapper) -> None:
+    pids = wrapper.folder / "pids"
+
+    async def journey(control: Control) -> None:
+        await control.loaded({**wrapper.body(then="escape", pids=str(pids)), "engine": "wayward"})
+        escaped = int(pids.read_text())
+        try:
+            assert await asyncio.wait_for(control.unload(), 20) == (200, {"state": "empty"})
+            assert not gone([escaped], 0)
+            await control.loaded(wrapper.body())
+        finally:
+            os.kill(escaped, signal.SIGKILL)
+
+    on(wrapper, journey)
+
+
+def test_nobody_else_may_open_its_sockets_and_no_port_is_open(wrapper: Wrapper) -> None:
     [pid] = wrapper.pids_of()
     assert stat.S_IMODE(wrapper.socket.stat().st_mode) == 0o600
     [private] = (wrapper.folder / "e").iterdir()
@@ -231,3 +456,15 @@ def test_nobody_else_may_open_its_sockets_and_no_port_is_open(start: Start) -> N
         assert not listening & {link[8:-1] for link in links if link.startswith("socket:[")}
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(wrapper.socket))
+
+
+def test_memory_of_the_engine_is_seen_while_it_lives(wrapper: Wrapper) -> None:
+
+    async def journey(control: Control) -> None:
+        await control.loaded(wrapper.body())
+        peak = None
+        while peak is None:
+            peak = (await control.chat())[1]["metrics"]["peak_memory_mb"]
+        assert 5 < peak < 500  # a Python with aiohttp
+
+    on(wrapper, journey)

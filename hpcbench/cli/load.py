@@ -1,0 +1,91 @@
+"""`hpcbench load PLAN`: a plan at several loads. It lays a sweep over the plan and submits it; no more."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hpcbench.cli.screen import say
+from hpcbench.cli.submit import submit
+from hpcbench.errors import Problem, UserError
+from hpcbench.launch.measure import measure
+from hpcbench.launch.prepare import load as load_plan
+from hpcbench.launch.prepare import localise, open_cache
+
+STEPS = (1, 2, 4, 8, 16, 32, 64)
+"""Requests in flight at the points of a sweep that nobody named."""
+
+ROUNDS = 4
+"""Samples that such a point has at least for each request in flight: less is ramp and drain."""
+
+LIMITS = ("ttft", "tpot", "e2e")
+"""Names of `--slo`, each in milliseconds."""
+
+
+def load(arguments: argparse.Namespace) -> int:
+    """`hpcbench load PLAN`."""
+    sweep = dict(_sweep(arguments))
+    # One worker: every point on the same engine of the same node, one after the other. `--set` still wins.
+    first = ["parallelism=1", *_only(arguments)]
+    if "concurrency" not in sweep:
+        found = _default(arguments, [*first, *arguments.settings], bool(sweep))
+        sweep |= {"concurrency": found} if found else {}
+    laid_over = [f"load.{key}={json.dumps(value)}" for key, value in sweep.items()]
+    arguments.settings = [*first, *laid_over, *arguments.settings]
+    return submit(arguments)
+
+
+def _sweep(arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """The keys of `load` that the command line names; points of either kind replace the plan's of both."""
+    if arguments.concurrency is not None or arguments.rate is not None:
+        yield "concurrency", _numbers("--concurrency", arguments.concurrency, int)
+        yield "rate", _numbers("--rate", arguments.rate, float)
+    if arguments.slo is not None:
+        yield "slo", _limits(arguments.slo)
+    for name in ("arrival", "requests", "warm_up"):
+        if (value := getattr(arguments, name)) is not None:
+            yield name, value
+
+
+def _only(arguments: argparse.Namespace) -> list[str]:
+    return [f"only={json.dumps(arguments.run_task)}"] if arguments.run_task else []
+
+
+def _default(arguments: argparse.Namespace, settings: list[str], told: bool) -> list[int]:
+    """Points for a plan that has none, as far as its samples go; `told`: other keys of `load` were named."""
+    resolved, _ = load_plan(arguments.plan, arguments.registry, settings, say=say)
+    own = resolved.plan.load is not None or not told
+    if own and any(run_task.sweep for run_task in resolved.run_tasks):
+        return []
+    here = localise(resolved, open_cache(resolved.site), fetch=not arguments.dry_run)
+    counts = measure(here, hashes=False).samples
+    fewest = min([*counts.values(), *([arguments.requests] if arguments.requests else [])])
+    return [step for step in STEPS if step * ROUNDS <= fewest] or [1]
+
+
+def _numbers(option: str, text: str | None, kind: Callable[[str], Any]) -> list[Any] | None:
+    if text is None:
+        return None
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError as error:
+        what = f"'{text}' is no list of numbers"
+        raise UserError(Problem(what, option, remedy=f"{option} 1,2,4")) from error
+
+
+def _limits(text: str) -> dict[str, float]:
+    """`ttft=500,tpot=50` as the keys of a document."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if name not in LIMITS or number <= 0:
+            remedy = "--slo ttft=500,tpot=50,e2e=10000, in milliseconds"
+            raise UserError(Problem(f"'{part}' is no limit", "--slo", remedy=remedy))
+        found[f"{name}_ms"] = number
+    return found

@@ -1,0 +1,260 @@
+"""The verb `serve`: one model behind the wrapper, for anybody who speaks OpenAI's API; no plan, no Slurm."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import secrets as random
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hpcbench import environments, secret
+from hpcbench.cli.screen import say, transfer_bar
+from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+from hpcbench.experiment.layout import home
+from hpcbench.inference import Client, EngineGone, LoadFailed
+from hpcbench.launch.prepare import open_cache
+from hpcbench.plugins import Environment
+from hpcbench.registry.catalog import Catalog, load_document, user_site
+from hpcbench.registry.paths import is_reference, with_absolute_paths
+from hpcbench.schema.documents import Image, Model, Site
+
+LOOK_SECONDS = 0.5
+"""How often a running engine's state is looked at."""
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """`hpcbench serve MODEL`: until Ctrl-C."""
+    if arguments.port is not None and not 0 < arguments.port < 2**16:
+        raise UserError(Problem(f"there is no port {arguments.port}", remedy="--port 1 to 65535"))
+    site = user_site() or Site(name="default")
+    found = resolved(arguments.model, arguments.registry)
+    with transfer_bar() as progress:
+        model = open_cache(site, progress).local(found)
+    environment = environments.prepare(model.image, home(site) / "cache", site.container, [], say)
+    with _running(model, site, environment, arguments) as (folder, key, process):
+        asyncio.run(_served(model, environment, folder, key, process, arguments))
+    say("ended")
+    return 0
+
+
+def resolved(given: str, registries: list[Path]) -> Model:
+    """The model of that name, or in that file, with all it names filled in.
+
+    Raises:
+        UserError: there is none, or it or what it names is wrong.
+    """
+    catalog = Catalog(registries)
+    if given.endswith((".yaml", ".yml")):
+        if not Path(given).is_file():
+            raise UserError(Problem("no such file", given, remedy="name a models/ document"))
+        found, source = load_document(Model, Path(given))
+    else:
+        found, source = catalog.get_with_source(Model, given.removeprefix("models/"))
+    model = with_absolute_paths(found, source)
+    update: dict[str, Any] = {"env": secret.reveal_all(dict(model.env))}
+    if model.image is not None and not is_reference(model.image):
+        asked = (source, ("image",))
+        image = with_absolute_paths(*catalog.get_with_source(Image, model.image, asked))
+        pinned = image.digest and (image.reference or "").startswith("docker://")
+        reference = image.reference or image.recipe
+        update["image"] = f"{reference}@{image.digest}" if pinned else reference
+    if model.chat_template is not None:
+        try:
+            update["chat_template"] = Path(model.chat_template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                source.problem(("chat_template",), f"cannot be read: {error}")
+            ) from None
+    return model.model_copy(update=update)
+
+
+Running = tuple[Path, str, "subprocess.Popen[bytes]"]
+
+
+@contextlib.contextmanager
+def _running(
+    model: Model, site: Site, environment: Environment, arguments: argparse.Namespace
+) -> Iterator[Running]:
+    """A wrapper in a private folder; gives that folder, the key and the process."""
+    folder = Path(
+        tempfile.mkdtemp(prefix="hpcbench-", dir=os.environ.get("SLURM_TMPDIR") or "/tmp")
+    )
+    key, log = random.token_urlsafe(32), folder / "engine.log"
+    for name, text in (("key", key), ("header", f"X-API-Key: {key}")):
+        (folder / name).touch(0o600)
+        (folder / name).write_text(f"{text}\n")
+    log.touch()
+    argv = ["python", "-m", "hpcbench.wrapper", "--socket", str(folder / "socket")]
+    argv += ["--engine-dir", str(folder), "--log", str(log)]
+    if arguments.port is not None:
+        argv += ["--port", str(arguments.port), "--host", arguments.host]
+    seen = [model.source, *([str(arguments.media_root.resolve())] if arguments.media_root else [])]
+    command = environments.wrap(
+        environment,
+        argv,
+        [str(folder), *(f"{one}:{one}:ro" for one in seen)],
+        {"HF_HUB_OFFLINE": "1"},
+        model.gpus,
+        site.container,
+    )
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command.argv,
+            env={**os.environ, **command.env},
+            stdin=subprocess.PIPE,  # its end, however it comes, ends wrapper and engine
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is ours alone
+        )
+    assert process.stdin is not None
+    try:
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # it has ended already: told when it is waited for
+            process.stdin.write(f"{key}\n".encode())
+            process.stdin.flush()
+        yield folder, key, process
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _served(
+    model: Model,
+    environment: Environment,
+    folder: Path,
+    key: str,
+    process: subprocess.Popen[bytes],
+    arguments: argparse.Namespace,
+) -> None:
+    """Load, tell how to ask, load again after a death; returns when we are told to end."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Client(str(folder / "socket"), key, model.name) as client:
+        working = asyncio.ensure_future(
+            _keep(client, model, environment, process, folder, arguments)
+        )
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if working.done():
+            working.result()
+        working.cancel()
+
+
+async def _keep(
+    client: Client,
+    model: Model,
+    environment: Environment,
+    process: subprocess.Popen[bytes],
+    folder: Path,
+    arguments: argparse.Namespace,
+) -> None:
+    """Have the engine up, again after each death, until it has died too often."""
+    await _up(client, process, folder / "engine.log", environment.start_seconds)
+    deaths = 0
+    while True:
+        say(f"loading {model.name} with {model.engine}; log: {folder / 'engine.log'}")
+        try:
+            ready = await client.load(
+                _body(model, arguments.media_root), model.load_timeout + 30, on_progress=_teller()
+            )
+        except LoadFailed as failed:
+            raise RunFailed(_explained(failed.message, failed.tail, failed.cause)) from None
+        say(f"ready after {ready['seconds']:g} s")
+        if deaths == 0:
+            print(_how_to_ask(folder, model.name, arguments), flush=True)
+        while (status := await client.status())["state"] == "ready":
+            await asyncio.sleep(LOOK_SECONDS)
+        error = status["error"] or {}
+        deaths += 1
+        if deaths > arguments.restarts:
+            said = f"the engine died {deaths} times: {status['reason']}"
+            raise RunFailed(_explained(said, error.get("tail", ()), error.get("cause")))
+        say(f"{status['reason']}; starting it again ({deaths} of {arguments.restarts})")
+
+
+async def _up(
+    client: Client, process: subprocess.Popen[bytes], log: Path, start_seconds: float
+) -> None:
+    """Wait until the wrapper answers."""
+    deadline = time.monotonic() + start_seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            lines = log.read_text(errors="replace").splitlines()
+            said = lines[-1] if lines else "it wrote nothing"
+            raise EnvironmentFault(f"the wrapper ended with exit code {process.returncode}: {said}")
+        try:
+            await client.status()
+            return
+        except EngineGone:
+            await asyncio.sleep(0.1)
+    raise EnvironmentFault(f"the wrapper did not answer within {start_seconds:.0f} s")
+
+
+def _body(model: Model, media_root: Path | None) -> dict[str, Any]:
+    return {
+        "engine": model.engine,
+        "model_path": model.source,
+        "model_name": model.name,
+        "dtype": model.dtype,
+        "context_length": model.context_length,
+        "gpus": model.gpus,
+        "chat_template": model.chat_template,
+        "options": dict(model.engine_options),
+        "env": dict(model.env),
+        "timeout": model.load_timeout,
+        "stall_timeout": model.stall_timeout,
+        "media_root": str(media_root.resolve()) if media_root else None,
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+
+
+def _teller() -> Callable[[str], None]:
+    """Says what the engine says, a line every two seconds at most."""
+    last = 0.0
+
+    def tell(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > 2:
+            last = time.monotonic()
+            say(f"  {line[:150]}")
+
+    return tell
+
+
+def _how_to_ask(folder: Path, name: str, arguments: argparse.Namespace) -> str:
+    """Where it serves, and a line to try it; curl reads the key from a file, so it stands in no argument."""
+    where, over = "localhost", f" --unix-socket {folder / 'socket'}"
+    if arguments.port is not None:
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        where, over = f"{host}:{arguments.port}", ""
+    body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    return (
+        f"socket: {folder / 'socket'}\nkey: {folder / 'key'}\n"
+        f"curl -sS -H @{folder / 'header'}{over} http://{where}/v1/chat/completions "
+        f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    )
+
+
+def _explained(message: str, tail: Any, cause: str | None) -> str:
+    """A failure with the log's last lines, which go with the folder."""
+    lines = [f"    {line}" for line in list(tail)[-10:]]
+    return "\n".join([message + (f" (cause: {cause})" if cause else ""), *lines])

@@ -1,0 +1,144 @@
+"""Requests as bytes: images read, hashed and encoded before any clock runs, and off the event loop."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import HpcbenchError
+from hpcbench.schema.records import Image, Request
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"BM", "image/bmp"),
+)
+_PIECE = (
+    3 * 2**14
+)  # bytes hashed and encoded at a time; a multiple of 3, so that base64 needs no padding
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request ready to be sent."""
+
+    request: Request
+    """What it asks."""
+    taken: int
+    """`time.monotonic_ns()` when its preparation began."""
+    body: bytes = b""
+    """What is posted."""
+    image_sha256: tuple[str, ...] = ()
+    """Hash of each image's bytes."""
+    error: str | None = None
+    """Why it cannot be sent: an image that cannot be read."""
+
+
+def prepare(
+    model: str, request: Request, files_under: Path | None = None, count_each: bool = True
+) -> tuple[bytes, tuple[str, ...]]:
+    """The body to post, and the SHA-256 of each image.
+
+    Images go as data URIs of their very bytes; those that are files below `files_under` (resolved) as
+    `file://` URIs. `count_each` asks for the number of tokens with each chunk.
+
+    Raises:
+        OSError: an image cannot be read, or is empty.
+    """
+    # the JSON encoder never sees the images: it would look at each of their characters
+    mark = uuid.uuid4().hex
+    uris: list[list[bytes]] = []
+    hashes = []
+    messages: list[dict[str, Any]] = []
+    for message in request.messages:
+        for image in message.images:
+            data = read_image(image)
+            digest, encoded = hash_and_encode(data)
+            hashes.append(digest)
+            file = _below(image, files_under)
+            uri = [file] if file else [b"data:", _mime(data).encode(), b";base64,", *encoded]
+            uris.append(uri)
+        parts: list[dict[str, Any]] = [
+            {"type": "image_url", "image_url": {"url": mark}} for _ in message.images
+        ]
+        text = {"type": "text", "text": message.text}
+        content = [*parts, text] if parts else message.text
+        messages.append({"role": message.role, "content": content})
+    options = {"include_usage": True} | ({"continuous_usage_stats": True} if count_each else {})
+    body = {
+        **{name: value for name, value in request.generation.items() if value is not None},
+        "model": model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": options,
+    }
+    pieces = iter(json.dumps(body).encode().split(mark.encode()))
+    out = [next(pieces)]
+    for uri, piece in zip(uris, pieces, strict=True):
+        out += [*uri, piece]
+    return b"".join(out), tuple(hashes)
+
+
+def hash_and_encode(data: bytes) -> tuple[str, list[bytes]]:
+    """SHA-256 in hex, and base64 in pieces whose concatenation it is.
+
+    Piece by piece: hashing lets go of Python's lock, so between two pieces the event loop gets its turn.
+    """
+    digest = hashlib.sha256()
+    encoded = []
+    for piece in _pieces(data):
+        digest.update(piece)
+        encoded.append(base64.b64encode(piece))
+    return digest.hexdigest(), encoded
+
+
+def _pieces(data: bytes) -> Iterator[memoryview]:
+    view = memoryview(data)
+    for begin in range(0, len(data), _PIECE):
+        yield view[begin : begin + _PIECE]
+
+
+def read_image(image: Image) -> bytes:
+    """Its bytes.
+
+    Raises:
+        OSError: it cannot be read, or is empty.
+    """
+    name = None
+    if isinstance(image, bytes):
+        data = image
+    elif isinstance(image, Path):
+        name, data = str(image), image.read_bytes()
+    else:
+        name = image.name
+        try:
+            data = image.read()
+        except HpcbenchError as error:
+            raise OSError(0, str(error), name) from error
+    if not data:
+        raise OSError(0, "the image is empty", name)
+    return data
+
+
+def _below(image: Image, folder: Path | None) -> bytes | None:
+    """The `file://` URI of an image file below the folder, links followed."""
+    if folder is None or not isinstance(image, Path):
+        return None
+    file = image.resolve()
+    return file.as_uri().encode() if file.is_relative_to(folder) else None
+
+
+def _mime(data: bytes) -> str:
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    found = (mime for magic, mime in _MAGIC if data.startswith(magic))
+    return next(found, "application/octet-stream")

@@ -1,0 +1,396 @@
+"""The client: sends requests to the wrapper, keeps the time, and says of each request how it ended.
+
+All times are `time.monotonic_ns()` of this process. Raw arrival times are kept: every published definition of
+TTFT, TPOT or ITL can be computed from them later (`compat.py` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hpcbench.errors import RunFailed
+from hpcbench.inference.body import Prepared, prepare
+from hpcbench.inference.stream import Stream, as_object
+from hpcbench.inference.wire import Answer, Connections, NotConnected
+from hpcbench.schema.records import Outcome, Request, Response, Times
+
+TRIES = 3
+"""Most requests sent for one sample."""
+
+PREPARERS = 2
+"""Threads that read and encode images: more would only wait for Python's lock."""
+
+_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds; full jitter between 0 and these
+_FIRST_POLL, _LONGEST_POLL = 0.05, 0.5  # seconds between looks at an engine that loads
+_WAITING = re.compile(
+    rb"^(?:vllm:num_requests_waiting|sglang:num_queue_reqs|hpcbench_requests_waiting)"
+    rb"(?:\{[^}\n]*\})?[ \t]+(\S+)",
+    re.MULTILINE,
+)
+
+T = TypeVar("T")
+
+
+class LoadFailed(RunFailed):
+    """The engine did not become ready."""
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        log: str = "",
+        tail: tuple[str, ...] = (),
+        *,
+        cause: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.log, self.tail, self.cause = kind, message, log, tail, cause
+
+
+class EngineGone(RunFailed):
+    """There is no engine to ask: it ended, or the wrapper did. Nobody's request is to blame, perhaps.
+
+    `in_flight` names the samples that were being asked then, for whoever suspects one of them.
+    """
+
+    in_flight: tuple[str, ...] = ()
+
+
+class Client:
+    """Talks to one wrapper; an async context manager.
+
+    Args:
+        socket: The wrapper's Unix socket.
+        api_key: What it asks for.
+        model_name: The model to ask.
+        files_under: Images that are files below this folder are sent as `file://` URIs: the engine can
+            read them there. Others, and without it all, are sent as data URIs.
+        recount: Counts the tokens of an answer's text by the model's own tokenizer (`tokens.counter`).
+        count_each: Ask for the number of tokens with each chunk (`continuous_usage_stats`); some
+            endpoints refuse fields that they do not know.
+    """
+
+    def __init__(
+        self,
+        socket: str,
+        api_key: str,
+        model_name: str,
+        *,
+        files_under: Path | None = None,
+        recount: Callable[[str], int] | None = None,
+        count_each: bool = True,
+    ) -> None:
+        self._socket, self._key, self._model = socket, api_key, model_name
+        self._files_under = files_under.resolve() if files_under else None
+        self._recount, self._count_each = recount, count_each
+        self._open: Connections | None = None
+        self._threads: ThreadPoolExecutor
+
+    async def __aenter__(self) -> Client:
+        self._open = Connections(self._socket, {"X-API-Key": self._key})
+        self._threads = ThreadPoolExecutor(PREPARERS, "inference")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # the control plane
+
+    async def load(
+        self,
+        body: Mapping[str, Any],
+        timeout: float,
+        *,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Have the wrapper start an engine; returns when it is ready, after `timeout` s at the latest.
+
+        `on_progress` is told each new telling line of the engine's log.
+
+        Raises:
+            LoadFailed: it did not become ready; says why. Nothing of it is left.
+            EngineGone: the wrapper does not answer.
+        """
+        until = time.monotonic() + timeout
+        status, answer = await self._control(
+            "POST", "/v1/model/load", {"timeout": timeout, **body}, 60
+        )
+        if status != 202:
+            raise _load_failed(answer.get("error"), f"the wrapper answered HTTP {status}")
+        pause, told = _FIRST_POLL, None
+        while time.monotonic() < until:
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, _LONGEST_POLL)
+            now = await self.status()
+            line = now.get("progress")
+            if line and line != told and on_progress is not None:
+                on_progress(line)
+                told = line
+            if now["state"] == "ready":
+                known = {name: now.get(name) for name in ("state", "engine", "pid", "versions")}
+                return {**known, "seconds": now.get("load_seconds")}
+            if now["state"] == "failed":
+                raise _load_failed(now.get("error"), now.get("reason"))
+            if now["state"] == "empty":
+                raise LoadFailed("stopped", "unloaded while loading")
+        await self.unload()
+        raise LoadFailed("timeout", f"engine was not ready after {timeout:g} s")
+
+    async def unload(self, drain_seconds: float = 0) -> None:
+        """End the engine; returns when all of it is gone. Requests in flight have that long to end."""
+        body = {"drain_seconds": drain_seconds}
+        status, answer = await self._control("POST", "/v1/model/unload", body, drain_seconds + 90)
+        if status != 200:
+            raise RunFailed(f"the engine cannot be ended: {_complaint(answer) or status}")
+
+    async def status(self) -> dict[str, Any]:
+        """The wrapper's state; raises EngineGone while it does not answer (it may be starting)."""
+        status, answer = await self._control("GET", "/status", None, 10)
+        if status != 200:
+            raise RunFailed(f"the wrapper answered HTTP {status}: {_complaint(answer)}")
+        return answer
+
+    async def waiting(self) -> float | None:
+        """Requests that wait inside the engine; None if it does not say."""
+        _, text = await self._talk("GET", "/metrics", None, 10)
+        found = [float(value) for value in _WAITING.findall(text)]
+        return sum(found) if found else None
+
+    async def _control(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
+    ) -> tuple[int, dict[str, Any]]:
+        status, answer = await self._talk(method, path, body, timeout)
+        return status, as_object(answer)
+
+    async def _talk(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
+    ) -> tuple[int, bytes]:
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            async with self._connections.ask(method, path, data, timeout) as answer:
+                return answer.status, await answer.read()
+        except (OSError, asyncio.TimeoutError) as error:
+            text = str(error) or f"nothing within {timeout:g} s"
+            raise EngineGone(f"the wrapper does not answer on {self._socket}: {text}") from error
+
+    # questions
+
+    async def ask(self, request: Request) -> Response:
+        """Ask one question; whatever becomes of it, the outcome says so.
+
+        Raises:
+            EngineGone: there is no engine (any more).
+            RunFailed: the wrapper refuses our key.
+        """
+        prepared = await self.prepare(request)
+        return await self.recounted(await self.send(prepared, prepared.taken))
+
+    async def prepare(self, request: Request) -> Prepared:
+        """Read the images and build the body, off the event loop."""
+        taken = time.monotonic_ns()
+        try:
+            body, hashes = await self.in_thread(
+                prepare, self._model, request, self._files_under, self._count_each
+            )
+        except OSError as error:
+            path = f" {error.filename}" if error.filename else ""
+            text = f"image{path} cannot be read: {error.strerror or error}"
+            return Prepared(request, taken, error=text)
+        return Prepared(request, taken, body, hashes)
+
+    async def send(self, prepared: Prepared, start: int, scheduled: int | None = None) -> Response:
+        """Ask until there is an answer, the tries are used up, or the deadline has come.
+
+        `start` is when there was room for it: from then on its time runs.
+        """
+        request = prepared.request
+        deadline = start + int(request.timeout * 1e9)
+        attempt = Attempt()
+        tries = 0
+        pause = 0.0
+        if prepared.error:
+            attempt.fail(prepared.error, transient=False, outcome="invalid")
+            attempt.send = attempt.done = time.monotonic_ns()
+        while not prepared.error and tries < TRIES:
+            left = (deadline - time.monotonic_ns()) / 1e9
+            if left <= pause:
+                attempt.error = attempt.error or "no time was left to ask"
+                break
+            await asyncio.sleep(pause)
+            tries += 1
+            attempt = await self._attempt(prepared.body, left - pause)
+            if not attempt.transient:
+                break
+            pause = random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * 2**tries))
+            pause = max(pause, attempt.retry_after)
+        answered = attempt.outcome in ("ok", "truncated", "refused")
+        return Response(
+            sample_id=request.sample_id,
+            outcome=attempt.outcome,
+            text=attempt.stream.text if answered else None,
+            finish_reason=attempt.stream.finish_reason,
+            usage=attempt.stream.usage if answered else None,
+            times=attempt.times(start, scheduled),
+            tries=tries,
+            image_sha256=prepared.image_sha256,
+            error=attempt.error,
+            prompt=request.prompt,
+        )
+
+    async def recounted(self, response: Response) -> Response:
+        """The same with the tokens counted by the model's own tokenizer, off the event loop."""
+        if self._recount is None or response.text is None:
+            return response
+        try:
+            count = await self.in_thread(self._recount, response.text)
+        except Exception:  # noqa: BLE001 (foreign code; a second opinion must not cost the answer)
+            return response
+        return replace(response, recount=count)
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run it in one of our few threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, work, *arguments)
+
+    async def _attempt(self, body: bytes, seconds: float) -> Attempt:
+        attempt = Attempt()
+        attempt.send = time.monotonic_ns()
+        try:
+            async with self._connections.ask(
+                "POST", "/v1/chat/completions", body, seconds
+            ) as answer:
+                attempt.headers = answer.head_at
+                if answer.status == 200:
+                    await attempt.follow(answer)
+                else:
+                    attempt.judge(answer.status, await answer.read(), answer.headers)
+                attempt.done = answer.ended_at or 0
+        except asyncio.TimeoutError:  # noqa: UP041 (another class in Python 3.10)
+            attempt.fail("no answer before the deadline", transient=False)
+        except NotConnected as error:
+            raise EngineGone(f"the wrapper does not answer on {self._socket}: {error}") from error
+        except (OSError, ValueError) as error:
+            attempt.fail(f"the answer broke off: {str(error) or type(error).__name__}")
+        attempt.done = attempt.done or time.monotonic_ns()
+        return attempt
+
+    @property
+    def _connections(self) -> Connections:
+        if self._open is None:
+            raise RuntimeError("a Client must be entered before it is used")
+        return self._open
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one try has brought so far."""
+
+    outcome: Outcome = "failed"
+    transient: bool = False
+    error: str | None = None
+    retry_after: float = 0.0
+    stream: Stream = field(default_factory=Stream)
+    send: int = 0
+    headers: int | None = None
+    done: int = 0
+
+    def fail(self, error: str, *, transient: bool = True, outcome: Outcome = "failed") -> None:
+        """It brought no answer."""
+        self.outcome, self.error, self.transient = outcome, " ".join(error.split()), transient
+
+    async def follow(self, answer: Answer) -> None:
+        """Read an answer to its end; raises ValueError where it is no answer."""
+        stream = self.stream
+        if answer.headers.get("content-type", "").startswith("application/json"):
+            body = await answer.read()
+            stream.take_chunk(answer.ended_at or 0, body)  # a server that does not stream
+        else:
+            async for arrived, block in answer.blocks():
+                stream.take(arrived, block)
+        if stream.error is not None:
+            self.judge(_status(stream.error), json.dumps({"error": stream.error}).encode(), {})
+        elif stream.outcome is not None:
+            self.outcome = stream.outcome
+        else:
+            self.fail(f"the answer broke off with finish_reason {stream.finish_reason}")
+
+    def judge(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Decide what an HTTP error means.
+
+        Raises:
+            EngineGone: the wrapper says that there is no engine.
+            RunFailed: the key is refused.
+        """
+        answer = as_object(body)
+        error = answer.get("error")
+        text = _complaint(answer) or body[:200].decode(errors="replace")
+        code = error.get("code") if isinstance(error, Mapping) else None
+        if status == 503 and code == "no_model":
+            raise EngineGone(text)
+        if status == 401 and code == "wrong_key":  # an endpoint behind the engine has its own 401
+            raise RunFailed(f"the wrapper refuses our key: {text}")
+        if status in (400, 413, 422):
+            self.fail(text, transient=False, outcome="invalid")
+        else:
+            self.fail(f"HTTP {status}: {text}", transient=status in (408, 429) or status >= 500)
+        if status in (429, 503):
+            self.retry_after = retry_after(headers.get("retry-after", ""))
+
+    def times(self, start: int, scheduled: int | None) -> Times:
+        """As they are recorded; of a request never sent, all are its start."""
+        return Times(
+            start=start,
+            send=self.send or start,
+            headers=self.headers,
+            chunks=tuple(self.stream.chunks),
+            done=self.done or start,
+            scheduled=scheduled,
+            empty=tuple(self.stream.empty),
+            tokens=self.stream.tokens,
+        )
+
+
+def retry_after(value: str) -> float:
+    """Seconds that a server asks for: a number or a date (RFC 9110, section 10.2.3); 0 for neither."""
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _load_failed(error: object, otherwise: str | None) -> LoadFailed:
+    known = error if isinstance(error, Mapping) else {}
+    return LoadFailed(
+        str(known.get("kind") or known.get("code") or "unknown"),
+        str(known.get("message") or otherwise or "the engine did not become ready"),
+        str(known.get("log") or ""),
+        tuple(known.get("tail") or ()),
+        cause=known.get("cause"),
+    )
+
+
+def _status(error: Mapping[str, Any]) -> int:
+    """HTTP status of an error that came inside a stream."""
+    try:
+        return int(error.get("code") or 500)
+    except (TypeError, ValueError):
+        return 500
+
+
+def _complaint(answer: Mapping[str, Any]) -> str:
+    error = answer.get("error", answer.get("detail", answer.get("message", "")))
+    return str(error.get("message", "")) if isinstance(error, Mapping) else str(error or "")

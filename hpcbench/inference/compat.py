@@ -1,0 +1,311 @@
+"""The figures of other benchmark clients, recomputed from stored responses under their own names.
+
+The kits agree on names and disagree on meanings: vLLM's TTFT ends at the first chunk of any kind, SGLang's
+at the first with text; `ITL` is a gap between chunks in those two and a mean per request in guidellm and
+aiperf; guidellm's TPOT holds the TTFT, the others' does not. Definitions as of vLLM 0.32 (`bench serve`),
+SGLang 0.5.23 (`bench_serving`), guidellm 0.8.1 and aiperf 0.13, written down for each key beside its value.
+
+Where every kit starts its clock "at the request", this is `times.send`; building the body, which some of them
+count, is not in it. What our records do not hold is left out: percentiles that guidellm takes from a
+weighted distribution, tokens of reasoning, tokens of the prompt by the client's tokenizer, requested lengths.
+Responses must come from one worker: clocks of different nodes cannot be compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbench.schema.records import Response, Times
+
+_DURATION = "seconds from the first send to the last stream's end, ramp and drain included"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number as another kit would have printed it."""
+
+    value: float
+    """In the unit of its name; milliseconds for latencies unless the definition says otherwise."""
+    definition: str
+    """What it means there."""
+
+
+Figures = dict[str, Figure]
+Slos = Mapping[str, float]
+
+
+def vllm(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
+    """`vllm bench serve`; `slos` are its `--goodput` pairs: ttft, tpot, e2e(l) → milliseconds."""
+    served = _served(responses)
+    if not served:
+        return {}
+    seconds = _seconds(served)
+    counts = [(_usage(r) or r.recount or 1) for r in served]
+    chunks = [_all_chunks(r.times) for r in served]
+    ttfts = [_ms(seen[0] - r.times.send) for r, seen in zip(served, chunks, strict=True)]
+    e2els = [_ms(seen[-1] - r.times.send) for r, seen in zip(served, chunks, strict=True)]
+    tpots = _tpots(ttfts, e2els, counts)
+    counted = "usage.completion_tokens; without it the recount, else 1"
+    figures = _serve_totals(served, responses, seconds, counts, counted)
+    figures |= _four("ttft_ms", ttfts, "first chunk with choices, even without text, − send")
+    figures |= _four(
+        "tpot_ms", _known(tpots), "(E2E − TTFT) ÷ (tokens − 1), of more than one token"
+    )
+    gaps = [gap for seen in chunks for gap in _gaps(seen)]
+    figures |= _four("itl_ms", gaps, "gap between chunks with choices, pooled over all requests")
+    figures |= _four("e2el_ms", e2els, "last chunk with choices − send")
+    if slos:
+        good = _good(slos, ttfts, tpots, e2els)
+        text = "requests that meet all SLOs ÷ duration; TPOT of one token is 0"
+        figures["request_goodput"] = Figure(good / seconds, text)
+    return figures
+
+
+def sglang(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
+    """`sglang.bench_serving`; without the count of the server, which it replaces by the requested length,
+    a request has no tokens here.
+    """
+    served = [r for r in _served(responses) if r.times.chunks]
+    if not served:
+        return {}
+    seconds = _seconds(served)
+    counts = [_usage(r) or 0 for r in served]
+    ttfts = [_ms(r.times.chunks[0] - r.times.send) for r in served]
+    e2es = [_ms(r.times.done - r.times.send) for r in served]
+    tpots = _tpots(ttfts, e2es, counts)
+    figures = _serve_totals(served, None, seconds, counts, "usage.completion_tokens")
+    text = "prompt tokens of successes ÷ duration"
+    figures["input_throughput"] = Figure(_prompt(served) / seconds, text)
+    if all(r.recount is not None for r in served):
+        again = sum(r.recount or 0 for r in served)
+        figures["total_output_tokens_retokenized"] = Figure(again, "tokens of the texts, recounted")
+        text = "recounted tokens ÷ duration"
+        figures["output_throughput_retokenized"] = Figure(again / seconds, text)
+    text = "sum of E2E ÷ duration: requests in flight on average"
+    figures["concurrency"] = Figure(sum(e2es) / 1e3 / seconds, text)
+    figures |= _four("e2e_latency_ms", e2es, "end of the stream (its last line) − send", (90, 99))
+    figures |= _four("ttft_ms", ttfts, "first chunk with text or reasoning − send")
+    figures |= _four(
+        "tpot_ms", _known(tpots), "(E2E − TTFT) ÷ (tokens − 1), of more than one token"
+    )
+    gaps = [gap for r in served for gap in _gaps(r.times.chunks)]
+    text = "gap between chunks with text or reasoning, pooled over all requests"
+    figures |= _four("itl_ms", gaps, text, (95, 99))
+    if gaps:
+        figures["max_itl_ms"] = Figure(max(gaps), "longest such gap")
+    if slos:
+        good = _good(slos, ttfts, tpots, e2es)
+        figures["goodput"] = Figure(good / seconds, "requests that meet all SLOs ÷ duration")
+        figures["slo_attainment"] = Figure(good / len(responses), "good ÷ sent")
+    return figures
+
+
+def guidellm(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
+    """guidellm's means. Its percentiles and rates come from time-weighted distributions: left out."""
+    served = [r for r in _served(responses) if r.times.chunks]
+    if not served:
+        return {}
+    counts = [_usage(r) or r.recount or 0 for r in served]
+    firsts = [r.times.chunks[0] for r in served]
+    lasts = [r.times.chunks[-1] for r in served]
+    sends = [r.times.send for r in served]
+    rows = list(zip(sends, firsts, lasts, counts, strict=True))
+    latencies = [(r.times.done - r.times.send) / 1e9 for r in served]
+    columns = {
+        "time_to_first_token_ms": (
+            [_ms(first - send) for send, first, _, _ in rows],
+            "first chunk with text or reasoning − send",
+        ),
+        "inter_token_latency_ms": (
+            [_ms(last - first) / (n - 1) for _, first, last, n in rows if n > 1],
+            "(last − first chunk with text) ÷ (tokens − 1), of each request",
+        ),
+        "time_per_output_token_ms": (
+            [_ms(last - send) / n for send, _, last, n in rows if n],
+            "(last chunk with text − send) ÷ tokens: TTFT included",
+        ),
+        "request_latency": (latencies, "seconds from send to the stream's end"),
+        "output_tokens_per_second": (
+            [n / latency for n, latency in zip(counts, latencies, strict=True) if n],
+            "tokens ÷ latency, of each request",
+        ),
+        "output_token_count": ([float(n) for n in counts if n], "usage, else the recount"),
+    }
+    figures = {
+        f"{name}.mean": Figure(statistics.fmean(values), f"mean: {text}")
+        for name, (values, text) in columns.items()
+        if values
+    }
+    late = [
+        (r.times.send - r.times.scheduled) / 1e9 for r in served if r.times.scheduled is not None
+    ]
+    if late:
+        text = "mean: seconds from the scheduled time to the send"
+        figures["request_dispatch_delay.mean"] = Figure(statistics.fmean(late), text)
+    return figures
+
+
+def aiperf(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
+    """aiperf; tokens are those of the client's tokenizer, the recount, without which they are left out."""
+    served = [r for r in _served(responses) if r.times.chunks]
+    if not served:
+        return {}
+    seconds = (max(r.times.chunks[-1] for r in served) - min(r.times.send for r in served)) / 1e9
+    figures = {
+        "request_count": Figure(len(served), "requests answered"),
+        "error_request_count": Figure(len(responses) - len(served), "requests not answered"),
+        "benchmark_duration": Figure(seconds, "seconds from first send to last chunk with text"),
+        "request_throughput": Figure(len(served) / seconds, "request_count ÷ benchmark_duration"),
+    }
+    ttfts = [_ms(r.times.chunks[0] - r.times.send) for r in served]
+    latencies = [_ms(r.times.chunks[-1] - r.times.send) for r in served]
+    seconds_ = [
+        _ms(r.times.chunks[1] - r.times.chunks[0]) for r in served if len(r.times.chunks) > 1
+    ]
+    gaps = [gap for r in served for gap in _gaps(r.times.chunks)]
+    figures |= _percentiles("time_to_first_token", ttfts, "first chunk with text − send")
+    figures |= _percentiles("time_to_second_token", seconds_, "second − first chunk with text")
+    figures |= _percentiles("request_latency", latencies, "last chunk with text − send")
+    figures |= _percentiles("inter_chunk_latency", gaps, "gap between chunks with text")
+    counts = [r.recount for r in served]
+    if all(count is not None for count in counts):
+        total = sum(count or 0 for count in counts)
+        # tokens in the first chunk are known only where the server counted with every chunk
+        firsts = [r.times.tokens[0] if r.times.tokens else 1 for r in served]
+        itls = [
+            (latency - ttft) / (count - first)
+            for latency, ttft, count, first in zip(latencies, ttfts, counts, firsts, strict=True)
+            if count is not None and count > first
+        ]
+        text = "(request_latency − TTFT) ÷ (recount − tokens of the first chunk, 1 where unknown)"
+        figures |= _percentiles("inter_token_latency", itls, text)
+        text = "recounted tokens of all answers"
+        figures["total_output_sequence_length"] = Figure(total, text)
+        text = "recounted tokens ÷ benchmark_duration"
+        figures["output_token_throughput"] = Figure(total / seconds, text)
+    return figures
+
+
+KITS: Mapping[str, Callable[[Sequence[Response], Slos | None], Figures]] = {
+    "vllm": vllm,
+    "sglang": sglang,
+    "guidellm": guidellm,
+    "aiperf": aiperf,
+}
+"""Name of a kit → what speaks its names."""
+
+
+def _served(responses: Sequence[Response]) -> list[Response]:
+    """What the kits call successful: a stream that came to its end, whatever its finish_reason."""
+    return [r for r in responses if r.text is not None and (r.times.chunks or r.times.empty)]
+
+
+def _serve_totals(
+    served: Sequence[Response],
+    sent: Sequence[Response] | None,
+    seconds: float,
+    counts: Sequence[int],
+    counted: str,
+) -> Figures:
+    """What vLLM and SGLang have in common."""
+    prompt, out = _prompt(served), sum(counts)
+    totals = "total_token_throughput" if sent is not None else "total_throughput"
+    figures = {
+        "duration": Figure(seconds, _DURATION),
+        "completed": Figure(len(served), "requests answered"),
+        "total_input_tokens": Figure(prompt, "prompt tokens of successes, by usage"),
+        "total_output_tokens": Figure(out, f"sum over successes: {counted}"),
+        "request_throughput": Figure(len(served) / seconds, "successes ÷ duration"),
+        "output_throughput": Figure(out / seconds, "output tokens of successes ÷ duration"),
+        totals: Figure((prompt + out) / seconds, "all tokens of successes ÷ duration"),
+    }
+    if sent is not None:
+        figures["failed"] = Figure(len(sent) - len(served), "requests not answered")
+    return figures
+
+
+def _four(
+    name: str, values: Sequence[float], definition: str, percentiles: Sequence[int] = (99,)
+) -> Figures:
+    """Mean, median, population deviation and percentiles by linear interpolation; nothing of nothing."""
+    if not values:
+        return {}
+    found = {
+        f"mean_{name}": Figure(statistics.fmean(values), f"mean: {definition}"),
+        f"median_{name}": Figure(statistics.median(values), f"median: {definition}"),
+        f"std_{name}": Figure(statistics.pstdev(values), f"population deviation: {definition}"),
+    }
+    for share in percentiles:
+        text = f"p{share}, linear interpolation: {definition}"
+        found[f"p{share}_{name}"] = Figure(percentile(values, share), text)
+    return found
+
+
+def _percentiles(name: str, values: Sequence[float], definition: str) -> Figures:
+    if not values:
+        return {}
+    found = {
+        f"{name}.avg": Figure(statistics.fmean(values), f"mean, ms: {definition}"),
+        f"{name}.min": Figure(min(values), f"least, ms: {definition}"),
+        f"{name}.max": Figure(max(values), f"most, ms: {definition}"),
+    }
+    for share in (50, 90, 99):
+        text = f"p{share}, linear interpolation, ms: {definition}"
+        found[f"{name}.p{share}"] = Figure(percentile(values, share), text)
+    return found
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The percentile by linear interpolation, numpy's default."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * share / 100
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _tpots(
+    ttfts: Sequence[float], e2es: Sequence[float], counts: Sequence[int]
+) -> list[float | None]:
+    rows = zip(ttfts, e2es, counts, strict=True)
+    return [(e2e - ttft) / (n - 1) if n > 1 else None for ttft, e2e, n in rows]
+
+
+def _good(
+    slos: Slos, ttfts: Sequence[float], tpots: Sequence[float | None], e2es: Sequence[float]
+) -> int:
+    """Requests that meet all objectives; `e2e` and `e2el` are the two kits' words for one thing."""
+    known = {"ttft": ttfts, "tpot": [tpot or 0.0 for tpot in tpots], "e2e": e2es, "e2el": e2es}
+    return sum(all(known[n][i] <= most for n, most in slos.items()) for i in range(len(ttfts)))
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _all_chunks(times: Times) -> list[int]:
+    return sorted((*times.chunks, *times.empty))
+
+
+def _gaps(times: Sequence[int]) -> list[float]:
+    return [_ms(after - before) for before, after in itertools.pairwise(times)]
+
+
+def _seconds(served: Sequence[Response]) -> float:
+    return (max(r.times.done for r in served) - min(r.times.send for r in served)) / 1e9
+
+
+def _usage(response: Response) -> int | None:
+    return (response.usage or {}).get("completion_tokens")
+
+
+def _prompt(served: Sequence[Response]) -> int:
+    return sum((r.usage or {}).get("prompt_tokens", 0) for r in served)
+
+
+def _ms(nanoseconds: int) -> float:
+    return nanoseconds / 1e6

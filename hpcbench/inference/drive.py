@@ -1,0 +1,276 @@
+"""Many requests through one client: so many at a time, or at a given rate, or as many as are worth it.
+
+    requests ─► prepared, a few ahead ─► sent when there is room (and it is their time) ─► answers
+
+Bodies are built ahead of their turn, off the event loop: encoding one page neither delays the request that it
+belongs to nor the time stamps of another's answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any, cast
+
+from hpcbench.errors import HpcbenchError
+from hpcbench.inference.adaptive import Adaptive
+from hpcbench.inference.body import Prepared
+from hpcbench.inference.client import Client, EngineGone
+from hpcbench.inference.health import Health, watched
+from hpcbench.schema.records import Request, Response
+
+AHEAD = 3
+"""Requests that are prepared, or being prepared, behind the one whose turn is next."""
+
+_QUEUE_SECONDS = 1.0  # between looks at the engine's own queue
+
+
+async def drive(
+    client: Client,
+    requests: Iterable[Request] | AsyncIterable[Request],
+    concurrency: int | Adaptive,
+    stop: asyncio.Event,
+    *,
+    arrivals: Iterable[float] | None = None,
+    health: Health | None = None,
+) -> AsyncGenerator[Response, None]:
+    """Ask all requests; yields answers as they complete.
+
+    At most `concurrency` are asked at a time: a number, or an `Adaptive` that looks for the best one (and
+    may be kept for the next run against the same engine). Requests are taken only a few ahead, so neither
+    images nor requests pile up; of answers about `concurrency` may wait to be yielded, then nothing is sent.
+    Once `stop` is set nothing more is sent, and what is in flight is answered.
+
+    With `arrivals`, offsets in seconds from when the first request is ready (`constant`, `poisson`), each
+    request is sent at its time, whatever is still outstanding; only when `concurrency` are outstanding, or
+    preparation does not keep up, is it late, and `times.scheduled` shows by how much. It ends with the
+    shorter of the two.
+
+    `health` is filled with how well the client itself kept up.
+
+    Raises:
+        EngineGone: after what had been answered was yielded.
+    """
+    source = _Source(client, requests)
+    run = _Run(client, source, concurrency, arrivals)
+    working = asyncio.ensure_future(run.work(stop))
+    working.add_done_callback(lambda _: run.answers.put_nowait(None))
+    try:
+        with watched(health or Health()):
+            while (response := await run.answers.get()) is not None:
+                run.room.read()
+                yield response
+        await working
+    finally:
+        await _cancel(working)
+        await source.close()
+
+
+async def warm_up(client: Client, requests: Iterable[Request], concurrency: int) -> int:
+    """Ask these before anything is timed; returns how many were answered.
+
+    They must be other items than those timed later, or `as_new` of those: an engine keeps images and
+    prompts that it has seen, and would answer the very same ones faster than it can.
+
+    Raises:
+        EngineGone: the engine did not survive it.
+    """
+    answers = drive(client, requests, concurrency, asyncio.Event())
+    async with contextlib.aclosing(answers) as responses:
+        return sum([response.text is not None async for response in responses])
+
+
+class _Run:
+    """One run: what is in flight, and what has been answered."""
+
+    def __init__(
+        self,
+        client: Client,
+        source: _Source,
+        concurrency: int | Adaptive,
+        arrivals: Iterable[float] | None,
+    ) -> None:
+        self.client, self.source = client, source
+        self.arrivals = None if arrivals is None else iter(arrivals)
+        self.adaptive = concurrency if isinstance(concurrency, Adaptive) else None
+        if self.adaptive is not None:
+            self.adaptive.resume()
+        self.room = _Room(concurrency)
+        self.answers: asyncio.Queue[Response | None] = asyncio.Queue()
+        self.preparing: set[asyncio.Future[Prepared]] = set()
+        self.ready: asyncio.Queue[asyncio.Future[Prepared] | None] = asyncio.Queue(AHEAD)
+        self.in_flight: dict[asyncio.Future[None], str] = {}
+        """Those that the engine has, and the sample each asks about."""
+        self.answered: set[asyncio.Future[None]] = set()
+        """Those that it has answered and we still count."""
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Until all is answered, or `stop` is set and all that was sent is, or something fails."""
+        sending = [asyncio.ensure_future(self._feed()), asyncio.ensure_future(self._send_all())]
+        if self.adaptive is not None:
+            sending.append(asyncio.ensure_future(self._watch_queue(self.adaptive)))
+        stopping = asyncio.ensure_future(stop.wait())
+        ends: set[asyncio.Future[Any]] = {sending[1], stopping, self.failed}
+        for task in sending:
+            task.add_done_callback(self._note)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await _cancel(*sending[:2])
+            while self.in_flight and not self.failed.done():
+                await asyncio.wait(
+                    {*self.in_flight, self.failed}, return_when=asyncio.FIRST_COMPLETED
+                )
+            if self.answered:
+                await asyncio.wait(self.answered)
+            if self.failed.done():
+                self.failed.result()
+        finally:
+            await _cancel(stopping, self.failed, *sending)
+            await _cancel(*self.preparing, *self.in_flight, *self.answered)
+
+    async def _feed(self) -> None:
+        """Prepare requests, a few ahead of their turn, in their order."""
+        while (request := await self.source.take()) is not None:
+            preparing = asyncio.ensure_future(self.client.prepare(request))
+            self.preparing.add(preparing)
+            preparing.add_done_callback(self.preparing.discard)
+            await self.ready.put(preparing)
+        await self.ready.put(None)
+
+    async def _send_all(self) -> None:
+        begin = None
+        while (preparing := await self.ready.get()) is not None:
+            prepared = await preparing
+            scheduled = None
+            if self.arrivals is not None:
+                begin = begin or time.monotonic_ns()
+                offset = next(self.arrivals, None)
+                if offset is None:
+                    return
+                scheduled = begin + int(offset * 1e9)
+                await asyncio.sleep((scheduled - time.monotonic_ns()) / 1e9)
+            free = await self.room.enter()
+            start = max(free, prepared.taken) if scheduled is None else time.monotonic_ns()
+            asking = asyncio.ensure_future(self._ask(prepared, start, scheduled))
+            self.in_flight[asking] = prepared.request.sample_id
+            asking.add_done_callback(self._note)
+
+    async def _ask(self, prepared: Prepared, start: int, scheduled: int | None) -> None:
+        response = await self.client.send(prepared, start, scheduled)
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self.answered.add(task)
+        del self.in_flight[task]
+        if self.adaptive is not None:
+            self.adaptive.completed(response.times.done / 1e9)
+        self.room.leave()
+        self.answers.put_nowait(await self.client.recounted(response))
+
+    def _note(self, task: asyncio.Future[None]) -> None:
+        """Take note of a task's end; its failure ends the run."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.failed.done():
+            if isinstance(error, EngineGone):
+                error.in_flight = tuple(self.in_flight.values())
+            self.failed.set_exception(error)
+        self.in_flight.pop(task, None)
+        self.answered.discard(task)
+
+    async def _watch_queue(self, adaptive: Adaptive) -> None:
+        while True:
+            await asyncio.sleep(_QUEUE_SECONDS)
+            with contextlib.suppress(HpcbenchError):  # the requests will meet the same, and say it
+                waiting = await self.client.waiting()
+                if waiting is not None:
+                    adaptive.queued(waiting)
+
+
+class _Room:
+    """How many may be in flight; as many may wait to be read."""
+
+    def __init__(self, concurrency: int | Adaptive) -> None:
+        self._concurrency = concurrency
+        self._in_flight = self._unread = 0
+        self._free_since = time.monotonic_ns()
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def _open(self) -> bool:
+        at_most = self._concurrency
+        limit = at_most.limit if isinstance(at_most, Adaptive) else at_most
+        return self._in_flight < limit and self._in_flight + self._unread < 2 * limit
+
+    async def enter(self) -> int:
+        """Wait for room and take it; returns since when there was some."""
+        while not self._open:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        self._in_flight += 1
+        return self._free_since
+
+    def leave(self) -> None:
+        """One was answered."""
+        was_open = self._open
+        self._in_flight -= 1
+        self._unread += 1
+        self._changed(was_open)
+
+    def read(self) -> None:
+        """One answer was taken."""
+        was_open = self._open
+        self._unread -= 1
+        self._changed(was_open)
+
+    def _changed(self, was_open: bool) -> None:
+        if self._open and not was_open:
+            self._free_since = time.monotonic_ns()
+        if self._open and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Source:
+    """Requests one at a time, from either kind of iterable; a plain one is asked in a thread."""
+
+    def __init__(
+        self, client: Client, requests: Iterable[Request] | AsyncIterable[Request]
+    ) -> None:
+        self._client, self._ended = client, False
+        self._asking = asyncio.Lock()  # a generator cannot be asked twice at once
+        self._in_use = threading.Lock()  # a thread that asks it goes on when we are cancelled
+        self._sync: Iterator[Request] | None = None
+        self._async: AsyncIterator[Request] | None = None
+        if isinstance(requests, AsyncIterable):
+            self._async = aiter(requests)
+        else:
+            self._sync = iter(requests)
+
+    async def take(self) -> Request | None:
+        """The next one; None at the end."""
+        async with self._asking:
+            if self._ended:
+                return None
+            if self._async is not None:
+                request = await cast(Any, anext(self._async, None))
+            else:
+                request = await self._client.in_thread(self._next)
+            self._ended = request is None
+            return cast("Request | None", request)
+
+    def _next(self) -> Request | None:
+        assert self._sync is not None
+        with self._in_use:
+            return next(self._sync, None)
+
+    async def close(self) -> None:
+        """Wait until no thread is in the iterator any more."""
+        if not self._in_use.acquire(blocking=False):
+            await asyncio.to_thread(self._in_use.acquire)
+
+
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

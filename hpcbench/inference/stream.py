@@ -1,0 +1,142 @@
+"""What a streamed answer says: server-sent events, and the text, counts and times in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpcbench.schema.records import Outcome
+
+_OUTCOMES: Mapping[str | None, Outcome] = {
+    "stop": "ok",
+    "length": "truncated",
+    "content_filter": "refused",
+}
+_USAGE = ("prompt_tokens", "completion_tokens")
+
+
+class Stream:
+    """One answer, taken in block by block."""
+
+    def __init__(self) -> None:
+        self.chunks: list[int] = []
+        """Arrival of each chunk that carries text, reasoning or a refusal. Chunks that came in one block
+        share a time: nobody can know more about them."""
+        self.empty: list[int] = []
+        """Arrival of each other chunk with choices."""
+        self.finish_reason: str | None = None
+        self.usage: dict[str, int] | None = None
+        self.error: Mapping[str, Any] | None = None
+        """An error that the server reported inside the stream; nothing after it was looked at."""
+        self._tokens: list[int | None] = []
+        self._texts: list[str] = []
+        self._refusals: list[str] = []
+        self._events = EventParser()
+
+    def take(self, now: int, block: bytes) -> None:
+        """What arrived at `now`; raises ValueError where it is no JSON object."""
+        for event in self._events.feed(block):
+            if event != "[DONE]" and self.error is None:
+                self.take_chunk(now, event)
+
+    def take_chunk(self, now: int, text: str | bytes) -> None:
+        """One chunk, or a whole answer of a server that does not stream."""
+        chunk = as_object(text)
+        if not chunk:
+            raise ValueError(f"what came is no JSON object: {text[:100]!r}")
+        if chunk.get("error"):
+            error = chunk["error"]
+            self.error = error if isinstance(error, Mapping) else {"message": str(error)}
+            return
+        usage = chunk.get("usage")
+        if usage:
+            self.usage = {name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)}
+        for choice in chunk.get("choices") or ():
+            self._take_choice(now, choice, self.usage if usage else None)
+
+    def _take_choice(
+        self, now: int, choice: Mapping[str, Any], usage: Mapping[str, int] | None
+    ) -> None:
+        delta = choice.get("delta") or choice.get("message") or {}
+        text, refusal = delta.get("content"), delta.get("refusal")
+        if text:
+            self._texts.append(text)
+        if refusal:
+            self._refusals.append(refusal)
+        if text or refusal or delta.get("reasoning_content") or delta.get("reasoning"):
+            self.chunks.append(now)
+            self._tokens.append(usage.get("completion_tokens") if usage else None)
+        else:
+            self.empty.append(now)
+        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    @property
+    def text(self) -> str:
+        """The answer; of a model that only refused, the words in which it did."""
+        return "".join(self._texts or self._refusals)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens so far with each of `chunks`; empty unless the server counted with every one."""
+        known = [count for count in self._tokens if count is not None]
+        return tuple(known) if len(known) == len(self._tokens) else ()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None when it broke off."""
+        ended = _OUTCOMES.get(self.finish_reason)
+        return "refused" if ended and self._refusals else ended
+
+
+class EventParser:
+    """Server-sent events out of blocks of bytes that may be cut anywhere.
+
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+
+    _LINE_END = re.compile(rb"\r\n|\n|\r")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, block: bytes) -> Iterator[str]:
+        """The data of each event that this block completes."""
+        if self._is_plain(block):
+            yield block[6:-2].decode(errors="replace")
+            return
+        text = self._rest + block
+        held = b""
+        if text.endswith(b"\r"):  # half of a \r\n, perhaps
+            text, held = text[:-1], b"\r"
+        *lines, rest = self._LINE_END.split(text)
+        self._rest = rest + held
+        for line in lines:
+            if line.startswith(b"data:"):
+                value = line[5:]
+                self._data.append(value[1:] if value.startswith(b" ") else value)
+            elif not line and self._data:
+                data, self._data = b"\n".join(self._data), []
+                yield data.decode(errors="replace")
+
+    def _is_plain(self, block: bytes) -> bool:
+        """Whether it is one event of one line: what engines send, and worth not splitting."""
+        return (
+            not self._rest
+            and not self._data
+            and block.startswith(b"data: ")
+            and block.find(b"\n") == len(block) - 2
+            and block.endswith(b"\n\n")
+            and b"\r" not in block
+        )
+
+
+def as_object(body: bytes | str) -> dict[str, Any]:
+    """A JSON object, or an empty one for anything else."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}

@@ -1,0 +1,332 @@
+"""HTTP/1.1 over a Unix socket: as much of it as asking one server takes, with the clock at the socket.
+
+Each block of an answer is stamped in the callback that took it from the kernel, before anything else is
+done. A general HTTP library hands it to a task first, and the clock is read there: of 64 streams that speak
+in step, as those of one engine do, the last is then stamped after all others were taken and looked at
+(`benchmarks/timing_truth.py` shows both).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import cast
+
+_WRITE_BYTES = 2**18  # written at once, so that a large body does not hold the loop up
+_LONGEST_HEAD = 2**16
+
+
+class NotConnected(ConnectionError):
+    """Nobody listens on the socket."""
+
+
+class Broken(ConnectionError):
+    """The connection ended, or what came is no HTTP, before the answer was complete."""
+
+
+class Incoming:
+    """One answer out of blocks of bytes that may be cut anywhere: RFC 9112, sections 4, 6 and 7.1."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        """Names in lower case."""
+        self.head_at: int | None = None
+        """`time.monotonic_ns()` when the last byte of the head was here."""
+        self.ended_at: int | None = None
+        """The same of the body."""
+        self.blocks: list[tuple[int, bytes]] = []
+        """(arrival, bytes) of the body, as it came from the socket; whoever reads it takes them away."""
+        self.keep = False
+        """Whether the connection may serve another request."""
+        self._rest = b""
+        self._left: int | None = None  # bytes of body or chunk to come; None: until the end
+        self._chunked = self._after_chunk = self._trailers = False
+
+    def feed(self, now: int, data: bytes) -> None:
+        """Take what has arrived at `now`; raises ValueError where it is no HTTP."""
+        if self.head_at is None:
+            data = self._rest + data
+            self._rest = b""
+            while self.head_at is None:
+                head, found, rest = data.partition(b"\r\n\r\n")
+                if not found:
+                    if len(data) > _LONGEST_HEAD:
+                        raise ValueError("the head of the answer does not end")
+                    self._rest = data
+                    return
+                self._read_head(now, head)
+                data = rest
+        body = self._unchunk(data) if self._chunked else self._measure(data)
+        if body:
+            self.blocks.append((now, body))
+        if self._left == 0 and not self._chunked:
+            self.ended_at = now
+
+    def end(self, now: int) -> None:
+        """The connection has ended: that is the end of an answer without a length."""
+        if self.head_at is not None and self._left is None and not self._chunked:
+            self.ended_at = now
+
+    def _read_head(self, now: int, head: bytes) -> None:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        version, _, rest = first.partition(" ")
+        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+            raise ValueError(f"what came is no HTTP: {first[:80]!r}")
+        if rest[0] == "1":  # 100 Continue and the like: the answer follows
+            return
+        self.status, self.head_at = int(rest[:3]), now
+        pairs = (line.partition(":") for line in lines)
+        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
+        if "content-length" in self.headers:
+            self._left = int(self.headers["content-length"])
+        elif self.status in (204, 304):
+            self._left = 0
+        closes = "close" in self.headers.get("connection", "").lower() or version != "HTTP/1.1"
+        self.keep = not closes and (self._chunked or self._left is not None)
+        if self._chunked:
+            self._left = None
+
+    def _measure(self, data: bytes) -> bytes:
+        if self._left is not None:
+            if len(data) > self._left:
+                raise ValueError("more came than the answer's length")
+            self._left -= len(data)
+        return data
+
+    def _unchunk(self, data: bytes) -> bytes:
+        """The bytes of all (parts of) chunks in `data`."""
+        data = self._rest + data
+        self._rest = b""
+        parts, at = [], 0
+        while at < len(data):
+            if self._left:
+                part = data[at : at + self._left]
+                parts.append(part)
+                at += len(part)
+                self._left -= len(part)
+                self._after_chunk = True
+                continue
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                self._rest = data[at:]
+                break
+            self._line(data[at:end])
+            at = end + 2
+            if not self._chunked:
+                if at < len(data):
+                    raise ValueError("more came than the answer")
+                break
+        return b"".join(parts)
+
+    def _line(self, line: bytes) -> None:
+        """The end of a chunk, the size of the next, or a trailer."""
+        if self._after_chunk:
+            if line:
+                raise ValueError("a chunk is longer than its size")
+            self._after_chunk = False
+        elif self._trailers:
+            self._chunked = bool(line)  # the empty line ends all
+            self._left = 0 if not line else None
+        else:
+            self._left = int(line.partition(b";")[0], 16)
+            if self._left < 0:
+                raise ValueError("a chunk of negative size")
+            self._trailers = self._left == 0
+
+
+class Connection(asyncio.Protocol):
+    """One connection: asks and hears one answer at a time."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._transport: asyncio.Transport
+        self._answer: Incoming | None = None
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._paused = False
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic_ns()
+        answer = self._answer
+        if answer is None:  # nobody asked for anything
+            return self.abort()
+        try:
+            answer.feed(now, data)
+        except ValueError as error:
+            return self.fail(Broken(str(error)))
+        return self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        if self._answer is not None:
+            self._answer.end(time.monotonic_ns())
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._wake()
+
+    # what those call who ask
+
+    async def send(self, head: bytes, body: bytes) -> Incoming:
+        """Write a request; returns when the head of the answer is here."""
+        self._answer, self._error = Incoming(), None
+        answer = self._answer
+        self._transport.write(head + body if len(body) < 4096 else head)
+        if len(body) >= 4096:
+            view = memoryview(body)
+            for begin in range(0, len(body), _WRITE_BYTES):
+                while self._paused and not self.closed:
+                    await self._wait()
+                if self.closed:
+                    break  # the server may have answered before it ended the connection
+                self._transport.write(view[begin : begin + _WRITE_BYTES])
+        while answer.head_at is None:
+            await self._more()
+        return answer
+
+    async def more(self, answer: Incoming) -> list[tuple[int, bytes]]:
+        """Blocks of the body that nobody has taken; empty at its end."""
+        while answer.ended_at is None and not answer.blocks:
+            await self._more()
+        blocks, answer.blocks = answer.blocks, []
+        return blocks
+
+    def release(self) -> bool:
+        """End the exchange; whether the connection can be used again."""
+        answer, self._answer = self._answer, None
+        if answer is None or answer.ended_at is None or not answer.keep or self.closed:
+            self.abort()
+        return not self.closed
+
+    def fail(self, error: Exception) -> None:
+        """Give the exchange up; whoever waits for it hears why. An answer that is complete stays so."""
+        if self._answer is None or self._answer.ended_at is None:
+            self._error = error
+        self.abort()
+        self._wake()
+
+    def abort(self) -> None:
+        """Cut the connection now; the server notices and stops working for it."""
+        self.closed = True
+        self._transport.abort()
+
+    async def _more(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self.closed:
+            raise Broken("the connection was closed")
+        await self._wait()
+        if self._error is not None:
+            raise self._error
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Answer:
+    """An answer whose head is here."""
+
+    def __init__(self, connection: Connection, incoming: Incoming) -> None:
+        self._connection, self._incoming = connection, incoming
+        self.status, self.headers = incoming.status, incoming.headers
+        self.head_at = cast(int, incoming.head_at)
+
+    @property
+    def ended_at(self) -> int | None:
+        """When its last byte came; None before."""
+        return self._incoming.ended_at
+
+    async def blocks(self) -> AsyncIterator[tuple[int, bytes]]:
+        """The body with the arrival of each block; raises Broken or asyncio.TimeoutError."""
+        while blocks := await self._connection.more(self._incoming):
+            for block in blocks:
+                yield block
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return b"".join([data async for _, data in self.blocks()])
+
+
+class Connections:
+    """Connections to one Unix socket, kept open between requests."""
+
+    def __init__(self, path: str, headers: Mapping[str, str]) -> None:
+        self._path = path
+        lines = [f"{name}: {value}" for name, value in {"Host": "wrapper", **headers}.items()]
+        if any(not line.isprintable() for line in lines):
+            raise ValueError("a header may not hold control characters")
+        self._head = "\r\n".join(lines)
+        self._idle: list[Connection] = []
+
+    @contextlib.asynccontextmanager
+    async def ask(
+        self, method: str, target: str, body: bytes | None, seconds: float
+    ) -> AsyncIterator[Answer]:
+        """Send a request; gives the answer when its head is here.
+
+        Left before the answer's end, by an error, a cancellation or the deadline, the connection is cut: the
+        server sees that nobody listens any more.
+
+        Raises:
+            NotConnected: nobody listens.
+            Broken: the answer broke off, here or while it is read.
+            asyncio.TimeoutError: `seconds` were over, here or while it is read.
+        """
+        connection = await self._connect()
+        late = asyncio.TimeoutError()
+        timer = asyncio.get_running_loop().call_later(seconds, connection.fail, late)
+        try:
+            yield Answer(
+                connection, await connection.send(self._request(method, target, body), body or b"")
+            )
+        finally:
+            timer.cancel()
+            if connection.release():
+                self._idle.append(connection)
+
+    def close(self) -> None:
+        """Cut all connections that nobody uses."""
+        for connection in self._idle:
+            connection.abort()
+        self._idle.clear()
+
+    async def _connect(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_unix_connection(Connection, self._path)
+        except (FileNotFoundError, ConnectionRefusedError, PermissionError) as error:
+            raise NotConnected(str(error)) from error
+        except OSError as error:
+            raise Broken(str(error)) from error
+        return connection
+
+    def _request(self, method: str, target: str, body: bytes | None) -> bytes:
+        length = ""
+        if body is not None:
+            length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        return f"{method} {target} HTTP/1.1\r\n{self._head}\r\n{length}\r\n".encode("latin-1")

@@ -1,0 +1,151 @@
+"""An engine's output: through a pipe, masked, into a file; its last lines kept.
+
+A thread reads the pipe, so that neither the engine waits for our event loop nor our event loop for a disk.
+What is incomplete is held back until its line ends: a secret may be cut in two by any write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import select
+import threading
+from collections import deque
+from pathlib import Path
+
+from hpcbench.wrapper.masking import Mask
+
+_PATIENCE = 2.0
+"""Longest wait for the reader to have emptied the pipe, seconds; more than that only a flood takes."""
+_PIPE_BYTES = 2**20
+_BLOCK = 2**16
+_LONGEST_LINE = 2**18
+"""Of a longer line the beginning is written before its end has come, bytes."""
+_KEPT_LINES = 2000
+_KEPT_WIDTH = 1000
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Log:
+    """One engine's part of a log file that is only appended to."""
+
+    def __init__(self, path: Path, mask: Mask) -> None:
+        self.path, self.mask = path, mask
+        self.progress: str | None = None
+        """The last thing it said."""
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._rest = b""
+        self._asked: list[threading.Event] = []
+        self._closing = self._over = False
+        self._thread: threading.Thread | None = None
+
+    def open(self, headline: str) -> int:
+        """Begin with a line of ours; returns the end of a pipe for the engine to write to.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._write(self.mask(f"-- hpcbench {headline}\n").encode("utf-8", "surrogateescape"))
+        self._pipe, engines = os.pipe()
+        self._ears, self._mouth = os.pipe()
+        os.set_blocking(self._pipe, False)
+        with contextlib.suppress(OSError):  # more than the kernel allows this user
+            fcntl.fcntl(engines, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._thread = threading.Thread(target=self._read, name="engine-log", daemon=True)
+        self._thread.start()
+        return engines
+
+    def tail(self) -> list[str]:
+        """Its last lines, masked."""
+        return list(self._lines)
+
+    async def settle(self) -> None:
+        """Wait until what the engine has written so far is in the file and in `tail`."""
+        if self._thread is None or self._over:
+            return
+        done = threading.Event()
+        self._asked.append(done)
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            os.write(self._mouth, b"?")
+        if not self._over:
+            await asyncio.to_thread(done.wait, _PATIENCE)
+
+    async def close(self) -> None:
+        """Settle, and read no more: whoever holds the pipe still writes to nobody."""
+        if self._thread is None:
+            return
+        await self.settle()
+        self._closing = True
+        with contextlib.suppress(OSError):
+            os.write(self._mouth, b"!")
+        await asyncio.to_thread(self._thread.join, _PATIENCE)
+        os.close(self._mouth)
+        self._thread = None
+
+    def _read(self) -> None:
+        """The thread: until all writers are gone, or we are told to end."""
+        poll = select.poll()
+        for descriptor in (self._pipe, self._ears):
+            poll.register(descriptor, select.POLLIN)
+        try:
+            while not self._closing:
+                ready = dict(poll.poll())
+                if self._pipe in ready:
+                    block = os.read(self._pipe, _BLOCK)
+                    if not block:
+                        break
+                    self._take(block)
+                else:  # only once the pipe is empty
+                    os.read(self._ears, 64)
+                    self._answer()
+        finally:
+            self._keep(self._rest)
+            self._over = True
+            self._answer()
+            for descriptor in (self._pipe, self._ears, self._file):
+                os.close(descriptor)
+
+    def _answer(self) -> None:
+        while self._asked:
+            self._asked.pop().set()
+
+    def _take(self, block: bytes) -> None:
+        self._rest += block
+        # progress bars end their lines with a carriage return
+        cut = max(self._rest.rfind(b"\n"), self._rest.rfind(b"\r")) + 1
+        if not cut and len(self._rest) > _LONGEST_LINE:
+            cut = self.mask.whole(self._rest)
+        complete, self._rest = self._rest[:cut], self._rest[cut:]
+        self._keep(complete)
+
+    def _keep(self, data: bytes) -> None:
+        """Mask, write, remember."""
+        masked = self.mask.clean(data)
+        self._write(masked)
+        *lines, begun = masked.decode(errors="replace").split("\n")
+        for line in lines:
+            self._remember(line)
+        if begun.endswith("\r"):  # one of many states of a progress bar: only its last is a line
+            self.progress = _shown(begun) or self.progress
+        else:
+            self._remember(begun)
+
+    def _remember(self, line: str) -> None:
+        if shown := _shown(line):
+            self._lines.append(shown)
+            self.progress = shown.strip()
+
+    def _write(self, data: bytes) -> None:
+        """As much as the disk takes: an engine must not end because its log cannot be kept."""
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self._file, data) :]
+
+
+def _shown(line: str) -> str:
+    """What a terminal would show of a line in the end."""
+    return _ESCAPES.sub("", line).rstrip().rpartition("\r")[2][:_KEPT_WIDTH]

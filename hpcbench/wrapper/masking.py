@@ -1,0 +1,154 @@
+"""Takes secrets out of everything that is written or told: values it knows, and what has a secret's shape.
+
+Known values are hidden as they are and as programs like to print them: quoted for a URL or for JSON, in
+base64 (also in the middle of a longer text), and line by line. Shapes are those of the keys people meet:
+Hugging Face, OpenAI, GitHub, NVIDIA, AWS, JSON Web Tokens, passwords in URLs, `password=…`, `Bearer …`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import quote, quote_plus
+
+MASK = b"***"
+
+_SHORTEST = 4
+"""A shorter value would be taken out of innocent words."""
+_SHORTEST_PART = 8
+"""Shortest line of a value, or piece of its base64, that is hidden by itself."""
+_LONGEST_SHAPE = 8192
+"""What looks like a secret is never longer than this, bytes."""
+
+_SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|KEY|SECRET|PASS|PASSWD|CREDENTIALS?)S?(_|$)"
+    r"|(TOKEN|APIKEY|SECRET|PASSWORD|PASSPHRASE)S?$"
+)
+_PLAIN = frozenset({"true", "false", "none", "null", "auto"})
+
+# Each begins with letters that stand so in the text: only then Python's `re` is quick, and a log's reader
+# must not hold up the event loop. Of a group, the group alone is the secret.
+_SHAPES = [
+    re.compile(pattern)
+    for pattern in (
+        rb"hf_[A-Za-z0-9]{16,}",
+        rb"sk-(?<!\w...)(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}",
+        rb"gh[pousr]_[A-Za-z0-9]{30,}",
+        rb"github_pat_[A-Za-z0-9_]{30,}",
+        rb"nvapi-[A-Za-z0-9_-]{20,}",
+        rb"AKIA[A-Z0-9]{16}",
+        rb"ASIA[A-Z0-9]{16}",
+        rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
+        rb"://([^\s/:@\"']{16,})@",
+        rb"://[^\s/:@\"']*:(?!\d{1,5}[/?#\s])([^\s@\"']+)@",  # but no port, with a path behind it
+    )
+]
+
+
+def _named(word: str, *before: str) -> re.Pattern[bytes]:
+    """What stands behind `word = `, in lower case; with `before`, only behind `BEFORE_word = `."""
+    names = [f"{first}{between}{word}" for first in before for between in ("", "_", "-")]
+    behind = "(?:" + "|".join(f"(?<={name})" for name in names) + ")" if before else ""
+    value = r"[\"']?\s{0,4}[=:]\s{0,4}[\"']?(?:bearer\s+|basic\s+)?([^\s\"',&;]{8,})"
+    return re.compile(f"{word}{behind}{value}".encode())
+
+
+_NAMED = [
+    _named("token", "api", "access", "auth", "hf", "hub", "session", "security"),
+    _named("key", "api", "secret", "access", "account", "private"),
+    _named("secret"),
+    _named("passwd"),
+    _named("password"),
+    _named("authorization"),
+    _named("signature", "amz"),
+    _named("credential", "amz"),
+    re.compile(rb"\?(?:sig|signature|key|token)=([^\s\"'&;]{8,})"),
+    re.compile(rb"&(?:sig|signature|key|token)=([^\s\"'&;]{8,})"),
+    re.compile(rb"bearer\s+([a-z0-9._~+/=-]{12,})"),
+]
+
+
+class Mask:
+    """Knows what must not be seen."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._forms: set[bytes] = set()
+        self._reach = _LONGEST_SHAPE
+        self.hide(values)
+
+    def hide(self, values: Iterable[str]) -> None:
+        """From now on these values are hidden, too."""
+        new = {form for value in values if len(value) >= _SHORTEST for form in _forms(value)}
+        self._forms = (
+            self._forms | new
+        )  # another set: a log's thread may be going through the old one
+        self._reach = max([self._reach, *map(len, new)])
+
+    def __call__(self, text: str) -> str:
+        """The text without secrets."""
+        data = text.encode("utf-8", "surrogateescape")
+        return self.clean(data).decode("utf-8", "surrogateescape")
+
+    def clean(self, data: bytes) -> bytes:
+        """The bytes without secrets."""
+        parts, done = [], 0
+        for begin, end in sorted(self._secrets(data)):
+            if begin >= done:
+                parts += [data[done:begin], MASK]
+            done = max(done, end)
+        return b"".join([*parts, data[done:]]) if parts else data
+
+    def whole(self, data: bytes) -> int:
+        """How much of the beginning of a text can be cleaned before the rest has come."""
+        cut = max(0, len(data) - self._reach)
+        for begin, end in sorted(self._secrets(data), reverse=True):
+            if begin < cut < end:
+                cut = begin
+        return cut or len(data)
+
+    def _secrets(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Where they begin and end; they may overlap."""
+        for form in self._forms:
+            begin = data.find(form)
+            while begin >= 0:
+                yield begin, begin + len(form)
+                begin = data.find(form, begin + 1)
+        for text, patterns in ((data, _SHAPES), (data.lower(), _NAMED)):
+            for pattern in patterns:
+                yield from (found.span(pattern.groups) for found in pattern.finditer(text))
+
+
+def hidden_values(given: Mapping[str, str], inherited: Mapping[str, str]) -> list[str]:
+    """Values of environment variables that must not be seen.
+
+    All that were given, but for short ones (`1`, `true`) and existing paths: hiding those would only
+    spoil error messages. Of the inherited ones, those with a telling name.
+    """
+    named = [
+        value for name, value in {**inherited, **given}.items() if _SECRET_NAME.search(name.upper())
+    ]
+    others = [value for value in given.values() if len(value) >= _SHORTEST_PART]
+    return [
+        value
+        for value in (*named, *others)
+        if value.lower() not in _PLAIN and not (value.startswith("/") and os.access(value, os.F_OK))
+    ]
+
+
+def _forms(value: str) -> Iterator[bytes]:
+    """A value as programs print it."""
+    raw = value.encode("utf-8", "surrogateescape")
+    yield raw
+    for text in (quote(raw, safe=""), quote(raw), quote_plus(raw), json.dumps(value)[1:-1]):
+        yield text.encode()
+    yield json.dumps(value, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
+    yield from (line.strip() for line in raw.splitlines() if len(line.strip()) >= _SHORTEST_PART)
+    for before in range(3):  # where in a group of three bytes it begins decides how it looks
+        encoded = base64.b64encode(b"\0" * before + raw)
+        piece = encoded[(0, 2, 3)[before] : len(encoded) - (0, 4, 4)[(before + len(raw)) % 3]]
+        if len(piece) >= _SHORTEST_PART:
+            yield piece
+            yield piece.translate(bytes.maketrans(b"+/", b"-_"))

@@ -1,0 +1,132 @@
+"""`hpcbench load`: points from the command line, through the way that every submission takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+from tests.unit.small import record, write_dataset
+
+PLAN = """\
+name: speed
+executor: local
+parallelism: 4
+run_tasks:
+  - {name: vqa, ml_task: vqa, model: tiny, dataset: pages, prompt: ask}
+  - {name: short, ml_task: vqa, model: tiny, dataset: pages, prompt: ask, limit: 20}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan over 100 samples whose model is an empty folder: a dry run looks no further."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    write_dataset(tmp_path / "pages", [record(number) for number in range(100)])
+    (tmp_path / "weights").mkdir()
+    for name, text in {
+        "models/tiny.yaml": "name: tiny\nsource: ../../weights\nengine: vllm\n",
+        "datasets/pages.yaml": "name: pages\nsource: ../../pages\nannotations: a.jsonl\nfields: [question]\n",
+        "prompts/ask.yaml": 'name: ask\nuser: "{{ question }}"\n',
+    }.items():
+        path = tmp_path / "registries" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN)
+    return path
+
+
+def planned(capsys: pytest.CaptureFixture[str], plan: Path, *arguments: str) -> dict[str, Any]:
+    """What a dry run of `hpcbench load` would do."""
+    assert main(["load", str(plan), "--dry-run", "--json", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], plan: Path, *arguments: str) -> str:
+    assert main(["load", str(plan), "--dry-run", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_every_point_is_one_shard_and_one_worker_takes_them_all(
+    capsys: pytest.CaptureFixture[str], plan: Path
+) -> None:
+    found = planned(
+        capsys, plan, "--concurrency", "1,8", "--rate", "2.5", "--requests", "16", "--run-task", "vqa"
+    )  # fmt: skip
+    assert found["samples"] == {"vqa-c1": 16, "vqa-c8": 16, "vqa-r2.5": 16}
+    assert [shard["stop"] for shard in found["work"]["shards"]] == [16, 16, 16]
+    (group,) = found["work"]["groups"]
+    assert (group["workers"], group["throttle"]) == (1, 1)
+
+
+def test_a_plan_without_points_gets_those_that_its_fewest_samples_bear(
+    capsys: pytest.CaptureFixture[str], plan: Path
+) -> None:
+    both = planned(capsys, plan)["samples"]
+    assert [name for name in both if name.startswith("vqa")] == ["vqa-c1", "vqa-c2", "vqa-c4"]
+    alone = planned(capsys, plan, "--run-task", "vqa")["samples"]
+    assert list(alone) == [f"vqa-c{count}" for count in (1, 2, 4, 8, 16)]
+    few = planned(capsys, plan, "--run-task", "vqa", "--requests", "9")["samples"]
+    assert few == {"vqa-c1": 9, "vqa-c2": 9}
+
+
+def test_a_plan_with_a_sweep_of_its_own_keeps_it(
+    capsys: pytest.CaptureFixture[str], plan: Path
+) -> None:
+    plan.write_text(PLAN + "load: {rate: [0.5], requests: 10}\n")
+    assert planned(capsys, plan)["samples"] == {"vqa-r0.5": 10, "short-r0.5": 10}
+    assert planned(capsys, plan, "--requests", "9")["samples"] == {"vqa-r0.5": 9, "short-r0.5": 9}
+    other = planned(capsys, plan, "--concurrency", "2")["samples"]
+    assert other == {"vqa-c2": 10, "short-c2": 10}
+
+
+def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
+    capsys: pytest.CaptureFixture[str], plan: Path
+) -> None:
+    found = planned(
+        capsys, plan, "--concurrency", "1,2", "--set", "parallelism=2", "--set", "load.requests=7"
+    )
+    assert set(found["samples"].values()) == {7}
+    assert found["work"]["groups"][0]["workers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--concurrency", "1,x"], "--concurrency: '1,x' is no list of numbers"),
+        (["--slo", "ttft=fast"], "--slo: 'ttft=fast' is no limit"),
+        (["--slo", "speed=5"], "--slo: 'speed=5' is no limit"),
+        (["--concurrency", "0"], "should be greater than 0"),
+        (["--concurrency", "64"], "sweep of 'short': 20 samples cannot be 64 requests in flight"),
+        (
+            ["--rate", "1", "--requests", "50"],
+            "sweep of 'short': 50 requests a point are more than",
+        ),
+        (["--run-task", "vqaa"], "unknown run task of this plan 'vqaa' (did you mean 'vqa'?)"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], plan: Path, arguments: list[str], told: str
+) -> None:
+    assert told in refused(capsys, plan, *arguments)
+
+
+def test_limits_reach_every_point(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hpcbench.cli import load as module
+
+    handed: list[list[str]] = []
+    monkeypatch.setattr(module, "submit", lambda arguments: handed.append(arguments.settings) or 0)
+    assert main(["load", str(plan), "--rate", "1", "--slo", "ttft=500,e2e=9000"]) == 0
+    assert handed == [
+        [
+            "parallelism=1", "load.concurrency=null", "load.rate=[1.0]",
+            'load.slo={"ttft_ms": 500.0, "e2e_ms": 9000.0}',
+        ]
+    ]  # fmt: skip

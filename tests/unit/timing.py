@@ -1,0 +1,88 @@
+"""Responses of known schedules: what a server of known speed and a client of known habit leave behind."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hpcbench.schema.records import Response, Times
+
+MS = 1_000_000
+"""Nanoseconds in a millisecond."""
+
+
+def answered(
+    number: int,
+    send: float,
+    first: float,
+    last: float,
+    *,
+    start: float | None = None,
+    scheduled: float | None = None,
+    chunks: int = 5,
+    tokens: int | None = None,
+    counted: bool = False,
+    **more: Any,
+) -> Response:
+    """An answer sent, begun and ended at these times in ms, in `chunks` equal steps."""
+    tokens = chunks if tokens is None else tokens
+    step = (last - first) / max(1, chunks - 1)
+    arrivals = tuple(round((first + step * index) * MS) for index in range(chunks))
+    values: dict[str, Any] = {
+        "sample_id": f"s{number}",
+        "outcome": "ok",
+        "text": "text",
+        "finish_reason": "stop",
+        "usage": {"prompt_tokens": 100, "completion_tokens": tokens},
+        "times": Times(
+            start=round((send if start is None else start) * MS),
+            send=round(send * MS),
+            headers=round(first * MS),
+            chunks=arrivals,
+            done=round(last * MS),
+            scheduled=None if scheduled is None else round(scheduled * MS),
+            tokens=tuple(tokens * (index + 1) // chunks for index in range(chunks))
+            if counted
+            else (),
+        ),
+        "tries": 1,
+        "image_sha256": ("0" * 64,),
+        **more,
+    }
+    return Response(**values)
+
+
+def failed(number: int, send: float, done: float) -> Response:
+    """A request that came to nothing."""
+    times = Times(round(send * MS), round(send * MS), None, (), round(done * MS))
+    return Response(f"s{number}", "failed", None, None, None, times, 1, (), "no answer")
+
+
+def closed_loop(
+    count: int, concurrency: int, service: Callable[[random.Random, int], float], seed: int = 0
+) -> list[Response]:
+    """`count` requests of which always `concurrency` are in flight; `service` says how long one takes, ms."""
+    chance = random.Random(seed)
+    slots = [0.0] * concurrency
+    found = []
+    for number in range(count):
+        begun = heapq.heappop(slots)
+        took = service(chance, number)
+        found.append(answered(number, begun, begun + took / 2, begun + took))
+        heapq.heappush(slots, begun + took)
+    return found
+
+
+def open_loop(arrivals: Sequence[float], service: Sequence[float], room: int) -> list[Response]:
+    """Requests due at `arrivals`, sent as soon as one of `room` is free, each taking `service`; ms."""
+    slots = [0.0] * room
+    found = []
+    for number, (due, took) in enumerate(zip(arrivals, service, strict=True)):
+        begun = max(due, heapq.heappop(slots))
+        found.append(
+            answered(number, begun, begun + took / 2, begun + took, start=begun, scheduled=due)
+        )
+        heapq.heappush(slots, begun + took)
+    return found

@@ -1,0 +1,189 @@
+"""Alone: `hpcbench serve`, and the wrapper on a TCP port with its key in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.wrapper.running import KEY, ROOT, Wrapper
+
+
+def key_file(folder: Path, mode: int = 0o600) -> Path:
+    path = folder / "key"
+    path.write_text(f"{KEY}\nmore\n")
+    path.chmod(mode)
+    return path
+
+
+def health(port: str, key: str) -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/healthz", headers={"X-API-Key": key})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_a_tcp_port_is_served_where_it_is_asked_for(
+    start: Callable[..., Wrapper], tmp_path: Path
+) -> None:
+    wrapper = start("--port", "0", "--key-file", str(key_file(tmp_path)))
+    assert wrapper.process.stdin is not None
+    wrapper.process.stdin.close()  # means nothing where the key came from a file
+    said = wrapper.errors.read_text()
+    [port] = re.findall(r"serving on http://127\.0\.0\.1:(\d+)", said)
+    assert health(port, KEY) == 200
+    assert health(port, "") == 401
+    assert KEY not in said
+    wrapper.process.send_signal(signal.SIGTERM)
+    assert wrapper.process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "0"], "there is no key"),
+        ([], "say --socket, --port, or both"),
+        (["--port", "0", "--key-file", "{open}"], "others may read {open} (mode 0640): chmod 600"),
+        (["--port", "0", "--key-file", "{folder}/none"], "No such file or directory"),
+        (["--socket", "{folder}/" + "s" * 110], "--socket is longer than 107 bytes"),
+        (["--port", "0", "--key-file", "{key}", "--host", "no.such.host.invalid"], "cannot serve"),
+    ],
+)
+def test_what_it_cannot_serve_with_is_told(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "o").mkdir()
+    places = {
+        "folder": str(tmp_path),
+        "key": str(key_file(tmp_path)),
+        "open": str(key_file(tmp_path / "o", 0o640)),
+    }
+    argv = ["--engine-dir", str(tmp_path), "--log", str(tmp_path / "log")]
+    argv += [argument.format(**places) for argument in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcbench.wrapper", *argv],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode in (1, 2)
+    assert said.format(**places) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class Serving:
+    """`hpcbench serve` of a scripted engine, as a process."""
+
+    def __init__(self, folder: Path, options: str, *arguments: str) -> None:
+        document = folder / "m.yaml"
+        document.write_text(
+            "schema_version: 1\nname: m\nsource: weights\ngpus: 0\n"
+            f"engine: tests.mock_openai:ScriptedEngine\nengine_options: {options}\n"
+        )
+        (folder / "weights").mkdir()
+        self.out, self.err = folder / "out", folder / "err"
+        environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+        environment |= {"XDG_CONFIG_HOME": str(folder), "HPCBENCH_HOME": str(folder / "home")}
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "hpcbench.cli.main", "serve", str(document), *arguments],
+                stdout=out,
+                stderr=err,
+                env=environment,
+            )
+
+    def until(self, text: str, times: int = 1) -> str:
+        """Wait until it has said so; gives all it said."""
+        end = time.monotonic() + 60
+        while (said := self.out.read_text() + self.err.read_text()).count(text) < times:
+            assert self.process.poll() is None, said
+            assert time.monotonic() < end, said
+            time.sleep(0.05)
+        return said
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
+    running: list[Serving] = []
+
+    def one(options: str, *arguments: str) -> Serving:
+        running.append(Serving(tmp_path, options, *arguments))
+        return running[-1]
+
+    yield one
+    for each in running:
+        each.process.send_signal(signal.SIGINT)
+        each.process.wait(60)
+
+
+def test_serve_tells_how_to_ask_and_ends_on_ctrl_c(serving: Callable[..., Serving]) -> None:
+    one = serving("{}")
+    one.until("curl ")
+    said = one.out.read_text()
+    [key] = re.findall("^key: (.*)$", said, re.M)
+    assert Path(key).stat().st_mode & 0o077 == 0
+    assert Path(key).with_name("header").stat().st_mode & 0o077 == 0
+    assert Path(key).read_text().strip() not in said + one.err.read_text()
+    asked = subprocess.run(
+        ["bash", "-c", said.splitlines()[-1]], capture_output=True, text=True, timeout=60
+    )
+    assert '"The total is ' in asked.stdout, asked
+    one.process.send_signal(signal.SIGINT)
+    assert one.process.wait(60) == 0
+    assert one.err.read_text().endswith("ended\n")
+    assert not Path(key).parent.exists()
+
+
+def test_serve_starts_an_engine_that_died_again_but_not_for_ever(
+    serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    one = serving(f'{{pids: "{pids}"}}', "--restarts", "1")
+    for deaths in (1, 2):
+        one.until("ready after", deaths)
+        os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
+    assert one.process.wait(60) == 1
+    said = one.err.read_text()
+    assert "starting it again (1 of 1)" in said
+    assert "the engine died 2 times: engine was ended by SIGKILL (out of memory?)" in said
+    assert "(cause: out_of_memory)" in said
+
+
+def test_serve_tells_why_a_model_cannot_be_loaded(serving: Callable[..., Serving]) -> None:
+    one = serving("{start: exit}")
+    assert one.process.wait(60) == 1
+    said = one.err.read_text()
+    assert "hpcbench: engine ended with exit code 1 while loading: OSError: Error no file" in said
+    assert "(cause: missing_weights)" in said
+    assert "    Traceback (most recent call last):" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.yaml"], "none.yaml: no such file"),
+        (["tiny-vln"], "unknown model 'tiny-vln' (did you mean 'tiny-vlm'?)"),
+        (["tiny-vlm", "--port", "0"], "there is no port 0"),
+    ],
+)
+def test_serve_tells_what_it_cannot_do(arguments: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcbench.cli.main", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr

@@ -1,0 +1,97 @@
+"""An engine that goes wrong in ways a scripted server cannot: a fake, for the supervisor's tests.
+
+`options` says how: `print` a list of texts first (`times`), `late`: then wait half a second, `then` one of
+
+- serve: answer `/health`, and requests with what `answer` says (`silence`: never);
+- exit:N, signal:N: end so;
+- undead: end the first thread, while another lives on;
+- escape: serve, with a grandchild outside session and mark that keeps our standard output open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from aiohttp import web
+
+from hpcbench.plugins import API, Command, EngineSpec
+
+FIELDS = {"skip_special_tokens": False, "temperature": 0.5}
+
+
+class WaywardEngine:
+    """Its plugin, with all that an engine class may have."""
+
+    api: ClassVar[int] = API
+    packages: ClassVar[tuple[str, ...]] = ("aiohttp",)
+    checks_media: ClassVar[bool] = False
+
+    def launch_command(self, spec: EngineSpec) -> Command:
+        told = {**spec.options, "cpus": spec.cpus, "images": spec.images, "reuse": spec.reuse}
+        argv = [sys.executable, "-m", "tests.unit.wrapper.wayward", spec.socket, json.dumps(told)]
+        return Command(argv)
+
+    def request_fields(self, spec: EngineSpec) -> Mapping[str, Any]:
+        return FIELDS
+
+
+async def serve(socket: str, options: Mapping[str, Any]) -> None:
+    """Echo each request's body as an answer, or be silent."""
+
+    async def health(request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def chat(request: web.Request) -> web.Response:
+        if options.get("answer") == "silence":
+            await asyncio.sleep(3600)
+        return web.json_response({"got": json.loads(await request.read()), "told": dict(options)})
+
+    app = web.Application()
+    app.router.add_get("/health", health)
+    app.router.add_post("/v1/chat/completions", chat)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.UnixSite(runner, socket).start()
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Do as told."""
+    socket, options = sys.argv[1], json.loads(sys.argv[2])
+    for text in options.get("print", []) * options.get("times", 1):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    if options.get("late"):
+        time.sleep(0.5)
+    what, _, number = options.get("then", "serve").partition(":")
+    if what == "exit":
+        sys.exit(int(number))
+    if what == "signal":
+        os.kill(os.getpid(), int(number))
+    if what == "escape":
+        clean = {"PATH": os.environ["PATH"]}
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True, env=clean)
+        Path(options["pids"]).write_text(str(child.pid))
+    if what == "undead":
+        threading.Thread(target=asyncio.run, args=(serve(socket, options),)).start()
+        while not Path(options["now"]).exists():
+            time.sleep(0.01)
+        ctypes.CDLL(None).syscall(
+            {"x86_64": 60, "aarch64": 93}[platform.machine()], 0
+        )  # this thread
+    asyncio.run(serve(socket, options))
+
+
+if __name__ == "__main__":
+    main()
