@@ -8,7 +8,6 @@ import contextlib
 import os
 import secrets as random
 import shlex
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -41,8 +40,11 @@ def serve(arguments: argparse.Namespace) -> int:
     with transfer_bar() as progress:
         model = open_cache(site, progress).local(found)
     environment = environments.prepare(model.image, home(site) / "cache", site.container, [], say)
-    with _running(model, site, environment, arguments) as (folder, key, process):
-        asyncio.run(_served(model, environment, folder, key, process, arguments))
+    near = os.environ.get("SLURM_TMPDIR") or "/tmp"
+    with tempfile.TemporaryDirectory(prefix="hpcbench-", dir=near) as name:
+        folder, key = Path(name), random.token_urlsafe(32)
+        with _running(model, site, environment, folder, key, arguments) as process:
+            asyncio.run(_served(model, environment, folder, key, process, arguments))
     say("ended")
     return 0
 
@@ -78,18 +80,17 @@ def resolved(given: str, registries: list[Path]) -> Model:
     return model.model_copy(update=update)
 
 
-Running = tuple[Path, str, "subprocess.Popen[bytes]"]
-
-
 @contextlib.contextmanager
 def _running(
-    model: Model, site: Site, environment: Environment, arguments: argparse.Namespace
-) -> Iterator[Running]:
-    """A wrapper in a private folder; gives that folder, the key and the process."""
-    folder = Path(
-        tempfile.mkdtemp(prefix="hpcbench-", dir=os.environ.get("SLURM_TMPDIR") or "/tmp")
-    )
-    key, log = random.token_urlsafe(32), folder / "engine.log"
+    model: Model,
+    site: Site,
+    environment: Environment,
+    folder: Path,
+    key: str,
+    arguments: argparse.Namespace,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A wrapper as a child process, with its files in a folder that is ours alone."""
+    log = folder / "engine.log"
     for name, text in (("key", key), ("header", f"X-API-Key: {key}")):
         (folder / name).touch(0o600)
         (folder / name).write_text(f"{text}\n")
@@ -118,12 +119,10 @@ def _running(
         )
     assert process.stdin is not None
     try:
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # it has ended already: told when it is waited for
+        with contextlib.suppress(BrokenPipeError):  # it has ended: told when it is waited for
             process.stdin.write(f"{key}\n".encode())
             process.stdin.flush()
-        yield folder, key, process
+        yield process
     finally:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
@@ -132,7 +131,6 @@ def _running(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _served(

@@ -52,9 +52,11 @@ class LoadFailed(RunFailed):
         tail: tuple[str, ...] = (),
         *,
         cause: str | None = None,
+        remedy: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.kind, self.message, self.log, self.tail, self.cause = kind, message, log, tail, cause
+        self.kind, self.message, self.log, self.tail = kind, message, log, tail
+        self.cause, self.remedy = cause, remedy
 
 
 class EngineGone(RunFailed):
@@ -380,6 +382,7 @@ def _load_failed(error: object, otherwise: str | None) -> LoadFailed:
         str(known.get("log") or ""),
         tuple(known.get("tail") or ()),
         cause=known.get("cause"),
+        remedy=known.get("remedy"),
     )
 
 

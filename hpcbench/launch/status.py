@@ -35,6 +35,9 @@ left that trying again did not cure · `cancelled` · `lost` no job is left and 
 NEWS_SECONDS = 120
 """Twice the longest time an NFS client may keep a directory by default."""
 
+TROUBLES = ("model_failed", "engine_died", "disk_full", "failed", "shard_failed", "alarm")
+"""Events of workers that tell of trouble."""
+
 ENDED: tuple[State, ...] = ("done", "incomplete", "cancelled", "lost", "interrupted")
 """States that no job will change."""
 
@@ -138,7 +141,7 @@ def worker_troubles(experiment: Experiment) -> list[Trouble]:
             kind = event["event"]
             if kind == "started":
                 node = event["owner"]["host"]
-            elif kind in ("model_failed", "engine_died", "disk_full", "failed", "shard_failed"):
+            elif kind in TROUBLES:
                 found.append(
                     Trouble(
                         message=event.get("message", kind),

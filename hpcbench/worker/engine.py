@@ -282,4 +282,7 @@ def explained(error: LoadFailed | EngineGone, log: Path) -> str:
     """The error, with the remedy if it is one that people meet."""
     tail = error.tail if isinstance(error, LoadFailed) else ()
     known = recognise("\n".join((str(error), *tail, *_tail(log))))
-    return f"{error} ({known.what}; {known.remedy})" if known else str(error)
+    if known:
+        return f"{error} ({known.what}; {known.remedy})"
+    remedy = error.remedy if isinstance(error, LoadFailed) else None
+    return f"{error} ({remedy})" if remedy else str(error)
