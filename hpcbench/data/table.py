@@ -96,7 +96,7 @@ class TableDataset:
 
         Args:
             start, stop: places within the split.
-            images: whether to give images; without, those inside the table are not read.
+            images: whether all images are needed; else only those that their names tell are given.
         """
         for index, record in self._records(self._places[start:stop], images=images):
             yield self._sample(index, record, images=images)
@@ -257,9 +257,10 @@ class TableDataset:
         if document is None:
             first = names[0] if names else None
             document = split_name(first)[0] if isinstance(first, str) else index + 1
+        shown = names if images or all(map(_one_file, names)) else []
         return Sample(
             id=self._id(index, record),
-            images=tuple(one for name in names for one in self._images(name)) if images else (),
+            images=tuple(one for name in shown for one in self._images(name)),
             fields=_fields(record, mapping.fields),
             references=tuple(_listed(value_of(record, mapping.references))),
             document=str(document),
@@ -293,6 +294,11 @@ class TableDataset:
         if "*" in name:
             return self.tree.glob(name) or [self.folder / name]
         return [self.folder / split_name(name)[0]]
+
+
+def _one_file(name: str | bytes) -> bool:
+    """Whether a name tells its image without a look at any file."""
+    return isinstance(name, str) and "*" not in name and not has_pages(name)
 
 
 def _columns(key: str) -> list[str]:

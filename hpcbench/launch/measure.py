@@ -172,18 +172,20 @@ def _check_prompts(
 
     Returns:
         Most images of one prompt, and whether any image comes more than once: engines set limits and
-        caches by it. Where images are not told without reading them, 0, and whether any document does.
+        caches by it. Where the images of a sample are not told without reading them, 0; then documents
+        stand for them.
 
     Raises:
         UserError: a prompt cannot be built.
     """
     prompt = TaskPrompt(run_task)
     problems: dict[str, Problem] = {}
-    most, reuse, seen = 0, False, set[int]()
+    most, told, reuse, seen = 0, True, False, set[int]()
     for sample in samples(iterator, ranges, 0, total(ranges), images=False):
         try:
             messages = prompt.build(sample)
             most = max(most, sum(len(message.images) for message in messages))
+            told = told and bool(sample.images)
             for key in map(_known_as, sample.images or (sample.document,)):
                 reuse = reuse or key in seen
                 seen.add(key)
@@ -194,7 +196,7 @@ def _check_prompts(
                 break
     if problems:
         raise UserError(*problems.values())
-    return most, reuse
+    return most if told else 0, reuse
 
 
 def _known_as(image: Image | str) -> int:

@@ -1,0 +1,53 @@
+"""`hpcbench export --compat`: one experiment in the words of other kits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+from tests.unit.small import experiment, record, response, write_attempt
+from tests.unit.timing import answered
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Three answers of 5 chunks, 100 ms to the first and 20 ms between them."""
+    here = experiment(tmp_path, [record(number) for number in range(4)], slo={"e2e_ms": 170})
+    times = [(0.0, 100.0, 180.0), (200.0, 300.0, 380.0), (400.0, 500.0, 560.0)]
+    answers = [answered(number, *one) for number, one in enumerate(times)]
+    write_attempt(here, 0, 1, [*answers, response("s3", None)])
+    return str(here.path)
+
+
+def test_each_figure_has_its_value_and_what_it_means_there(
+    capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    assert main(["export", path, "--compat", "vllm", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (part,) = told["run_tasks"]["rt"]
+    assert told["compat"] == "vllm"
+    assert part["mean_ttft_ms"]["value"] == 100
+    assert "first chunk with choices" in part["mean_ttft_ms"]["definition"]
+    assert part["completed"]["value"] == 3
+
+
+def test_the_limits_of_the_plan_are_those_of_the_kits_goodput(
+    capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    assert main(["export", path, "--compat", "vllm", "--json"]) == 0
+    (part,) = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]
+    # one of three keeps 170 ms, in 560 ms from the first send to the last end
+    assert part["request_goodput"]["value"] == pytest.approx(1 / 0.56)
+
+
+def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str], path: str) -> None:
+    assert main(["export", path, "--compat", "guidellm"]) == 0
+    assert "rt" in capsys.readouterr().out
+
+
+def test_phoenix_needs_its_address(capsys: pytest.CaptureFixture[str], path: str) -> None:
+    assert main(["export", path, "--to", "phoenix"]) == 2
+    assert "--to phoenix needs its address" in capsys.readouterr().err

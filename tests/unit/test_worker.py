@@ -1,0 +1,63 @@
+"""What a worker asks besides its shards: warm-up that takes nothing from what is timed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from hpcbench.data.datasets import open_dataset
+from hpcbench.inference.body import read_image
+from hpcbench.schema.records import Request
+from hpcbench.worker.work import _Asking, _between
+from tests.unit.small import record, run_task, write_dataset
+
+
+@given(st.lists(st.integers(0, 60), unique=True, max_size=12).map(sorted), st.integers(60, 80))
+def test_what_is_between_ranges_is_all_that_is_not_in_them(edges: list[int], stop: int) -> None:
+    pairs = list(zip(edges[::2], edges[1::2], strict=False))
+    inside = {place for low, high in pairs for place in range(low, high)}
+    outside = {place for low, high in _between(pairs, stop) for place in range(low, high)}
+    assert outside == set(range(stop)) - inside
+
+
+def warmed(folder: Path, chosen: list[tuple[int, int]], count: int) -> list[Request]:
+    data = write_dataset(folder, [record(number) for number in range(20)])
+    Image.new("RGB", (8, 8), "red").save(data / "p.png")
+    task = run_task(dataset={"source": str(data)})
+    return list(_Asking(task, open_dataset(task.dataset), chosen).others(count))
+
+
+def test_warm_up_asks_samples_that_nobody_asks_about(tmp_path: Path) -> None:
+    asked = warmed(tmp_path, [(0, 16)], 4)
+    assert [request.sample_id for request in asked] == ["s16", "s17", "s18", "s19"]
+
+
+def test_warm_up_is_spread_over_what_there_is(tmp_path: Path) -> None:
+    assert [one.sample_id for one in warmed(tmp_path, [(0, 4)], 4)] == ["s4", "s8", "s12", "s16"]
+
+
+def test_without_others_warm_up_shows_images_that_no_cache_has_seen(tmp_path: Path) -> None:
+    asked = warmed(tmp_path, [(0, 20)], 2)
+    assert [request.sample_id for request in asked] == ["s0", "s10"]
+    page = (tmp_path / "p.png").read_bytes()
+    seen = [read_image(request.messages[-1].images[0]) for request in asked]
+    assert len({page, *seen}) == 3
+    pixels = [Image.open(io.BytesIO(one)).tobytes() for one in (page, *seen)]
+    assert pixels[0] == pixels[1] == pixels[2]
+
+
+@pytest.mark.parametrize(("rate", "arrival"), [(None, "poisson"), (4.0, "constant")])
+def test_requests_have_a_time_only_under_a_rate(
+    tmp_path: Path, rate: float | None, arrival: str
+) -> None:
+    data = write_dataset(tmp_path, [record(0)])
+    task = run_task(dataset={"source": str(data)}, rate=rate, arrival=arrival, concurrency=8)
+    times = _Asking(task, open_dataset(task.dataset), [(0, 1)]).arrivals(seed=0)
+    assert (None if times is None else [next(times) for _ in range(3)]) == (
+        None if rate is None else [0.0, 0.25, 0.5]
+    )
