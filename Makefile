@@ -10,8 +10,8 @@ demo: .venv/demo.done
 
 test: lint test-quick
 	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
-	.venv/bin/python -m pytest tests/engine -q -n 2 --dist loadfile
-	.venv/bin/python -m pytest tests/demo tests/apptainer tests/docker tests/runpod tests/slurm -q
+	.venv/bin/python -m pytest tests/engine tests/docker tests/runpod tests/demo -q -n 2 --dist loadgroup
+	.venv/bin/python -m pytest tests/apptainer tests/slurm -q
 
 test-quick: .venv/dev.done
 	.venv/bin/python -m pytest tests/unit -q -n auto

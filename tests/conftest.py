@@ -22,6 +22,19 @@ from tests.user import User
 ROOT = Path(__file__).parent.parent
 
 
+SHARED = ("docker", "runpod", "demo")
+"""Folders whose tests share servers: one process runs all of a folder. Engines are one a file."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say what `--dist loadgroup` keeps together."""
+    for item in items:
+        folder = item.path.parent.name
+        if folder in SHARED or folder == "engine":
+            group = folder if folder in SHARED else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 def unavailable(reason: str) -> NoReturn:
     """A component that cannot be had: fail, or skip where the developer allowed it."""
     if os.environ.get("HPCBENCH_ALLOW_SKIP") == "1":

@@ -109,7 +109,8 @@ def test_an_image_that_is_a_sif_in_a_registry_is_pulled_by_its_digest(
     user: User, layout: Path, registry: str
 ) -> None:
     build(user, f"oci:{layout}:1", registry)
-    reference = f"oras://{registry}/forms/{user.folder.name.lower()}:1"
+    name = "".join(filter(str.isalnum, user.folder.name.lower()))  # registries refuse `-_`
+    reference = f"oras://{registry}/forms/{name}:1"
     push = [
         "apptainer",
         "push",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -51,13 +52,21 @@ def no_services() -> Iterator[None]:
         POLICY.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Test processes side by side install one after the other: dpkg does not wait for itself."""
+    with Path("/run/hpcbench-tests.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def install_packages(names: Sequence[str] = PACKAGES) -> None:
     """Install what is missing; apt's lists are fetched only if that does not work without."""
     wanted = missing_packages(names)
     if not wanted:
         return
     install = [*APT_GET, "install", "--no-install-recommends", *wanted]
-    with no_services(), timed(f"apt: {len(wanted)} packages"):
+    with alone(), no_services(), timed(f"apt: {len(wanted)} packages"):
         # An installation that was cut off must be finished first; usually there is nothing to do.
         run(["dpkg", "--configure", "-a"], what="finish a cut-off installation", env=APT_ENV)
         for attempt in range(4):
