@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.cluster.lab import Lab
 from tests.user import User
 
 ROOT = Path(__file__).parent.parent
 
+
+# On a new machine the first text that Hypothesis draws takes seconds: it makes its tables then.
+settings.register_profile("tests", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("tests")
 
 SHARED = ("docker", "runpod", "demo")
 """Folders whose tests share servers: one process runs all of a folder. Engines are one a file."""

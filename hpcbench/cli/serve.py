@@ -23,9 +23,9 @@ from hpcbench.experiment.layout import home
 from hpcbench.inference import Client, EngineGone, LoadFailed
 from hpcbench.launch.prepare import open_cache
 from hpcbench.plugins import Environment
-from hpcbench.registry.catalog import Catalog, load_document, user_site
-from hpcbench.registry.paths import is_reference, with_absolute_paths
-from hpcbench.schema.documents import Image, Model, Site
+from hpcbench.registry.catalog import user_site
+from hpcbench.registry.resolve import load_model
+from hpcbench.schema.documents import Model, Site
 
 LOOK_SECONDS = 0.5
 """How often a running engine's state is looked at."""
@@ -36,7 +36,8 @@ def serve(arguments: argparse.Namespace) -> int:
     if arguments.port is not None and not 0 < arguments.port < 2**16:
         raise UserError(Problem(f"there is no port {arguments.port}", remedy="--port 1 to 65535"))
     site = user_site() or Site(name="default")
-    found = resolved(arguments.model, arguments.registry)
+    found = load_model(arguments.model, arguments.registry)
+    found = found.model_copy(update={"env": secret.reveal_all(dict(found.env))})
     with transfer_bar() as progress:
         model = open_cache(site, progress).local(found)
     environment = environments.prepare(model.image, home(site) / "cache", site.container, [], say)
@@ -47,37 +48,6 @@ def serve(arguments: argparse.Namespace) -> int:
             asyncio.run(_served(model, environment, folder, key, process, arguments))
     say("ended")
     return 0
-
-
-def resolved(given: str, registries: list[Path]) -> Model:
-    """The model of that name, or in that file, with all it names filled in.
-
-    Raises:
-        UserError: there is none, or it or what it names is wrong.
-    """
-    catalog = Catalog(registries)
-    if given.endswith((".yaml", ".yml")):
-        if not Path(given).is_file():
-            raise UserError(Problem("no such file", given, remedy="name a models/ document"))
-        found, source = load_document(Model, Path(given))
-    else:
-        found, source = catalog.get_with_source(Model, given.removeprefix("models/"))
-    model = with_absolute_paths(found, source)
-    update: dict[str, Any] = {"env": secret.reveal_all(dict(model.env))}
-    if model.image is not None and not is_reference(model.image):
-        asked = (source, ("image",))
-        image = with_absolute_paths(*catalog.get_with_source(Image, model.image, asked))
-        pinned = image.digest and (image.reference or "").startswith("docker://")
-        reference = image.reference or image.recipe
-        update["image"] = f"{reference}@{image.digest}" if pinned else reference
-    if model.chat_template is not None:
-        try:
-            update["chat_template"] = Path(model.chat_template).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                source.problem(("chat_template",), f"cannot be read: {error}")
-            ) from None
-    return model.model_copy(update=update)
 
 
 @contextlib.contextmanager
@@ -99,7 +69,8 @@ def _running(
     argv += ["--engine-dir", str(folder), "--log", str(log)]
     if arguments.port is not None:
         argv += ["--port", str(arguments.port), "--host", arguments.host]
-    seen = [model.source, *([str(arguments.media_root.resolve())] if arguments.media_root else [])]
+    folders = (model.source, arguments.media_root.resolve() if arguments.media_root else None)
+    seen = [str(one) for one in folders if one]
     command = environments.wrap(
         environment,
         argv,

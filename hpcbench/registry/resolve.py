@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import unknown
-from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode
+from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_document
 from hpcbench.registry.check import Checks
 from hpcbench.registry.collections import read_collection
 from hpcbench.registry.paths import is_reference, with_absolute_paths
@@ -69,6 +69,17 @@ def load_plan(
     """
     catalog = Catalog(registries, mode=mode, settings=read_settings(settings))
     return _Resolver(catalog).plan(*catalog.plan(path))
+
+
+def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None = None) -> Model:
+    """A model alone, by the name of its document or by its file, with all it names filled in.
+
+    Locks are not asked for: nothing that is kept comes of it.
+
+    Raises:
+        UserError: every mistake found in the document and those it names.
+    """
+    return _Resolver(Catalog(registries, mode=mode), locks=False).model(given)
 
 
 def check_registries(registries: Sequence[Path] = (), mode: RunMode | None = None) -> int:
@@ -356,6 +367,20 @@ class _Resolver:
         found = [self._find(Report, name, *place) for name, place in asked.items()]
         return tuple(report for report in found if report is not None)
 
+    def model(self, given: str) -> Model:
+        """A model without a plan."""
+        if given.endswith((".yaml", ".yml")):
+            if not Path(given).is_file():
+                remedy = "name a models/ document"
+                raise UserError(Problem("no such file", given, remedy=remedy))
+            document, source = load_document(Model, Path(given))
+        else:
+            document, source = self.catalog.get_with_source(Model, given.removeprefix("models/"))
+        found = self._placed(document, source)
+        if self.problems:
+            raise UserError(*_ordered(self.problems, source.path))
+        return found.model_copy(update={"gpus": self.checks.gpus(found)})
+
     def _site(self, plan: ExperimentPlan, source: Source) -> Site | None:
         name = plan.site or "default"
         if plan.site is None and "default" not in self.catalog.names("sites"):
@@ -371,16 +396,19 @@ class _Resolver:
             found = self._try(lambda: self.catalog.get_with_source(model, name, (asked_in, loc)))
             if found is None:
                 return None
-            document, source = found
             self.origins["/".join(key)] = self._origin(*key)
-            placed = with_absolute_paths(document, source)
-            if isinstance(placed, Prompt):
-                placed = self._with_collection(placed, source)  # type: ignore[assignment]
-            self.checks.document(placed, source)
-            if isinstance(placed, Model):
-                placed = self._image(_with_template(placed), source, ("image",))  # type: ignore[assignment]
-            self._resolved[key] = placed, source
+            self._resolved[key] = self._placed(*found), found[1]
         return self._resolved[key][0]  # type: ignore[return-value]
+
+    def _placed(self, document: DocumentT, source: Source) -> DocumentT:
+        """A document with absolute paths and the texts of files it names, checked."""
+        placed: Document = with_absolute_paths(document, source)
+        if isinstance(placed, Prompt):
+            placed = self._with_collection(placed, source)
+        self.checks.document(placed, source)
+        if isinstance(placed, Model):
+            placed = self._image(_with_template(placed), source, ("image",))
+        return placed  # type: ignore[return-value]
 
     def _origin(self, kind: str, name: str) -> str:
         return " + ".join(map(str, self.catalog.files(kind, name)))
