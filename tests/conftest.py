@@ -31,6 +31,7 @@ SHARED = ("docker", "runpod", "demo")
 """Folders whose tests share servers: one process runs all of a folder. Engines are one a file."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say what `--dist loadgroup` keeps together."""
     for item in items:
