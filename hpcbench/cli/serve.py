@@ -20,7 +20,7 @@ from hpcbench import environments, secret
 from hpcbench.cli.screen import say, transfer_bar
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
-from hpcbench.inference import Client, EngineGone, LoadFailed
+from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
 from hpcbench.launch.prepare import open_cache
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import user_site
@@ -138,13 +138,18 @@ async def _keep(
 ) -> None:
     """Have the engine up, again after each death, until it has died too often."""
     await _up(client, process, folder / "engine.log", environment.start_seconds)
+    root = arguments.media_root
+    body = load_body(
+        model,
+        model.env,
+        media_root=str(root.resolve()) if root else None,
+        cpus=len(os.sched_getaffinity(0)),
+    )
     deaths = 0
     while True:
         say(f"loading {model.name} with {model.engine}; log: {folder / 'engine.log'}")
         try:
-            ready = await client.load(
-                _body(model, arguments.media_root), model.load_timeout + 30, on_progress=_teller()
-            )
+            ready = await client.load(body, model.load_timeout + 30, on_progress=_teller())
         except LoadFailed as failed:
             raise RunFailed(_explained(failed.message, failed.tail, failed.cause)) from None
         say(f"ready after {ready['seconds']:g} s")
@@ -176,24 +181,6 @@ async def _up(
         except EngineGone:
             await asyncio.sleep(0.1)
     raise EnvironmentFault(f"the wrapper did not answer within {start_seconds:.0f} s")
-
-
-def _body(model: Model, media_root: Path | None) -> dict[str, Any]:
-    return {
-        "engine": model.engine,
-        "model_path": model.source,
-        "model_name": model.name,
-        "dtype": model.dtype,
-        "context_length": model.context_length,
-        "gpus": model.gpus,
-        "chat_template": model.chat_template,
-        "options": dict(model.engine_options),
-        "env": dict(model.env),
-        "timeout": model.load_timeout,
-        "stall_timeout": model.stall_timeout,
-        "media_root": str(media_root.resolve()) if media_root else None,
-        "cpus": len(os.sched_getaffinity(0)),
-    }
 
 
 def _teller() -> Callable[[str], None]:

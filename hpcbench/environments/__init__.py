@@ -19,7 +19,10 @@ from hpcbench import plugins
 from hpcbench.plugins import Command, Environment, EnvManager
 from hpcbench.schema.documents import ContainerSite
 
-__all__ = ["kind_of", "prepare", "wrap"]
+__all__ = ["ELSEWHERE", "kind_of", "prepare", "wrap"]
+
+ELSEWHERE = frozenset({"runpod"})
+"""Environments of another machine: its memory and GPUs are not this one's."""
 
 
 def kind_of(reference: str | None, manager: str = "apptainer") -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.arrivals import constant, poisson
-from hpcbench.inference.client import TRIES, Client, EngineGone, LoadFailed
+from hpcbench.inference.client import TRIES, Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.drive import drive, warm_up
 from hpcbench.inference.health import Health
 
@@ -21,6 +21,7 @@ __all__ = [
     "LoadFailed",
     "constant",
     "drive",
+    "load_body",
     "poisson",
     "warm_up",
 ]

@@ -22,6 +22,7 @@ from hpcbench.errors import RunFailed
 from hpcbench.inference.body import Prepared, prepare
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.inference.wire import Answer, Connections, NotConnected
+from hpcbench.schema.documents import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times
 
 TRIES = 3
@@ -39,6 +40,30 @@ _WAITING = re.compile(
 )
 
 T = TypeVar("T")
+
+
+def load_body(model: Model, env: Mapping[str, str], **of_the_job: Any) -> dict[str, Any]:
+    """What `POST /v1/model/load` is told of a model.
+
+    Args:
+        model: its document, a folder of the engine's machine as its source.
+        env: its environment, secrets revealed.
+        of_the_job: further fields: `media_root`, `cpus`, `images`, `reuse`.
+    """
+    return {
+        "engine": model.engine,
+        "model_path": model.source,
+        "model_name": model.name,
+        "dtype": model.dtype,
+        "context_length": model.context_length,
+        "gpus": model.gpus,
+        "chat_template": model.chat_template,
+        "options": dict(model.engine_options),
+        "env": dict(env),
+        "timeout": model.load_timeout,
+        "stall_timeout": model.stall_timeout,
+        **of_the_job,
+    }
 
 
 class LoadFailed(RunFailed):

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hpcbench import environments
 from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.element import Element
 from hpcbench.launch.submit import rounds
@@ -31,10 +32,6 @@ POLL_SECONDS = 0.2
 
 YEAR_MINUTES = 60 * 24 * 365
 """submitit ends local jobs after a time; ours end by themselves."""
-
-
-ELSEWHERE = frozenset({"runpod"})
-"""Environments whose GPUs are not this machine's."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -66,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
 def _gpus_here(experiment: Experiment, group: Group) -> int:
     """GPUs of this machine that a worker of the group takes."""
     stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
-    return 0 if stored[group.environment]["kind"] in ELSEWHERE else group.gpus
+    return 0 if stored[group.environment]["kind"] in environments.ELSEWHERE else group.gpus
 
 
 class Supervisor:

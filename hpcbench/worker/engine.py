@@ -23,7 +23,7 @@ from hpcbench.environments.orphans import end_session
 from hpcbench.errors import EnvironmentFault, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
-from hpcbench.inference import Client, EngineGone, LoadFailed
+from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor import LoggedMemory, logged_memory, over_socket
 from hpcbench.schema.documents import Model
@@ -66,7 +66,7 @@ class EngineProcess:
         self._measured: Mapping[str, Any] = experiment.manifest["measured"]  # type: ignore[assignment]
         stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
         self._environment = plugins.Environment(**stored[group.environment])
-        self.elsewhere = self._environment.kind == "runpod"
+        self.elsewhere = self._environment.kind in environments.ELSEWHERE
         """Whether it runs on another machine, whose memory and GPUs cannot be looked at from here."""
         self._key = secrets.token_urlsafe(32)
         self._folder: Path | None = None
@@ -74,7 +74,7 @@ class EngineProcess:
         self._clean_up = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> EngineProcess:
-        self._folder = Path(tempfile.mkdtemp(prefix="hpcbench-", dir=_scratch(self.site.scratch)))
+        self._folder = Path(tempfile.mkdtemp(prefix="hpcbench-", dir=scratch(self.site.scratch)))
         self._clean_up.callback(shutil.rmtree, self._folder, ignore_errors=True)
         return self
 
@@ -101,24 +101,15 @@ class EngineProcess:
         self.client = await self._client(model.name, files_under=files_under, recount=recount)
         images = [self._measured.get("images", {}).get(task.name, 0) for task in tasks]
         reuse = [self._measured.get("reuse", {}).get(task.name, False) for task in tasks]
-        body = {
-            "engine": model.engine,
-            "model_path": model.source,
-            "model_name": model.name,
-            "dtype": model.dtype,
-            "context_length": model.context_length,
-            "gpus": model.gpus,
-            "chat_template": model.chat_template,
-            "options": dict(model.engine_options),
-            "env": secret.reveal_all(dict(model.env)),
-            "timeout": model.load_timeout,
-            "stall_timeout": model.stall_timeout,
-            "media_root": str(files_under) if files_under else None,
-            "cpus": self.group.resources.cpus,
-            "images": max(images) if all(images) else 0,
+        body = load_body(
+            model,
+            secret.reveal_all(dict(model.env)),
+            media_root=str(files_under) if files_under else None,
+            cpus=self.group.resources.cpus,
+            images=max(images) if all(images) else 0,
             # Points of a sweep ask the same samples: what the first left in caches would flatter the others.
-            "reuse": any(reuse) and not any(task.sweep for task in tasks),
-        }
+            reuse=any(reuse) and not any(task.sweep for task in tasks),
+        )
         ready = await self.client.load(body, model.load_timeout + 30, on_progress=on_progress)
         self.model = model.name
         return Loaded(
@@ -246,7 +237,7 @@ class EngineProcess:
         return [str(self._folder), str(self.log), *mounts]
 
 
-def _scratch(wanted: str | None) -> str | None:
+def scratch(wanted: str | None) -> str:
     """A node-local folder whose sockets' paths stay below the kernel's 107 bytes."""
     for candidate in (wanted, "$SLURM_TMPDIR", "$TMPDIR"):
         path = os.path.expandvars(candidate) if candidate else ""

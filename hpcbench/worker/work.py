@@ -10,7 +10,6 @@ import random
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -54,7 +53,7 @@ from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.documents import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Sample
-from hpcbench.worker.engine import EngineProcess, Loaded, explained
+from hpcbench.worker.engine import EngineProcess, Loaded, explained, scratch
 from hpcbench.worker.news import News
 
 PROGRESS_SECONDS = 5.0
@@ -132,9 +131,10 @@ class Worker:
         def tell(alarm: Alarm) -> None:
             loop.call_soon_threadsafe(self._alarm, alarm)
 
+        near = scratch(self.experiment.resolved.site.scratch)
         self.monitor = Monitor(
             os.getpid(),
-            folders={"experiment": self.experiment.path, "scratch": tempfile.gettempdir()},
+            folders={"experiment": self.experiment.path, "scratch": near},
             file=self.experiment.worker_monitor(self.group.id, self.owner.id),
             on_alarm=tell,
         )
@@ -284,9 +284,9 @@ class Worker:
 
     def _watch(self, wrapper: EngineProcess, loaded: Loaded | None) -> None:
         """Have the monitor look at this engine; None: at none."""
-        here = loaded is not None and not wrapper.elsewhere
-        self.monitor.watch_engine(loaded.pid if loaded is not None and here else None)
-        self.monitor.ask_engine(wrapper.gauges() if loaded is not None else None)
+        seen_from_here = loaded is not None and not wrapper.elsewhere
+        self.monitor.watch_engine(loaded.pid if loaded and seen_from_here else None)
+        self.monitor.ask_engine(wrapper.gauges() if loaded else None)
 
     async def _shard(self, wrapper: EngineProcess, run_task: ResolvedRunTask, taken: Claim) -> None:
         """Ask every sample of the shard that has no answer yet."""
