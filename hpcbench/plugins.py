@@ -7,7 +7,7 @@ one asked for.
 
 from __future__ import annotations
 
-import difflib
+import importlib
 import inspect
 import re
 import site
@@ -17,10 +17,13 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
+
+if TYPE_CHECKING:
+    from hpcbench.schema.documents import MLTask
 
 _DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[.:][^\W\d]\w*")
 
@@ -159,7 +162,14 @@ class PromptStrategy(Protocol):
 
 
 class Task(Protocol):
-    """Reads an answer of one kind of work: text, label, key-value pairs. Constructed with nothing."""
+    """Reads an answer of one kind of work: text, label, key-value pairs. Constructed with nothing.
+
+    `parse` gives what metrics compare, None if it cannot be read, or a `Reading`, which says how it was read
+    or why not; if it raises, that sample is lost with the reason. Thoughts before the answer are off already
+    (the ML task's `reasoning`), and what it gives is held to the ML task's schema. A class with `wants`
+    (text, label, object) is never asked: `hpcbench.parsers.DataParser` reads for it, by the schema and the
+    policies of the document.
+    """
 
     api: ClassVar[int]
 
@@ -167,7 +177,7 @@ class Task(Protocol):
 
 
 class Parser(Protocol):
-    """Reads an answer without looking at the sample; None if it cannot. Constructed with nothing."""
+    """Reads an answer without looking at the sample; otherwise as `Task`. Constructed with nothing."""
 
     api: ClassVar[int]
 
@@ -233,7 +243,11 @@ class Storage(Protocol):
 
 
 class Tracker(Protocol):
-    """Logs an experiment's scores elsewhere. Constructed with its options; gets the reports' tables."""
+    """Logs an experiment's scores elsewhere. Constructed with its options; gets the reports' tables.
+
+    A class that has `track(path, live, limit, tell)` besides is served by `hpcbench track`: it sends what of
+    an experiment is not there yet, while that runs or later; see `tracking/apart.py`.
+    """
 
     api: ClassVar[int]
 
@@ -314,6 +328,12 @@ REQUIRED: Mapping[str, Mapping[str, int | None]] = {
 
 
 @cache
+def _installed() -> Any:  # a class of its own in Python 3.10
+    """Entry points of every distribution there is, which takes a look into each."""
+    return entry_points()
+
+
+@cache
 def available(kind: str) -> Mapping[str, EntryPoint]:
     """All plugins of a kind by name, without importing any.
 
@@ -321,7 +341,7 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
         EnvironmentFault: two distributions bring a plugin of the same name.
     """
     found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=f"hpcbench.{kind}"):
+    for point in _installed().select(group=f"hpcbench.{kind}"):
         other = found.get(point.name)
         if other is not None and other.value != point.value:
             raise EnvironmentFault(
@@ -386,6 +406,45 @@ def mismatch(kind: str, plugin: Any) -> str | None:
     return None
 
 
+def answer_model(path: str) -> Any:
+    """The pydantic model class of that dotted path.
+
+    Raises:
+        UserError: the path leads to something else, or nowhere.
+        EnvironmentFault: its module cannot be imported.
+    """
+    module, colon, name = path.partition(":")
+    if not colon:
+        module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None) if module else None
+    except Exception as error:
+        # Foreign code runs on import: whatever it raises is its own fault, and told as such.
+        raise EnvironmentFault(
+            f"output_model {path} cannot be imported: {type(error).__name__}: {error}",
+            remedy="name its package in required_packages, or mend it",
+        ) from error
+    if not (isinstance(found, type) and hasattr(found, "model_json_schema")):
+        raise UserError(
+            Problem(
+                f"output_model {path} is no pydantic model", remedy="write PACKAGE.MODULE.CLASS"
+            )
+        )
+    return found
+
+
+def answer_schema(ml_task: MLTask) -> dict[str, Any] | None:
+    """The JSON Schema of an ML task's answers, as it is written or of its model; None: it has none.
+
+    Raises:
+        UserError, EnvironmentFault: as `answer_model`.
+    """
+    if ml_task.output_schema is not None or ml_task.output_model is None:
+        return None if ml_task.output_schema is None else dict(ml_task.output_schema)
+    found: dict[str, Any] = answer_model(ml_task.output_model).model_json_schema()
+    return found
+
+
 def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
     """What is wrong with a plugin's options: where in them, and what.
 
@@ -426,6 +485,7 @@ def add_folder(folder: Path) -> None:
 
 def forget() -> None:
     """Look for plugins anew: packages came or went."""
+    _installed.cache_clear()
     available.cache_clear()
     load.cache_clear()
 
@@ -435,16 +495,6 @@ def origin(point: EntryPoint) -> str:
     if point.dist is None:
         return point.value
     return f"{point.value} of {point.dist.metadata['Name']} {point.dist.version}"
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """`unknown WHAT 'NAME' (did you mean …)`, or the names there are."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"unknown {what} '{name}' (did you mean '{close[0]}'?)"
-    listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return f"unknown {what} '{name}' (there are: {listed or 'none'})"
 
 
 def _takes(method: Any, count: int) -> bool:

@@ -20,11 +20,11 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jinja2 import StrictUndefined, Template, TemplateError, meta
+from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 from pydantic import BaseModel, ConfigDict
 
@@ -34,6 +34,9 @@ from hpcbench.plugins import PromptSpec, PromptStrategy
 from hpcbench.schema.documents import Model
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, PromptEntry, PromptExample, Sample
+
+TEXTS_KEPT = 512
+"""Templates that are kept compiled: a prompt is made anew for every shard, and run tasks share prompts."""
 
 _ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False)
 
@@ -67,8 +70,8 @@ class TemplatePrompt:
             self._parsed = []
             for text in dict.fromkeys(texts):
                 if text is not None:
-                    _ENVIRONMENT.compile(text, raw=True)  # finds filters that are none, too
-                    self._parsed.append(_ENVIRONMENT.parse(text))
+                    _compiled(text)  # finds filters that are none, too
+                    self._parsed.append(_parsed(text))
         except (TemplateError, ValueError, RecursionError) as error:
             # ValueError: a number without end
             what = f"prompt is no Jinja2 template: {str(error)[:200]}"
@@ -135,7 +138,7 @@ class TemplatePrompt:
 
     @cached_property
     def _prompts(self) -> tuple[_Prompt, ...]:
-        """All prompts, compiled: that takes longer than all the checks before a run."""
+        """All prompts, ready to be filled in."""
         spec = self._spec
         entries = list(spec.entries)
         if spec.user is not None:
@@ -144,8 +147,8 @@ class TemplatePrompt:
             _Prompt(
                 entry.id,
                 entry.when,
-                _compiled(entry.system if entry.system is not None else spec.system),
-                _ENVIRONMENT.from_string(entry.user),
+                _template(entry.system if entry.system is not None else spec.system),
+                _compiled(entry.user),
                 entry.examples or spec.examples,
             )
             for entry in entries
@@ -162,12 +165,13 @@ class TaskPrompt:
             spec_of(run_task)
         )
         wanted = run_task.task.output_schema
-        self._schema = dict(task.output_schema or {}) if wanted == "prompt" else None
+        schema = plugins.answer_schema(task) or {} if wanted != "none" else {}
+        self._schema = schema if wanted == "prompt" else None
         self.generation: dict[str, Any] = {}
         if wanted == "response_format":
             described = {
                 "name": task.name.replace("/", "_"),
-                "schema": dict(task.output_schema or {}),
+                "schema": schema,
             }
             self.generation = {"response_format": {"type": "json_schema", "json_schema": described}}
 
@@ -290,7 +294,8 @@ def prompt_hash(run_task: ResolvedRunTask) -> str:
         mode="json", include={"strategy", "system", "user", "prompts", "examples", "options"}
     )
     schema = run_task.task.output_schema
-    told["output_schema"] = [schema, run_task.ml_task.output_schema if schema != "none" else None]
+    wanted = plugins.answer_schema(run_task.ml_task) if schema != "none" else None
+    told["output_schema"] = [schema, wanted]
     names = {
         image for one in _examples(document.examples, document.prompts) for image in one.images
     }
@@ -330,5 +335,15 @@ def _holds(when: Mapping[str, Any], context: Mapping[str, Any]) -> bool:
     return all(name in context and str(context[name]) == str(value) for name, value in when.items())
 
 
-def _compiled(text: str | None) -> Template | None:
-    return _ENVIRONMENT.from_string(text) if text is not None else None
+def _template(text: str | None) -> Template | None:
+    return _compiled(text) if text is not None else None
+
+
+@lru_cache(TEXTS_KEPT)
+def _compiled(text: str) -> Template:
+    return _ENVIRONMENT.from_string(text)
+
+
+@lru_cache(TEXTS_KEPT)
+def _parsed(text: str) -> nodes.Template:
+    return _ENVIRONMENT.parse(text)

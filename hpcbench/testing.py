@@ -22,7 +22,7 @@ from typing import Any
 from hpcbench import plugins
 from hpcbench.errors import UserError
 from hpcbench.plugins import DatasetSpec, EngineSpec, PromptSpec
-from hpcbench.schema.records import Message, Sample
+from hpcbench.schema.records import Message, Reading, Sample
 
 ANSWERS = (
     "", " ", "12.50", "Yes.", "Итого: 12,50 ₽", '{"total": "12.50"}', "```json\n{}\n```", "{" * 2000,
@@ -34,25 +34,61 @@ OF_KIND: Mapping[str, object] = {
     "text": "Total 12.50",
     "label": "invoice",
     "object": {"total": "12.50", "date": "2024-01-02"},
+    "reading": Reading({"total": "12.50", "date": "2024-01-02"}, form="json", required=2, found=2),
 }
-"""A prediction of each output of an ML task."""
+"""A prediction of each output of an ML task, and how an answer was read."""
 
 TABLES: Mapping[str, Any] = {
-    "version": 1,
+    "version": 2,
     "id": "20260101-1200-example-abcd",
     "path": "/nowhere/20260101-1200-example-abcd",
     "plan": {"name": "example", "description": "An example."},
+    "asked": 4,
+    "answered": 3,
+    "left": 0,
+    "summary": ["m reaches anls 0.500 [0.250, 0.750] on d. Only 75.0 % of samples on d have an answer."],
+    "verdict": None,
+    "arms": None,
+    "leaders": [
+        {
+            "ml_task": "vqa", "dataset": "d", "split": None, "metric": "anls",
+            "higher_is_better": True, "run_task": "vqa", "model": "m", "value": 0.5, "low": 0.25,
+            "high": 0.75, "coverage": 0.75, "rivals": [],
+        },
+    ],
+    "matrix": [
+        {
+            "ml_task": "vqa", "metric": "anls", "higher_is_better": True, "primary": True,
+            "columns": [{"dataset": "d", "split": None}],
+            "rows": [
+                {
+                    "model": "m", "variant": "",
+                    "cells": [
+                        {
+                            "run_task": "vqa", "value": 0.5, "low": 0.25, "high": 0.75, "n": 4,
+                            "documents": 4, "coverage": 0.75, "leads": False,
+                        },
+                    ],
+                },
+            ],
+        },
+    ],
     "metrics": {
-        "version": 1,
+        "version": 2,
         "run_tasks": {
             "vqa": {
                 "ml_task": "vqa", "model": "m", "dataset": "d", "split": None, "prompt": "p",
-                "on_failed": "zero", "asked": 4, "answered": 3, "unread": 0, "coverage": 0.75,
-                "outcomes": {"failed": 1, "ok": 3}, "errors": [],
+                "on_failed": "zero", "on_invalid": "exclude", "asked": 4, "answered": 3,
+                "documents": 3, "invalid": 0, "invalid_reasons": [], "skipped": 0, "coverage": 0.75,
+                "outcomes": {"failed": 1, "ok": 3}, "faults": [], "groups": [],
+                "errors": [
+                    {"outcome": "failed", "message": "no <b>answer</b> | & none", "count": 1, "sample": "s4"},
+                ],
                 "metrics": {
                     "anls": {
                         "value": 0.5, "low": 0.25, "high": 0.75, "level": 0.95, "n": 4, "clusters": 4,
-                        "method": "mean", "signature": "anls|v1", "higher_is_better": True,
+                        "method": "mean", "average": "micro", "signature": "anls|v1",
+                        "higher_is_better": True, "invalid": 0, "faults": 0, "value_if": None,
                     },
                     "=1+1": None,
                 },
@@ -61,20 +97,83 @@ TABLES: Mapping[str, Any] = {
     },
     "performance": {
         "version": 2,
-        "run_tasks": {"vqa": {"requests": 4, "answered": 3, "tries": 5}},
+        "run_tasks": {
+            "vqa": {
+                "load": {
+                    "concurrency": 1, "rate": None, "arrival": None, "warm_up": 0, "sweep": None,
+                },
+                "requests": 4, "answered": 3, "tries": 5, "ttft_ms": None, "tpot_ms": None,
+                "e2e_ms": None, "ttft_due_ms": None, "e2e_due_ms": None, "queue_ms": None,
+                "window": {"seconds": 0.0, "answers": 0, "in_flight": None, "pieces": 1},
+                "answers_per_s": None, "tokens_per_s": None, "good_per_s": None, "attainment": None,
+                "prompt_tokens": 40, "completion_tokens": 12, "client": None, "memory": None,
+                "hardware": None, "valid": True, "notes": ["no steady rates: too few answers"],
+            },
+        },
         "sweeps": {},
+    },
+    "worst": {
+        "vqa": [
+            {
+                "sample": "s2", "document": "d2", "place": 1, "metric": "anls", "score": 0.0,
+                "outcome": "ok", "prompt": "Total?", "images": ["page.png"],
+                "answer": "<script>=1+1</script>", "reference": "12.50", "others": 0,
+                "diff": [["lost", "12.50"], ["added", "<script>=1+1</script>"]], "cut": False,
+            },
+        ],
+    },
+    "distribution": {
+        "vqa": {"metric": "anls", "low": 0.0, "high": 1.0, "counts": [2, *[0] * 18, 2]},
+    },
+    "usage": None,
+    "per_document": {},
+    "currency": "",
+    "baseline": None,
+    "provenance": {
+        "facts": [["hpcbench", "0"], ["created", "2026-01-01T12:00:00+0000 on login1"]],
+        "reproduce": "hpcbench submit /nowhere/20260101-1200-example-abcd/plan.yaml",
     },
     "manifest": {"version": 1, "hpcbench": "0", "created": "2026-01-01T12:00:00+0000"},
 }  # fmt: skip
-"""Tables as reports and trackers get them; a metric may have no value, and a name may be hostile."""
+"""Tables as reports and trackers get them, by `registries/schemas/report.json`; a metric may have no value,
+and names and answers may be hostile."""
 
 EVENT: Mapping[str, Any] = {
+    "id": "20260101-1200-example-abcd.end-0-done",
+    "plan": "example",
     "experiment": "20260101-1200-example-abcd",
     "state": "done",
     "report": "/nowhere/report",
     "summary": "example <is> done: vqa anls 0.500 & more",
     "time": "2026-01-01T12:00:00+0000",
 }
+
+VERDICT: Mapping[str, Any] = {
+    "version": 1,
+    "baseline": "20251231-1200-example-aaaa",
+    "candidate": "20260101-1200-example-abcd",
+    "policy": "default",
+    "verdict": "NO-GO",
+    "reasons": ["vqa anls: worse by more than the margin"],
+    "checks": [
+        {
+            "run_task": "vqa", "what": "anls", "kind": "quality", "level": "critical",
+            "baseline": 0.8125, "candidate": 0.5, "difference": -0.3125, "low": -0.5, "high": -0.125,
+            "margin": 0.01, "verdict": "fail", "why": "worse by more than the margin",
+        },
+        {
+            "run_task": "vqa", "what": "=1+1", "kind": "quality", "level": "advisory",
+            "baseline": None, "candidate": None, "difference": None, "low": None, "high": None,
+            "margin": None, "verdict": "inconclusive", "why": "<b>no</b> value | & no interval",
+        },
+        {
+            "run_task": "vqa", "what": "tokens_per_second", "kind": "speed", "level": "critical",
+            "baseline": 100.0, "candidate": 101.0, "difference": 1.0, "low": None, "high": None,
+            "margin": 5.0, "verdict": "pass", "why": "",
+        },
+    ],
+}  # fmt: skip
+"""A verdict as `report/verdict.json` holds it; figures may have no value, and names may be hostile."""
 
 
 def check(kind: str, plugin: Any, folder: Path) -> None:
@@ -139,6 +238,11 @@ def _scores_anything(plugin: Any, folder: Path) -> None:
         metric = plugin(**_example(plugin, folder))
         for prediction in (*ANSWERS, None, 7, {"total": None}, ["x"]):
             part = metric.score(prediction, [OF_KIND[kind]])
+            if metric.aggregation == "corpus":
+                assert all(isinstance(one, (int, float)) for one in part.values()), (
+                    f"counts {part!r}"
+                )
+                continue
             assert isinstance(part.numerator, (int, float)), f"numerator {part.numerator!r}"
             assert isinstance(part.denominator, (int, float)), f"denominator {part.denominator!r}"
 
@@ -157,7 +261,7 @@ def _signs(plugin: Any, folder: Path) -> None:
     metric = plugin(**_example(plugin, folder))
     assert metric.signature.startswith(plugin.name), f"'{metric.signature}' lacks '{plugin.name}'"
     assert "|v" in metric.signature, f"'{metric.signature}' ends in no version, `|v1`"
-    assert metric.aggregation in ("mean", "ratio"), f"aggregation {metric.aggregation!r}"
+    assert metric.aggregation in ("mean", "ratio", "corpus"), f"aggregation {metric.aggregation!r}"
 
 
 # --- parsers, tasks -------------------------------------------------------------------------------------
@@ -165,6 +269,7 @@ def _signs(plugin: Any, folder: Path) -> None:
 
 def _reads_anything(plugin: Any, folder: Path) -> None:
     """Any answer is read or given up, none raises, twice the same."""
+    _wants_what_there_is(plugin)
     for answer in ANSWERS:
         assert plugin().parse(answer) == plugin().parse(answer), (
             f"{answer[:20]!r} is read in two ways"
@@ -173,9 +278,15 @@ def _reads_anything(plugin: Any, folder: Path) -> None:
 
 def _reads_anything_of_a_sample(plugin: Any, folder: Path) -> None:
     """Any answer is read or given up, none raises, twice the same."""
+    _wants_what_there_is(plugin)
     for answer in ANSWERS:
         once, again = (plugin().parse(answer, _sample()) for _ in range(2))
         assert once == again, f"{answer[:20]!r} is read in two ways"
+
+
+def _wants_what_there_is(plugin: Any) -> None:
+    wants = getattr(plugin, "wants", "text")
+    assert wants in ("text", "label", "object"), f"wants is {wants!r}: text, label or object"
 
 
 # --- prompts --------------------------------------------------------------------------------------------
@@ -272,10 +383,11 @@ def _logs(plugin: Any, folder: Path) -> None:
 
 
 def _sends(plugin: Any, folder: Path) -> None:
-    """Both ends of an experiment are told."""
+    """Both ends of an experiment are told, and what a gate said."""
     options = _example(plugin, folder)
     plugin(options).send(EVENT)
     plugin(options).send({**EVENT, "state": "incomplete", "report": None})
+    plugin(options).send({**EVENT, "state": "regression", "verdict": VERDICT})
 
 
 def _stores(plugin: Any, folder: Path) -> None:

@@ -23,22 +23,17 @@ from tests.user import User
 ROOT = Path(__file__).parent.parent
 
 
-# On a new machine the first text that Hypothesis draws takes seconds: it makes its tables then.
-settings.register_profile("tests", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+# On a new machine the first text that Hypothesis draws takes seconds: it makes its tables then. The same
+# examples every time, so that a commit is judged by what it changes; `make search` draws others, and more.
+SEARCH = os.environ.get("HPCBENCH_SEARCH") == "1"
+settings.register_profile(
+    "tests",
+    suppress_health_check=[HealthCheck.too_slow],
+    deadline=None,
+    derandomize=not SEARCH,
+    max_examples=1000 if SEARCH else 100,
+)
 settings.load_profile("tests")
-
-SHARED = ("docker", "runpod", "demo")
-"""Folders whose tests share servers: one process runs all of a folder. Engines are one a file."""
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the marks in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what `--dist loadgroup` keeps together."""
-    for item in items:
-        folder = item.path.parent.name
-        if folder in SHARED or folder == "engine":
-            group = folder if folder in SHARED else item.path.stem
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def unavailable(reason: str) -> NoReturn:

@@ -266,7 +266,7 @@ class EnvironmentContract:
 
     def test_what_was_mounted_just_in_time_can_be_imported(self, subject: Subject) -> None:
         code = (
-            "import fastapi, pydantic, hpcbench.wrapper, hpcbench.plugins as p\n"
+            "import aiohttp, pydantic, uvicorn, hpcbench.wrapper, hpcbench.plugins as p\n"
             "print(p.load('engines', 'vllm').api)\n"
         )
         done = subject.run(code)

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from hpcbench.experiment.claims import pieces_of
+from hpcbench.experiment.layout import Experiment
 from tests.cluster.lab import Lab
 
 
@@ -152,7 +154,7 @@ class User:
 
     def wait(self, experiment: str, timeout: float = 300) -> Any:
         """Wait until an experiment has ended; returns its last status."""
-        ended = ("done", "incomplete", "cancelled", "lost", "interrupted")
+        ended = ("done", "incomplete", "cancelled", "lost", "interrupted", "paused", "stalled")
         deadline = time.monotonic() + timeout
         while (now := self.status(experiment))["state"] not in ended:
             if time.monotonic() > deadline:
@@ -162,8 +164,18 @@ class User:
 
     def answered(self, experiment: str) -> int:
         """Answers that lie on the disk."""
-        folder = self.experiment(experiment) / "shards"
-        return sum(path.read_bytes().count(b"\n") for path in folder.glob("*/*.responses.jsonl"))
+        return len(answers_on_disk(self.experiment(experiment)))
+
+
+def answers_on_disk(experiment: Path) -> list[tuple[str, str | None]]:
+    """`RUN_TASK/SAMPLE` and the text of every answer there is, folded or not; twice if it is there twice."""
+    here = Experiment(experiment)
+    return [
+        (f"{run_task.name}/{response.sample_id}", response.text)
+        for run_task in here.resolved.run_tasks
+        for piece in pieces_of(here, run_task.name)
+        for response in piece
+    ]
 
 
 def until(condition: Callable[[], bool], timeout: float, what: str, every: float = 0.1) -> None:

@@ -1,27 +1,183 @@
-"""`hpcbench export`: responses elsewhere as traces, or their times under other kits' names."""
+"""`hpcbench export`: tables and logs for other tools, traces elsewhere, speed under other kits' names."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
-from hpcbench.cli.screen import console, print_json
-from hpcbench.errors import Problem, UserError
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.claims import pieces_of
-from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.registry.catalog import user_site
+
+if TYPE_CHECKING:
+    from hpcbench.interchange.writing import Format
+
+_LOGS = ("lmms-eval", "inspect", "inspect-json")
+_OF_TABLES = ("what", "where", "columns", "excel")
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """`hpcbench export [EXPERIMENT] --to phoenix --url URL`, `--compat KIT`."""
-    experiment = find(home(user_site()), arguments.experiment)
+    """`hpcbench export [EXPERIMENT|--all] --format FORM [--out PLACE]`, `--to phoenix`, `--compat KIT`."""
+    if arguments.to or arguments.compat:
+        return _elsewhere(arguments)
+    form = _form(arguments)
+    experiments = _experiments(arguments)
+    if form in _LOGS:
+        return _logs(experiments, form, arguments)
+    return _table(experiments, form, arguments)
+
+
+def _elsewhere(arguments: argparse.Namespace) -> int:
+    """Traces, or another kit's figures, of one experiment."""
+    if arguments.all or arguments.format:
+        raise UserError("--to and --compat are of one experiment and have no --format")
+    experiment = find(home(user_site()), arguments.experiment or "@last")
     if arguments.compat:
         return _figures(experiment, arguments)
     if not arguments.url:
         remedy = "`--url http://localhost:6006`"
         raise UserError(Problem("--to phoenix needs its address", remedy=remedy))
     return _traces(experiment, arguments)
+
+
+# --- tables and logs ----------------------------------------------------------------------------------
+
+
+def _form(arguments: argparse.Namespace) -> str:
+    """The form that is asked for, or that the file's name tells."""
+    from hpcbench.interchange.writing import FORMATS
+
+    to_file = arguments.out not in (None, "-")
+    ending = Path(arguments.out).suffix[1:].lower() if to_file else ""
+    form = arguments.format or (ending if ending in FORMATS else None)
+    if form is None:
+        raise UserError("what form?", remedy=f"--format {' | '.join((*FORMATS, *_LOGS))}")
+    if not to_file and (form == "parquet" or form in _LOGS):
+        raise UserError(f"{form} needs a place", remedy="--out")
+    if not to_file and arguments.json:
+        raise UserError("--json tells of a file; the rows would be beside it", remedy="--out FILE")
+    if form in _LOGS and (given := [name for name in _OF_TABLES if getattr(arguments, name)]):
+        raise UserError(f"--{given[0]} is of tables, not of the logs of {form}")
+    if arguments.excel and form != "csv":
+        raise UserError("--excel is of CSV")
+    return str(form)
+
+
+def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
+    root = home(user_site())
+    if arguments.all and arguments.experiment:
+        raise UserError("an experiment or --all, not both")
+    if not arguments.all:
+        return [find(root, arguments.experiment or "@last")]
+    found = list(all_experiments(root))
+    if not found:
+        raise UserError(f"no experiment in {root}")
+    return found
+
+
+def _table(experiments: list[Experiment], form: str, arguments: argparse.Namespace) -> int:
+    from hpcbench.interchange.tables import Wanted, open_table
+    from hpcbench.interchange.writing import write
+
+    shape: Format = form  # type: ignore[assignment]
+    out = None if arguments.out in (None, "-") else Path(arguments.out)
+    if out is not None and out.is_dir():
+        raise UserError(f"cannot write {out}: it is a folder", remedy="--out FILE")
+    wanted = Wanted(
+        arguments.what or "scores", arguments.run_task, arguments.where, arguments.columns
+    )
+    notes: list[str] = []
+
+    def note(line: str) -> None:
+        notes.append(line)
+        say(line)
+
+    table = open_table(experiments, wanted, note)
+    with (
+        _progress(f"{wanted.what} to {form}", table.total, out is not None) as progress,
+        _into(out),
+    ):
+        rows = write(table, shape, out, progress, excel=arguments.excel)
+    for path, lines in table.damaged.items():
+        note(f"{path}: {lines} damaged lines are left out")
+    told = {"experiments": [one.id for one in experiments], "what": wanted.what, "format": form}
+    if arguments.json:
+        size = out.stat().st_size if out is not None else None
+        print_json(
+            {
+                **told, "out": str(out), "rows": rows, "columns": list(table.schema), "bytes": size,
+                "damaged": dict(table.damaged), "notes": notes,
+            }
+        )  # fmt: skip
+    elif out is not None:
+        print(f"{rows:,} rows of {wanted.what} in {out}")
+    return 0
+
+
+def _logs(experiments: list[Experiment], form: str, arguments: argparse.Namespace) -> int:
+    from hpcbench.interchange.kit_logs import Form, write_logs
+
+    assert form in get_args(Form)
+    shape: Form = form  # type: ignore[assignment]
+    out = Path(arguments.out)
+    written: list[Path] = []
+    notes: list[str] = []
+
+    def note(line: str) -> None:
+        notes.append(line)
+        say(line)
+
+    total = sum(cut.samples for one in experiments for cut in one.work.cuts)
+    with _progress(f"logs for {form}", total, shown=True) as progress, _into(out):
+        done = 0
+        for experiment in experiments:
+            experiment.use_packages()
+            for path, samples in write_logs(experiment, shape, out, arguments.run_task, note):
+                written.append(path)
+                done += samples
+                progress(done)
+    if arguments.json:
+        ids = [one.id for one in experiments]
+        print_json(
+            {"experiments": ids, "format": form, "files": [*map(str, written)], "notes": notes}
+        )
+    else:
+        for path in written:
+            print(path)
+    return 0
+
+
+@contextlib.contextmanager
+def _progress(what: str, total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, where somebody looks and the rows do not run through the same terminal."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    err = Console(stderr=True)
+    with Bar(console=err, transient=True, disable=not (shown and err.is_terminal)) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda rows: bar.update(task, completed=rows)
+
+
+@contextlib.contextmanager
+def _into(out: Path | None) -> Iterator[None]:
+    """What is wrong with the place to write to is told of the place."""
+    try:
+        yield
+    except (PermissionError, IsADirectoryError, NotADirectoryError, FileNotFoundError) as error:
+        raise EnvironmentFault(
+            f"cannot write {out}: {error.strerror}", remedy="choose another place with --out"
+        ) from error
+
+
+# --- speed under another kit's name, traces -----------------------------------------------------------
 
 
 def _figures(experiment: Experiment, arguments: argparse.Namespace) -> int:
@@ -61,8 +217,8 @@ def _traces(experiment: Experiment, arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from hpcbench.reporting.phoenix import export as export_traces
     from hpcbench.secret import reveal
+    from hpcbench.tracking.phoenix import export as export_traces
 
     experiment.use_packages()
     key = reveal("${env:PHOENIX_API_KEY}") if os.environ.get("PHOENIX_API_KEY") else None

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from hpcbench import plugins
 from hpcbench.cli.screen import console, print_json, say
-from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError, unknown
 
 
 def list_plugins(arguments: argparse.Namespace) -> int:
@@ -128,5 +128,5 @@ def _same(one: str, other: str) -> bool:
 
 def _kind(text: str) -> str:
     if text not in plugins.REQUIRED:
-        raise UserError(Problem(plugins.unknown("kind of plugin", text, plugins.REQUIRED)))
+        raise UserError(Problem(unknown("kind of plugin", text, plugins.REQUIRED)))
     return text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,25 +42,34 @@ def validate(arguments: argparse.Namespace) -> int:
 
 def schema(arguments: argparse.Namespace) -> int:
     """`hpcbench schema [KIND]`."""
-    from hpcbench.plugins import unknown
+    from hpcbench.errors import unknown
     from hpcbench.schema.describe import json_schema, reference
 
+    made: dict[str, Callable[[], Any]] = {kind: partial(json_schema, kind) for kind in KINDS}
+    made["report"] = _report_schema
     if arguments.markdown:
         print(reference(), end="")
         return 0
-    if arguments.kind is not None and arguments.kind not in KINDS:
-        raise UserError(Problem(unknown("kind of document", arguments.kind, KINDS)))
+    if arguments.kind is not None and arguments.kind not in made:
+        raise UserError(Problem(unknown("kind of document", arguments.kind, made)))
     if arguments.out is None:
         one = arguments.kind
-        print_json(json_schema(one) if one else {kind: json_schema(kind) for kind in KINDS})
+        print_json(made[one]() if one else {kind: json_schema(kind) for kind in KINDS})
         return 0
-    for kind in [arguments.kind] if arguments.kind else KINDS:
+    for kind in [arguments.kind] if arguments.kind else made:
         path = arguments.out / f"{kind}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(json_schema(kind), ensure_ascii=False, indent=1) + "\n"
+        text = json.dumps(made[kind](), ensure_ascii=False, indent=1) + "\n"
         path.write_text(text, encoding="utf-8")
         say(f"wrote {path}")
     return 0
+
+
+def _report_schema() -> Any:
+    """Of `report.json`, which is no document: it is what reports are made of."""
+    from hpcbench.reporting.artefact import json_schema
+
+    return json_schema()
 
 
 # --- registry -------------------------------------------------------------------------------------------
@@ -160,7 +170,7 @@ def diff(arguments: argparse.Namespace) -> int:
 
 
 def _kind(text: str) -> str:
-    from hpcbench.plugins import unknown
+    from hpcbench.errors import unknown
 
     if text not in KINDS:
         raise UserError(Problem(unknown("kind of document", text, KINDS)))
@@ -169,7 +179,7 @@ def _kind(text: str) -> str:
 
 def _named(catalog: Catalog, text: str) -> tuple[str, str]:
     """`KIND/NAME`, or a name that only one kind has."""
-    from hpcbench.plugins import unknown
+    from hpcbench.errors import unknown
 
     kind, slash, name = text.partition("/")
     if slash and kind in KINDS:

@@ -1,4 +1,7 @@
-"""What the verbs print: tables on a terminal, plain lines when piped, JSON on request."""
+"""What the verbs print: tables on a terminal, plain lines when piped, JSON on request.
+
+What draws is imported where something is drawn: a program that asks for JSON does not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,32 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
-
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.data.progress import Moved, Progress, size_text
 from hpcbench.errors import RunFailed
-from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.status import ENDED, ExperimentStatus, RunTaskStatus
-from hpcbench.launch.status import status as status_of
-from hpcbench.reporting.tables import format_interval, format_value, metric_rows, speed_rows
+from hpcbench.experiment.results import metrics_of, performance_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from hpcbench.launch.status import ExperimentStatus, Observer
 
 POLL_SECONDS = {"local": 0.5, "slurm": 5.0}
-"""How often `watch` looks: each look under Slurm is a question to slurmctld."""
+"""How often `watch` looks at the files; Slurm is asked more rarely, and once for all readers."""
 
-COLOURS = {
-    "done": "green", "running": "cyan", "evaluating": "cyan", "pending": "yellow",
-    "submitting": "yellow", "failed": "red", "incomplete": "red", "lost": "red",
-    "cancelled": "red", "interrupted": "red",
-}  # fmt: skip
+
+TELLING_SECONDS = 60.0
+"""Who waits for the end waits so long at most until trackers and notifiers have been told of it."""
 
 
 def console() -> Console:
     """Standard output; wide enough when piped that nothing is cut."""
+    from rich.console import Console
+
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=160)
 
@@ -52,6 +52,8 @@ def say(line: str) -> None:
 @contextlib.contextmanager
 def transfer_bar() -> Iterator[Progress]:
     """A bar with rate and time left while something is transferred; plain lines when piped."""
+    from rich.console import Console
+
     err = Console(stderr=True, highlight=False)
     if not err.is_terminal:
         yield _PlainProgress()
@@ -104,65 +106,50 @@ class _PlainProgress:
             say(moved.what)
 
 
-def status_screen(status: ExperimentStatus) -> RenderableType:
-    """The screen of `status` and `watch`."""
-    head = Text.assemble(
-        (status.id, "bold"), "  ", (status.state, COLOURS[status.state]), f"  {status.executor}"
-    )
-    if status.workers:
-        listed = ", ".join(f"{count} {state.lower()}" for state, count in status.workers.items())
-        head.append(f"  jobs: {listed}")
-    if status.round > 1:
-        head.append(f"  round {status.round}")
-    if status.pending_reason:
-        head.append(f"  waiting: {status.pending_reason}", "yellow")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("run task", "state", "", "answered", "shards"):
-        table.add_column(title, justify="right" if title in ("answered", "shards") else "left")
-    for run_task in status.run_tasks:
-        table.add_row(
-            run_task.name,
-            Text(run_task.state, COLOURS[run_task.state]),
-            _bar(run_task),
-            f"{run_task.answered}/{run_task.samples}",
-            f"{run_task.shards_done}/{run_task.shards}",
-        )
-    parts: list[RenderableType] = [head, table]
-    for trouble in status.troubles:
-        where = trouble.model or trouble.run_task or trouble.node or ""
-        times = f" (×{trouble.count})" if trouble.count > 1 else ""
-        parts.append(Text.assemble(("! ", "red"), f"{where}: {trouble.message}{times}"))
-        if trouble.log:
-            parts.append(Text(f"  log: {trouble.log}", "dim"))
-    if status.report:
-        parts.append(Text(f"report: {status.report}"))
-    return Group(*parts)
-
-
 def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
     """Show an experiment until it has ended; one line a change when piped."""
+    # Only here: what most verbs print needs no status, and its rooms take a tenth of a second.
+    from hpcbench.cli.due import do_what_is_due
+    from hpcbench.cli.status_screen import StatusScreen
+    from hpcbench.launch.status import ENDED, Observer
+
     out = console()
     pause = POLL_SECONDS[experiment.resolved.executor]
-    status = status_of(experiment)
+    observer = Observer(experiment)
+    status = observer.look()
     if silent or not out.is_terminal:
-        return _follow_plainly(experiment, status, pause, silent)
-    with Live(status_screen(status), console=out, refresh_per_second=4) as live:
+        return _follow_plainly(experiment, observer, status, pause, silent)
+    from rich.live import Live
+
+    with Live(StatusScreen(status, live=True), console=out, auto_refresh=False) as live:
+        live.refresh()
         while status.state not in ENDED:
             time.sleep(pause)
-            status = status_of(experiment)
-            live.update(status_screen(status))
+            status = observer.look()
+            live.update(StatusScreen(status, live=True), refresh=True)
+            do_what_is_due(experiment, status)
+        live.update(StatusScreen(status), refresh=True)  # at the end with all causes
     return status
 
 
 def finish(experiment: Experiment, *, as_json: bool = False) -> int:
-    """Follow an experiment to its end and print what came out."""
-    ended = follow(experiment, silent=as_json)
+    """Follow an experiment to its end and print what came out; Ctrl-C leaves it alone."""
+    from hpcbench.launch.lock import wait_for_others
+
+    try:
+        ended = follow(experiment, silent=as_json)
+        wait_for_others(experiment, TELLING_SECONDS)
+    except KeyboardInterrupt:
+        say(f"{experiment.id} goes on; `hpcbench watch {experiment.id}` shows it again")
+        return 130
     if as_json:
         print_json(ended.model_dump(mode="json"))
     else:
+        from hpcbench.cli.status_screen import StatusScreen
+
         out = console()
-        if ended.troubles and not out.is_terminal:
-            out.print(status_screen(ended))
+        if (ended.failures or ended.alarms) and not out.is_terminal:
+            out.print(StatusScreen(ended))
         if experiment.metrics_file.exists():
             out.print()
             out.print(metric_table(experiment))
@@ -178,7 +165,12 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
 
 def metric_table(experiment: Experiment) -> Table:
     """The scores with their intervals."""
-    metrics: Mapping[str, Any] = read_json(experiment.metrics_file)
+    from rich.table import Table
+
+    from hpcbench.evaluation import format as form
+    from hpcbench.reporting.tables import metric_rows
+
+    metrics = metrics_of(experiment)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title, justify in (
         ("run task", "left"), ("metric", "left"), ("value", "right"), ("95 % interval", "right"),
@@ -187,15 +179,15 @@ def metric_table(experiment: Experiment) -> Table:
         table.add_column(title, justify=justify)  # type: ignore[arg-type]
     previous = ""
     for row in metric_rows(metrics):
-        arrow = "↑" if row.higher_is_better else "↓"
+        arrow = form.arrow(higher_is_better=row.higher_is_better)
         table.add_row(
             row.run_task if row.run_task != previous else "",
             f"{row.metric} {arrow}",
-            format_value(row),
-            format_interval(row),
+            form.value(row.value),
+            form.interval(row.low, row.high),
             str(row.n),
             str(row.clusters),
-            f"{row.coverage:.1%}",
+            form.share(row.coverage),
         )
         previous = row.run_task
     return table
@@ -203,7 +195,11 @@ def metric_table(experiment: Experiment) -> Table:
 
 def sweep_tables(experiment: Experiment) -> Iterator[Table]:
     """Each sweep with its points."""
-    performance: Mapping[str, Any] = read_json(experiment.performance_file)
+    from rich.table import Table
+
+    from hpcbench.reporting.tables import speed_rows
+
+    performance = performance_of(experiment)
     for name, sweep in performance["sweeps"].items():
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column(name)
@@ -217,31 +213,22 @@ def sweep_tables(experiment: Experiment) -> Iterator[Table]:
         yield table
 
 
-def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a file."""
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - lines * 400))
-        return file.read().decode(errors="replace").splitlines()[-lines:]
-
-
 def _follow_plainly(
-    experiment: Experiment, status: ExperimentStatus, pause: float, silent: bool
+    experiment: Experiment, observer: Observer, status: ExperimentStatus, pause: float, silent: bool
 ) -> ExperimentStatus:
+    from hpcbench.cli.due import do_what_is_due
+    from hpcbench.launch.status import ENDED
+
     last = ""
     while True:
-        answered = sum(run_task.answered for run_task in status.run_tasks)
-        samples = sum(run_task.samples for run_task in status.run_tasks)
-        line = f"{status.id} {status.state} {answered}/{samples} answered"
+        line = f"{status.id} {status.state} {status.answered}/{status.samples} answered"
+        if wrong := sum(one.count for one in status.failures):
+            line += f", {wrong} failures"
         if line != last and not silent:
             print(line, flush=True)
         last = line
         if status.state in ENDED:
             return status
-        time.sleep(pause)
-        status = status_of(experiment)
-
-
-def _bar(run_task: RunTaskStatus, width: int = 20) -> Text:
-    full = round(width * run_task.answered / run_task.samples)
-    return Text.assemble(("━" * full, COLOURS[run_task.state]), ("━" * (width - full), "dim"))
+        if not do_what_is_due(experiment, status):
+            time.sleep(pause)
+        status = observer.look()

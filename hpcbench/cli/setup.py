@@ -3,44 +3,133 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import yaml
 
+from hpcbench.cli import remote
 from hpcbench.cli.screen import console, finish, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic
+from hpcbench.launch.doctor import Check, asking_job, checks, may_submit
 from hpcbench.launch.prepare import prepare
-from hpcbench.launch.site import checks, detect
-from hpcbench.launch.submit import submit_round
+from hpcbench.launch.site import Ask, Choice, detect, take_default
+from hpcbench.launch.submit import submit_first
 from hpcbench.registry.catalog import share_dir, user_dir, user_site
 from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.settings import Setting, read_settings
+from hpcbench.registry.sites import findings
+from hpcbench.registry.source import Source, parse, validate
 from hpcbench.schema.documents import Site
+
+PIPELINES = {
+    "github": (Path(".github/workflows/hpcbench.yml"), ""),
+    "gitlab": (
+        Path(".gitlab/hpcbench.yml"),
+        ", and in .gitlab-ci.yml: `include: [{local: .gitlab/hpcbench.yml}]`",
+    ),
+}
+"""Service → where its pipeline lies in a repository, and what else is to do."""
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
 
 def init(arguments: argparse.Namespace) -> int:
     """`hpcbench init`."""
+    if arguments.ci:
+        return _pipeline(arguments)
+    if arguments.ssh or arguments.site:
+        return remote.init(arguments)
     path = user_dir() / "sites" / "default.yaml"
     if path.exists() and not arguments.force and not arguments.dry_run:
         raise UserError(Problem("there is a site profile already", str(path), remedy="--force"))
-    site, remarks = detect()
-    for remark in remarks:
-        say(remark)
+    settings = _settings(arguments.settings)
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    site = detect(_answers(settings, _on_terminal if asks else take_default), say)
     # What equals the default goes unsaid, except the lines a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}
+    source = _with(settings, path, data)
     schema = share_dir() / "registries" / "schemas" / "sites.json"
     text = f"# yaml-language-server: $schema={schema}\n"
     text += "# Site profile of this cluster. All fields: `hpcbench schema sites`\n"
-    text += yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    text += yaml.safe_dump(source.data, sort_keys=False, allow_unicode=True)
     if arguments.dry_run:
         print(text, end="")
         return 0
     write_atomic(path, text)
     print(f"wrote {path}; next: hpcbench doctor --run")
     return 0
+
+
+def _pipeline(arguments: argparse.Namespace) -> int:
+    """`hpcbench init --ci github|gitlab`."""
+    path, then = PIPELINES[arguments.ci]
+    text = (share_dir() / "ci_templates" / f"{arguments.ci}.yml").read_text(encoding="utf-8")
+    if arguments.dry_run:
+        print(text, end="")
+        return 0
+    if path.exists() and not arguments.force:
+        raise UserError(Problem("there is a pipeline already", str(path), remedy="--force"))
+    write_atomic(path, text)
+    print(f"wrote {path}; next: name your plan at its top{then}")
+    return 0
+
+
+def _settings(texts: Sequence[str]) -> tuple[Setting, ...]:
+    settings = read_settings(texts)
+    for setting in settings:
+        if setting.document not in (None, "sites/default"):
+            what = f"init writes sites/default, not {setting.document}"
+            raise UserError(Problem(what, f"--set {setting.text}", 1, 1))
+    _with(settings, Path("default.yaml"), Site(name="default").model_dump(mode="json"))
+    return settings
+
+
+def _with(settings: Sequence[Setting], path: Path, data: Mapping[str, Any]) -> Source:
+    """A profile with what was set; every mistake in it is told."""
+    source = parse(path, yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    for setting in settings:
+        source = setting.applied(source)
+    document = validate(Site, source)
+    if wrong := [source.problem(*finding) for finding in findings(document)]:
+        raise UserError(*wrong)
+    return source
+
+
+def _answers(settings: Sequence[Setting], ask: Ask) -> Ask:
+    """Asks nothing that a setting has answered."""
+    given = {".".join(setting.path): setting.value for setting in settings}
+
+    def answer(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
+        if path in given:
+            return "" if given[path] is None else str(given[path])
+        return ask(path, question, choices, default)
+
+    return answer
+
+
+def _on_terminal(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
+    """Ask a person; an empty answer is the default."""
+    for number, choice in enumerate(choices, 1):
+        detail = f"  ({choice.detail})" if choice.detail else ""
+        print(f"  {number}  {choice.value}{detail}", file=sys.stderr)
+    values = [choice.value for choice in choices]
+    while True:
+        print(f"{question} [{default or 'none'}]: ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        answer = line.strip()
+        if not answer:
+            return default
+        if answer.isdigit() and 0 < int(answer) <= len(values):
+            return values[int(answer) - 1]
+        if answer in values or not values or path == "home":
+            return answer
+        print(f"  one of {', '.join(values)}, or its number", file=sys.stderr)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -51,30 +140,76 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([asdict(check) for check in found])
     else:
-        out = console()
         for check in found:
-            mark, colour = MARKS[check.state]
-            out.print(f"[{colour}]{mark}[/] {check.name}: ", end="")
-            out.print(check.detail, markup=False, soft_wrap=True)
-            if check.remedy:
-                out.print(f"    → {check.remedy}", markup=False, style="dim", soft_wrap=True)
+            _print(check)
     if failed:
         raise EnvironmentFault(f"{len(failed)} checks failed")
     return _real_run(arguments.image) if arguments.real_run else 0
+
+
+def _print(check: Check) -> None:
+    mark, colour = MARKS[check.state]
+    out = console()
+    out.print(f"[{colour}]{mark}[/] {check.name}: ", end="")
+    out.print(check.detail, markup=False, soft_wrap=True)
+    if check.remedy:
+        out.print(f"    → {check.remedy}", markup=False, style="dim", soft_wrap=True)
 
 
 def _real_run(image: str | None) -> int:
     """The tiny model through one real job: in an image on the site's GPUs, or in this Python."""
     plan = share_dir() / "examples" / "demo" / "doctor.yaml"
     resolved = load_plan(plan)
+    on_slurm = resolved.executor == "slurm"
     if image is not None:
-        gpus = 1 if resolved.executor == "slurm" else 0
-        update = {"image": image, "gpus": gpus}
+        update = {"image": image, "gpus": 1 if on_slurm else 0}
         tasks = [
             task.model_copy(update={"model": task.model.model_copy(update=update)})
             for task in resolved.run_tasks
         ]
         resolved = resolved.model_copy(update={"run_tasks": tuple(tasks)})
-    experiment = prepare(resolved, plan, say)
-    submit_round(experiment)
-    return finish(experiment)
+    asked = resolved
+    if on_slurm:
+        asked = resolved.model_copy(update={"site": asking_job(resolved.site)})
+    experiment = prepare(asked, plan, say)
+    submit_first(experiment)
+    code = finish(experiment)
+    if on_slurm and (answer := may_submit(resolved.site)) is not None:
+        _remember(answer, resolved.site)
+    return code
+
+
+def _remember(answer: bool, site: Site) -> None:
+    """Say whether jobs may submit jobs, and put it into the user's own profile if it says otherwise."""
+    say(f"compute nodes {'may' if answer else 'may not'} call sbatch")
+    if answer == site.slurm.submit_from_jobs:
+        return
+    path = user_dir() / "sites" / "default.yaml"
+    line = f"submit_from_jobs: {str(answer).lower()}"
+    if _with_line(path, line):
+        print(f"{path}: slurm: {line}")
+    else:
+        print(f"write `{line}` below `slurm:` of the site profile")
+
+
+def _with_line(path: Path, line: str) -> bool:
+    """Put a line below `slurm:` of a profile, its comments left alone; whether that could be done."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return False
+    lines = [one for one in text.split("\n") if not one.strip().startswith("submit_from_jobs:")]
+    if "slurm:" not in lines:
+        return False
+    below = lines.index("slurm:") + 1
+    if below == len(lines) or not lines[below].startswith(" "):
+        return False
+    indent = len(lines[below]) - len(lines[below].lstrip())
+    lines.insert(below, " " * indent + line)
+    changed = "\n".join(lines)
+    try:
+        Site.model_validate(yaml.safe_load(changed))
+    except ValueError:
+        return False
+    write_atomic(path, changed)
+    return True

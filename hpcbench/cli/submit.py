@@ -1,25 +1,29 @@
-"""Verbs that start and end work: submit, resume, cancel."""
+"""Verbs that start and end work: submit, resume, pause, cancel."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
+from hpcbench.cli.cron import tell_outcome
+from hpcbench.cli.due import tell_of_newest
 from hpcbench.cli.screen import finish, print_json, say, transfer_bar
-from hpcbench.errors import UserError
+from hpcbench.errors import Problem, UserError
+from hpcbench.experiment.access import use_umask
+from hpcbench.experiment.control import Wishes, wish, wishes
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
+from hpcbench.experiment.submission import arrays, outcome, rounds
+from hpcbench.finalise import advance, ended
+from hpcbench.launch import history
+from hpcbench.launch.batch import sbatch_text
+from hpcbench.launch.cron import Idle, if_idle
+from hpcbench.launch.fingerprint import accept
+from hpcbench.launch.lock import submitting
 from hpcbench.launch.measure import measure
-from hpcbench.launch.prepare import load, localise, open_cache, plan_key, prepare
-from hpcbench.launch.status import status
+from hpcbench.launch.prepare import Packages, load, localise, open_cache, plan_key, prepare
+from hpcbench.launch.submit import MAX_ARRAY_SIZE, submit_first
 from hpcbench.launch.submit import cancel as cancel_jobs
-from hpcbench.launch.submit import (
-    release_dead,
-    remaining,
-    rounds,
-    sbatch_text,
-    submit_round,
-    submitting,
-)
 from hpcbench.planning import plan_work
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import Measured, ResolvedPlan
@@ -27,42 +31,120 @@ from hpcbench.schema.plan import Measured, ResolvedPlan
 
 def submit(arguments: argparse.Namespace) -> int:
     """`hpcbench submit PLAN`."""
-    resolved, packages = load(arguments.plan, arguments.registry, arguments.settings, say=say)
+    resolved, packages = load(arguments.plan, arguments.registry, _settings(arguments), say=say)
+    if getattr(arguments, "estimate", False):
+        from hpcbench.cli.estimate import show
+
+        return show(resolved, arguments.json)
     if arguments.dry_run:
-        return _dry_run(resolved, arguments.json)
-    experiment = _interrupted(resolved)
-    if experiment is not None:
-        say(f"going on with {experiment.id}, whose submission was interrupted")
-    else:
-        with transfer_bar() as progress:
-            experiment = prepare(resolved, arguments.plan, say, packages, progress)
-    submit_round(experiment)
+        return dry_run(resolved, arguments.json)
+
+    def prepared() -> Experiment:
+        copied = arguments.snapshot_env
+        return prepared_once(resolved, arguments.plan, packages, snapshot_env=copied)
+
+    if arguments.if_idle:
+        ask = Idle(prepared, submit_first, tell_outcome, print)
+        experiment = if_idle(arguments.plan, resolved, ask)
+        tell_of_newest(home(resolved.site))
+        return _submitted(experiment, arguments) if experiment is not None else 0
+    experiment = prepared()
+    submit_first(experiment)
     return _submitted(experiment, arguments)
+
+
+def prepared_once(
+    resolved: ResolvedPlan, plan: Path, packages: Packages, *, snapshot_env: bool = False
+) -> Experiment:
+    """The plan's experiment, ready to be submitted: a new one, or one whose submission was cut off."""
+    found = _interrupted(resolved)
+    if found is not None:
+        say(f"going on with {found.id}, whose submission was interrupted")
+        return found
+    with transfer_bar() as progress:
+        return prepare(resolved, plan, say, packages, progress, snapshot_env=snapshot_env)
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """`hpcbench resume EXPERIMENT`."""
-    experiment = find(home(user_site()), arguments.experiment)
-    now = status(experiment)
-    if now.state == "done":
+    """`hpcbench resume EXPERIMENT [RUN_TASK …]`."""
+    experiment, names = _chosen(arguments)
+    if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
         return 0
-    if now.state in ("pending", "running", "evaluating", "submitting"):
-        say(f"{experiment.id} is {now.state}: nothing to resume")
+    if wishes(experiment) != Wishes():
+        wish(experiment, "resume", names)
+    for change in accept(experiment):
+        say(f"another environment than before: {change}")
+    found = advance(experiment, again=True)
+    if found == "running":
+        say(f"{experiment.id} is running: nothing to resume")
         return 0
-    released = release_dead(experiment)
-    left = len(remaining(experiment))
-    say(f"{experiment.id}: {left} shards left, {len(released)} taken over from dead workers")
-    submit_round(experiment)
+    if found == "concluded":
+        say(f"{experiment.id}: nothing was left to ask; evaluated and reported")
+        return finish(experiment, as_json=arguments.json) if arguments.wait else 0
     return _submitted(experiment, arguments)
 
 
-def cancel(arguments: argparse.Namespace) -> int:
-    """`hpcbench cancel EXPERIMENT`."""
-    experiment = find(home(user_site()), arguments.experiment)
-    count = cancel_jobs(experiment)
-    print(f"{experiment.id}: told {count} jobs to end; `hpcbench resume` goes on from here")
+def pause(arguments: argparse.Namespace) -> int:
+    """`hpcbench pause EXPERIMENT [RUN_TASK …]`."""
+    experiment, names = _chosen(arguments)
+    if ended(experiment):
+        say(f"{experiment.id} has ended: nothing to pause")
+        return 0
+    wish(experiment, "pause", names)
+    what = ", ".join(names) or experiment.id
+    print(f"{what} rests as soon as what is in flight is answered; `hpcbench resume` goes on")
     return 0
+
+
+def cancel(arguments: argparse.Namespace) -> int:
+    """`hpcbench cancel EXPERIMENT [RUN_TASK …]`."""
+    experiment, names = _chosen(arguments)
+    count = cancel_jobs(experiment, names)
+    if names:
+        print(f"{', '.join(names)}: workers let go of it within seconds")
+    else:
+        print(f"{experiment.id}: told {count} jobs to end; `hpcbench resume` goes on from here")
+    return 0
+
+
+def _chosen(arguments: argparse.Namespace) -> tuple[Experiment, list[str]]:
+    """The experiment, and the run tasks of it that were named."""
+    experiment = find(home(user_site()), arguments.experiment)
+    use_umask(experiment.resolved.site)
+    return experiment, _run_tasks(experiment, arguments.run_tasks)
+
+
+def _settings(arguments: argparse.Namespace) -> list[str]:
+    """`--set`, and the options that say the same of the plan in a word."""
+    short = {name: getattr(arguments, name, None) for name in ("limit", "pilot", "max_gpu_hours")}
+    given = [f"{name}={value}" for name, value in short.items() if value is not None]
+    return [*arguments.settings, *given]
+
+
+def _run_tasks(experiment: Experiment, names: Sequence[str]) -> list[str]:
+    """Run tasks by name, or by the beginning of several of them.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    known = [run_task.name for run_task in experiment.resolved.run_tasks]
+    found: list[str] = []
+    for name in names:
+        fits = [one for one in known if one == name] or [
+            one for one in known if one.startswith(name)
+        ]
+        if not fits:
+            listed = ", ".join(known[:8])
+            raise UserError(Problem(f"no run task '{name}' in {experiment.id}", remedy=listed))
+        found += fits
+    return list(dict.fromkeys(found))
+
+
+def _outcome(experiment: Experiment) -> str | None:
+    """How it ended; None while it has not."""
+    known = outcome(experiment)
+    return str(known["state"]) if known is not None and ended(experiment) else None
 
 
 def _submitted(experiment: Experiment, arguments: argparse.Namespace) -> int:
@@ -99,20 +181,20 @@ def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
 
 def _unfinished_submission(experiment: Experiment) -> bool:
     known = rounds(experiment)
-    return (not known or not known[-1].complete) and not submitting(experiment)
+    return (not known or not known[-1].handed) and not submitting(experiment)
 
 
-def _dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
+def dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
     """Print what would be done; read the datasets, touch nothing."""
     resolved = localise(resolved, open_cache(resolved.site), fetch=False)
     measured: Measured = measure(resolved, hashes=False)
-    work = plan_work(resolved, measured)
+    rates = history.rates(home(resolved.site), resolved, measured)
+    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
     folder = Path(home(resolved.site)) / "experiments" / f"ID-{resolved.plan.name}"
-    texts = {
-        group.id: sbatch_text(folder, resolved, group)
-        for group in work.groups
-        if resolved.executor == "slurm"
-    }
+    groups = {group.id: group for group in work.groups}
+    largest = resolved.site.slurm.max_array_size or MAX_ARRAY_SIZE
+    steps = arrays(work.groups, largest) if resolved.executor == "slurm" else []
+    texts = {step.name: sbatch_text(folder, resolved, groups[step.group], step) for step in steps}
     if as_json:
         print_json(
             {
@@ -136,6 +218,9 @@ def _dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
         for name in group.run_tasks:
             shards = work.shards_of((name,))
             print(f"  {name}: {measured.samples[name]} samples in {len(shards)} shards")
-        if group.id in texts:
-            print("\n" + "\n".join(f"    {line}" for line in texts[group.id].splitlines()))
+        own = [step for step in steps if step.group == group.id]
+        if len(own) > 1:
+            print(f"  in {len(own)} arrays, for Slurm takes {largest} tasks in one")
+        for step in own:
+            print("\n" + "\n".join(f"    {line}" for line in texts[step.name].splitlines()))
     return 0

@@ -16,7 +16,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.data.pages import is_page
-from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.errors import HpcbenchError, Problem, UserError, unknown
 from hpcbench.plugins import DatasetIterator, DatasetSpec
 from hpcbench.schema.documents import Dataset, RunTaskSettings
 from hpcbench.schema.records import Image, Sample
@@ -246,7 +246,7 @@ def _known(sample: Sample) -> dict[str, Any]:
 
 
 def _unknown_name(name: str, known: Mapping[str, Any]) -> Problem:
-    return Problem(plugins.unknown("field or metadata of the samples", name, known))
+    return Problem(unknown("field or metadata of the samples", name, known))
 
 
 def _ranges(places: Iterable[int]) -> list[tuple[int, int]]:

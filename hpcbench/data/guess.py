@@ -82,6 +82,9 @@ def _by_layout(folder: Path, names: set[str]) -> Guess | None:
         return Guess("omnidocbench", "OmniDocBench.json")
     if "OCRBench.json" in names:
         return Guess("ocrbench", "OCRBench.json", {"fields": ["question"]})
+    if "OCRBench_v2.json" in names:
+        more = {"fields": ["question"], "group_by": ["language", "category", "question_type"]}
+        return Guess("ocrbench_v2", "OCRBench_v2.json", more)
     if (
         "annotation.csv" in names
         and "image_path"

@@ -34,25 +34,39 @@ def content_hash(
         UserError: a file is missing or unreadable.
     """
     tree = Tree(folder)
+    found: dict[str, str] = {}
+    others: list[Path] = []
+    for path in set(files):
+        if digest := tree.sha256(path):
+            found[path.relative_to(folder).as_posix()] = digest
+        else:
+            others.append(path)
+    for path, digest in file_hashes(others, cache, progress).items():
+        found[path.relative_to(folder).as_posix()] = digest
+    return combined(found)
+
+
+def file_hashes(
+    files: Iterable[Path],
+    cache: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Path, str]:
+    """SHA-256 of each file, in hexadecimal digits; arguments and errors as of `content_hash`."""
     known = _read_cache(cache)
     fresh: dict[str, str] = {}
-    found: dict[str, str] = {}
-    for path in set(files):
-        name = path.relative_to(folder).as_posix()
-        if digest := tree.sha256(path):
-            found[name] = digest
-            continue
+    found: dict[Path, str] = {}
+    for path in files:
         try:
             stat = path.stat()
             key = f"{path}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
-            found[name] = fresh[key] = known.get(key) or hash_file(path)
+            found[path] = fresh[key] = known.get(key) or hash_file(path)
         except OSError as error:
             raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
         if progress is not None:
             progress(stat.st_size)
     if cache is not None and not fresh.keys() <= known.keys():
         _write_cache(cache, {**known, **fresh})
-    return combined(found)
+    return found
 
 
 def folder_files(folder: Path) -> list[Path]:

@@ -17,15 +17,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from hpcbench.data.boxes import boxes, packed
 from hpcbench.data.rows import Record, Rows, value_of
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.records import Boxes, FieldMap, Sample
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pdf")
 """What a page may be, in the order in which they are tried."""
@@ -56,13 +58,20 @@ class DocVqa(TableDataset):
 
 
 class OcrBench(TableDataset):
-    """OCRBench v1 as its publisher ships it."""
+    """OCRBench v1 as its publisher ships it; references of formulas say that they are."""
 
     annotations = "OCRBench.json"
     preset = FieldMap(
         id="#", images="image_path", references="answers", document="image_path", split=None,
         fields={"question": "question"}, metadata={"dataset": "dataset_name", "question_type": "type"},
     )  # fmt: skip
+
+    def _sample(self, index: int, record: Record, *, images: bool) -> Sample:
+        sample = super()._sample(index, record, images=images)
+        if record.get("dataset_name") != "HME100k":
+            return sample
+        formulas = ({"answer": one, "kind": "formula"} for one in sample.references)
+        return replace(sample, references=tuple(formulas))
 
 
 class HfDisk(TableDataset):
@@ -151,6 +160,7 @@ class _Made(TableDataset):
         super().__init__(spec)
         if spec.mapping != FieldMap():
             raise UserError("this iterator knows its own layout and takes no 'mapping'")
+        self.strict = False  # records are made here, and not all of them is told in documents
 
     @cached_property
     def _rows(self) -> Rows:
@@ -185,7 +195,7 @@ class Coco(_Made):
 
     `label`: names of its categories, any of which is right; `caption`: any of its captions; `text`: text of
     all its boxes, a line each, top to bottom; `fields`: name of the category → text, a list where there
-    are several.
+    are several. Boxes are labelled with their text where it is the reference, else with their category.
     """
 
     annotations = "annotations/*.json"
@@ -234,7 +244,27 @@ class Coco(_Made):
                 )
                 seen.add(told)
                 about = {key: image[key] for key in ("width", "height") if key in image}
-                yield path, number, _record(told, name, references, about)
+                record = _record(told, name, references, about)
+                yield path, number, {**record, "boxes": self._boxes(image, of_image, names)}
+
+    def _sample(self, index: int, record: Record, *, images: bool) -> Sample:
+        return replace(super()._sample(index, record, images=images), boxes=record["boxes"])
+
+    def _boxes(
+        self, image: Mapping[str, Any], of_image: Mapping[Any, Any], names: Mapping[Any, str]
+    ) -> partial[Boxes] | None:
+        """What is marked on an image; None: nothing."""
+        texts = self.options.reference == "text"  # type: ignore[attr-defined]
+        known = {str(number): name for number, name in names.items()}
+        marks = (
+            (
+                _polygon(one.get("bbox")),
+                self._text(one) if texts else str(known.get(str(one.get("category_id")), "")),
+            )
+            for one in of_image[image["id"]]
+        )
+        found = boxes(marks, image.get("width"), image.get("height"))
+        return packed(found) if found.corners else None
 
     def _has(self, name: str) -> bool:
         return self.tree.has(self.folder / name)
@@ -261,6 +291,15 @@ class Coco(_Made):
         keys = [key] if key else ["text", "utf8_string", "transcription", "caption"]
         found = (value_of(annotation, one) for one in keys)
         return next((str(one) for one in found if one is not None), "")
+
+
+def _polygon(bbox: Any) -> list[Any]:
+    """The corners of left, top, width, height."""
+    try:
+        left, top, width, height = (float(one) for one in bbox)
+    except (TypeError, ValueError):
+        return []
+    return [left, top, left + width, top + height]
 
 
 class Pairs(_Made):

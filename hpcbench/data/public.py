@@ -5,9 +5,10 @@
     cord/{train,dev,test}/{json/*.json,image/*.png}
     omnidocbench/{OmniDocBench.json,images/*}
 
-One sample a page, sorted by name, without fields. `annotations` may be left out. For FUNSD and SROIE it is a
-folder, looked for in the folder of each split (`annotations`, `entities`, `box`), else in the dataset's
-(`testing_data/annotations`); an image without annotations is no sample. All mistakes are told on first use.
+One sample a page, sorted by name, without fields; boxes of what its reference says go with it. `annotations`
+may be left out. For FUNSD and SROIE it is a folder, looked for in the folder of each split (`annotations`,
+`entities`, `box`), else in the dataset's (`testing_data/annotations`); an image without annotations is no
+sample. All mistakes are told on first use.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
@@ -25,10 +26,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from hpcbench.data.boxes import Marks, boxes, joined, packed, quad
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec, check_options
-from hpcbench.schema.records import FieldMap, Sample
+from hpcbench.schema.records import Boxes, FieldMap, Sample
 
 T = TypeVar("T")
 Page = tuple[Path, Path, Sample]
@@ -108,6 +110,13 @@ class FolderDataset(PublicDataset):
     def _reference(self, path: Path) -> str | dict[str, Any]:
         """What a page's annotations say."""
 
+    @abstractmethod
+    def _marks(self, path: Path) -> Marks:
+        """Where it stands."""
+
+    def _boxes(self, path: Path) -> Boxes:
+        return boxes(self._marks(path))
+
     def _loaders(self) -> Iterable[Callable[[], Page]]:
         folder, wanted = self.spec.folder, self.spec.split
         annotations = self.spec.annotations or self.layout[self.ocr]
@@ -131,13 +140,15 @@ class FolderDataset(PublicDataset):
         )
         name = f"{split}/{path.stem}" if split else path.stem
         metadata = {"split": split} if split else {}
-        return path, image, Sample(name, (image,), {}, (self._reference(path),), name, metadata)
+        references, marked = (self._reference(path),), partial(self._boxes, path)
+        return path, image, Sample(name, (image,), {}, references, name, metadata, marked)
 
 
 class _Entity(BaseModel):
     id: int
     text: str
     label: str
+    box: Any = None
     words: tuple[dict[str, str | list[float]], ...]
     linking: tuple[tuple[int, int], ...]
 
@@ -169,18 +180,35 @@ class Funsd(FolderDataset):
             texts = ([str(word.get("text", "")) for word in one.words] for one in form)
             return _joined("\n", (_joined(" ", words) for words in texts))
         pairs: dict[str, Any] = {}
-        for question in (one for one in form if one.label == "question" and one.text.strip()):
-            for answer in (one for one in form if one.label == "answer" and one.text.strip()):
-                if frozenset((question.id, answer.id)) in links:
-                    pairs.setdefault(question.text.strip(), []).append(answer.text.strip())
+        for question, answer in _answered(form):
+            pairs.setdefault(question.text.strip(), []).append(answer.text.strip())
         return {key: found if len(found) > 1 else found[0] for key, found in pairs.items()}
+
+    def _marks(self, path: Path) -> Marks:
+        form = _parsed(self.tree, path, _Form).form
+        if self.ocr:
+            return (
+                (word.get("box"), str(word.get("text", ""))) for one in form for word in one.words
+            )
+        return ((answer.box, question.text.strip()) for question, answer in _answered(form))
+
+
+def _answered(form: Sequence[_Entity]) -> Iterator[tuple[_Entity, _Entity]]:
+    """Questions with their answers, those that have a text."""
+    entities = [one for one in form if one.text.strip()]
+    links = {frozenset(link) for entity in form for link in entity.linking}
+    for question in (one for one in entities if one.label == "question"):
+        for answer in (one for one in entities if one.label == "answer"):
+            if frozenset((question.id, answer.id)) in links:
+                yield question, answer
 
 
 class Sroie(FolderDataset):
     """SROIE (Huang et al., ICDAR 2019): scanned receipts.
 
     `kie`: company, date, address, total, those that have a text. `ocr`: a line of `box` a line of text; bytes
-    that are not UTF-8 are dropped there: one published file has some, where the image has no text.
+    that are not UTF-8 are dropped there: one published file has some, where the image has no text. `entities`
+    does not say where they stand.
     """
 
     splits: ClassVar[Mapping[str, str]] = {"train": "train", "test": "test"}
@@ -194,17 +222,26 @@ class Sroie(FolderDataset):
                 for key, text in _parsed(self.tree, path, keys).items()
                 if text.strip()
             }
-        lines = [line.strip() for line in self.tree.text(path, errors="ignore").split("\n")]
-        boxes = [re.fullmatch(r"(?:\s*-?[\d.]+\s*,){8}(.*)", line) for line in lines]
-        wrong = [place for place, line in enumerate(lines, 1) if line and not boxes[place - 1]]
+        lines = self._lines(path)
+        wrong = [place for place, (line, found) in enumerate(lines, 1) if line and not found]
         if wrong:
             what = "not x1,y1,…,x4,y4,text"
             raise UserError(*(Problem(what, str(path), place) for place in wrong))
-        return _joined("\n", (box[1] for box in boxes if box))
+        return _joined("\n", (found[2] for _, found in lines if found))
+
+    def _lines(self, path: Path) -> list[tuple[str, re.Match[str] | None]]:
+        """Each line, and its polygon and text."""
+        lines = [line.strip() for line in self.tree.text(path, errors="ignore").split("\n")]
+        return [(line, re.fullmatch(r"((?:\s*-?[\d.]+\s*,){8})(.*)", line)) for line in lines]
+
+    def _marks(self, path: Path) -> Marks:
+        found = (match for _, match in self._lines(path) if match) if self.ocr else ()
+        return ((match[1].split(",")[:8], match[2].strip()) for match in found)
 
 
 class _Word(BaseModel):
     text: str
+    quad: Any = None
 
 
 class _Line(BaseModel):
@@ -248,6 +285,12 @@ class Cord(FolderDataset):
             for kind, found in listed.items()
         }
 
+    def _marks(self, path: Path) -> Marks:
+        lines = _parsed(self.tree, path, _Receipt).valid_line
+        if self.ocr:
+            return ((quad(word.quad), word.text) for line in lines for word in line.words)
+        return ((joined(quad(word.quad) for word in line.words), line.category) for line in lines)
+
 
 def _merged(groups: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     """One object of several; what several have is a list."""
@@ -263,6 +306,7 @@ Text = Annotated[str, BeforeValidator(lambda value: value or "")]  # null is as 
 
 class _Block(BaseModel):
     category_type: str
+    poly: Any = None
     order: float | None = None
     ignore: bool = False
     text: Text = ""
@@ -289,7 +333,16 @@ class _Block(BaseModel):
 class _Page(BaseModel):
     image: str = Field(validation_alias=AliasPath("page_info", "image_path"))
     traits: dict[str, Any] = Field({}, validation_alias=AliasPath("page_info", "page_attribute"))
+    width: Any = Field(None, validation_alias=AliasPath("page_info", "width"))
+    height: Any = Field(None, validation_alias=AliasPath("page_info", "height"))
     layout_dets: tuple[_Block, ...]
+
+    def boxes(self) -> Boxes:
+        """What has a part in the reading order, by its kind."""
+        shown = (
+            one for one in self.layout_dets if one.order is not None and one.markdown().strip()
+        )
+        return boxes(((one.poly, one.category_type) for one in shown), self.width, self.height)
 
 
 class OmniDocBench(PublicDataset):
@@ -321,7 +374,8 @@ class OmniDocBench(PublicDataset):
         document = re.sub(r"(\.pdf|_page)_\d+$", "", PurePosixPath(name).stem)
         traits = page.traits.items()
         metadata = {label: value for label, value in traits if not isinstance(value, list | dict)}
-        return path, image, Sample(name, (image,), {}, (text,), document, metadata)
+        marked = packed(page.boxes())
+        return path, image, Sample(name, (image,), {}, (text,), document, metadata, marked)
 
 
 def _inside(path: str) -> bool:

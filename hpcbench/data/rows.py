@@ -140,6 +140,10 @@ class ParquetRows:
 
     def names(self) -> list[str]:
         """Columns there are."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> list[str]:
         found: list[str] = self._scan.collect_schema().names()
         return found
 
@@ -317,6 +321,8 @@ _READERS = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".tsv
 
 def value_of(record: Any, key: str) -> Any:
     """What stands under a key; dots go down into objects, also into JSON that is kept as text."""
+    if type(record) is dict and key in record:  # asked ten times for each sample
+        return record[key]
     if isinstance(record, Mapping) and key in record:
         return record[key]
     first, dot, rest = key.partition(".")

@@ -133,7 +133,7 @@ class TableDataset:
         how = How(self.options.records, self.options.delimiter, self.options.encoding)
         return open_rows(self.tree, self._files, how)
 
-    @property
+    @cached_property
     def _inside(self) -> bool:
         """Whether images may lie in the table itself."""
         return self._rows.names() is not None
@@ -212,30 +212,29 @@ class TableDataset:
         return bool(value_of(record, key) == self.split)
 
     def _wanted(self, record: Record) -> bool:
-        return all(value_of(record, key) == value for key, value in self.options.where.items())
+        where = self.options.where
+        return not where or all(value_of(record, key) == value for key, value in where.items())
 
     def _wrong(self, index: int, record: Record, seen: set[str]) -> Problem | None:
         """What is wrong with a record."""
         message = self._complaint(index, record)
-        if message is None and (name := self._id(index, record)) in seen:
+        name = self._id(index, record) if message is None else ""
+        if message is None and name in seen:
             message = f"id '{name}' stands twice"
         if message is not None:
             path, number = self._rows.place(index)
             return Problem(message, str(path), number)
-        seen.add(self._id(index, record))
+        seen.add(name)
         return None
 
     def _complaint(self, index: int, record: Record) -> str | None:
-        mapping = self.mapping
-        # Images inside a table stayed there.
-        images = [] if self._inside else [*_columns(mapping.images)]
-        needed = [key for key in (mapping.id, *images, mapping.references) if key != "#"]
-        missing = [key for key in needed if value_of(record, key) is None]
+        missing = [key for key in self._needed if value_of(record, key) is None]
         if missing:
             return f"key {', '.join(map(repr, missing))} is missing"
         if not self.strict:
-            empty = not _listed(value_of(record, mapping.references))
-            return f"'{mapping.references}' is empty" if empty else None
+            references = self.mapping.references
+            empty = not _listed(value_of(record, references))
+            return f"'{references}' is empty" if empty else None
         unknown = sorted(record.keys() - KEYS)
         if unknown:
             return f"unknown key {', '.join(map(repr, unknown))}"
@@ -243,6 +242,14 @@ class TableDataset:
             if not isinstance(record[key], list) or not record[key]:
                 return f"'{key}' must be a list with at least one entry"
         return None
+
+    @cached_property
+    def _needed(self) -> list[str]:
+        """Keys that every record has."""
+        mapping = self.mapping
+        # Images inside a table stayed there.
+        images = [] if self._inside else [*_columns(mapping.images)]
+        return [key for key in (mapping.id, *images, mapping.references) if key != "#"]
 
     # --- one sample ---------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class DeepSeekOcrOnVllm(VllmEngine):
         command = super().launch_command(replace(spec, options=options))
         if source is not None and not is_for_v1_runner(source):
             return command
-        # Wherever Triton is, vLLM 0.32 and 0.33 take their second model runner, and its loader refuses the
+        # Wherever Triton is, vLLM 0.31 to 0.33 take their second model runner, and its loader refuses the
         # rule, which is still written for the first one (read, not run). On a CPU there is but the first.
         return replace(command, env={**command.env, "VLLM_USE_V2_MODEL_RUNNER": "0"})
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import API, Command, EngineSpec, unknown
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.plugins import API, Command, EngineSpec
 
 OPTIONS = {
     "attn_implementation": "eager, sdpa or flash_attention_2",

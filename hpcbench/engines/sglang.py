@@ -1,16 +1,16 @@
 """SGLang as a child process, made to serve on a Unix socket: `python -m hpcbench.engines.sglang`.
 
-SGLang 0.5.23 listens on TCP only, and a TCP port of a shared node is open to everybody on it. A key would
-keep them out, but have to stand in its command line, and be added to each request by one more process in
-the way. So this module starts `sglang.launch_server` in its own process, with two things of other packages
-replaced before:
+SGLang listens on TCP only (0.5.21, 0.5.23), and a TCP port of a shared node is open to everybody on it. A
+key would keep them out, but have to stand in its command line, and be added to each request by one more
+process in the way. So this module starts `sglang.launch_server` in its own process, with two things of other
+packages replaced before:
 
 - uvicorn, which serves SGLang's API, gets our socket instead of a port (`Server.run`, `Config.bind_socket`),
   and the API errors in OpenAI's form, of which SGLang sends the inner part only;
 - urllib3, by which SGLang warms itself up over its own port, goes to that socket (`create_connection`).
 
 The port in SGLang's settings is bound by us and never listened on, so it is nobody else's either.
-docs/engines.md tells what was run: the real SGLang 0.5.23, on a CPU.
+docs/engines.md tells what was run: the real SGLang 0.5.21 and 0.5.23, on a CPU.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import Any, ClassVar
 
 from hpcbench.engines.flags import flags
 from hpcbench.engines.vllm import NOWHERE
-from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import API, Command, EngineSpec, unknown
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.plugins import API, Command, EngineSpec
 
 _LOG = logging.getLogger(__name__)
 
@@ -160,8 +160,8 @@ def installed() -> Installed | None:
 def read_options(folder: Path) -> tuple[set[str], set[str]]:
     """Options of the SGLang in a folder, and those that have a `--no-…` form.
 
-    In 0.5.23 an option is a field whose type is `A[TYPE, HELP]` or `A[TYPE, Arg(…)]`, in one of the files
-    of `srt/arg_groups/fields`; a few, and all in older versions, are calls of `add_argument`.
+    In 0.5.21 and 0.5.23 an option is a field whose type is `A[TYPE, HELP]` or `A[TYPE, Arg(…)]`, in one of
+    the files of `srt/arg_groups/fields`; a few, and all in older versions, are calls of `add_argument`.
 
     Raises:
         OSError, SyntaxError: it cannot be read.

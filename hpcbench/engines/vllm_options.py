@@ -1,7 +1,7 @@
 """What the vLLM of this Python can do, read from its source: importing it takes 10 to 25 s.
 
 Its options are the flags that `EngineArgs.add_cli_args` and `make_arg_parser` spell out, and the fields of
-the `FrontendArgs` classes, of which vLLM makes flags itself. So it is in 0.32.0 and 0.33.0; by a source that
+the `FrontendArgs` classes, of which vLLM makes flags itself. So it is in 0.31.0 to 0.33.0; by a source that
 looks otherwise no option is judged, since vLLM refuses what it does not know too, only later.
 """
 
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from hpcbench.errors import Problem
-from hpcbench.plugins import unknown
+from hpcbench.errors import Problem, unknown
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,15 @@ from typing import ClassVar
 from hpcbench.environments.images import note, same_source
 from hpcbench.environments.inside import Bind, checked, private, variables, words
 from hpcbench.environments.packages import packages_for
-from hpcbench.environments.sif import Program, Say, foreign, found, knows_no_eval, start_options
+from hpcbench.environments.sif import (
+    Program,
+    Say,
+    foreign,
+    found,
+    is_singularity,
+    knows_no_eval,
+    start_options,
+)
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.once import make_once
@@ -54,7 +62,7 @@ class Apptainer:
         else:
             sif = images / f"{source.digest.removeprefix('sha256:')}-{program.key}.sif"
             if not sif.exists():
-                sif = same_source(cache, source.digest, source.transport) or sif
+                sif = self._of_another(program, source, cache, say) or sif
             begun = time.monotonic()
             make_once(sif, lambda path: program.build(source, path, say))
             took = time.monotonic() - begun
@@ -82,6 +90,14 @@ class Apptainer:
             versions=probed.versions,
         )
 
+    def _of_another(self, program: Program, source: Source, cache: Path, say: Say) -> Path | None:
+        """An image of that source that another program built, if this one can read it."""
+        other = same_source(cache, source.digest, source.transport)
+        if other is None or program.opens(other):
+            return other
+        say(f"{program.version} cannot read {other.name}, which another program built")
+        return None
+
     def wrap(
         self,
         environment: Environment,
@@ -104,16 +120,17 @@ class Apptainer:
             )
         binds = checked((*mounts, *container.binds), environment.packages)
         program = found(container.program)
-        inside = _environment(environment, env)
+        tool = environment.details.get("apptainer", "")
+        inside = _environment(tool, variables(environment, env, PASSED))
         options = ["--containall"]
         # Without it, `$HOME` and `$(…)` in a value would be evaluated by a shell in the container.
-        options += ["--no-eval"] if knows_no_eval(environment.details.get("apptainer", "")) else []
+        options += ["--no-eval"] if knows_no_eval(tool) else []
         if (own := private([Bind.parse(mount) for mount in mounts])) is not None:
             # /tmp and home in the run's own folder: else both are 64 MB of memory.
             options += ["--workdir", own.source, "--pwd", own.target]
         options += [GPU_OPTION[container.gpu_maker]] if gpus else []
         options += ["--net", "--network", "none"] if container.network == "none" else []
-        options += start_options(program)
+        options += start_options(program, tool)
         for bind in binds:
             options += ["--bind", _option(bind)]
         start = [*_scrubbed(inside), program, "--quiet", "exec", *options, str(sif)]
@@ -140,11 +157,9 @@ def _option(bind: Bind) -> str:
     return f"{bind.source}:{bind.target}" + (":ro" if bind.read_only else "")
 
 
-def _environment(environment: Environment, env: Mapping[str, str]) -> dict[str, str]:
+def _environment(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
     # Singularity does not know Apptainer's prefix; Apptainer takes the other one, with a warning.
-    tool = environment.details.get("apptainer", "")
-    prefix = "SINGULARITYENV" if tool.startswith("singularity") else "APPTAINERENV"
-    inside = variables(environment, env, PASSED)
+    prefix = "SINGULARITYENV" if is_singularity(tool) else "APPTAINERENV"
     return {f"{prefix}_{name}": value for name, value in inside.items()}
 
 

@@ -8,8 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from hpcbench.experiment.plain import neutral
+
 APPTAINER_FAILED = 255
 """Apptainer's own exit code when it could not start what it was to run; a program may end so, too."""
+
+STARTER_FAILED = 1
+"""That of the part of it that makes the namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,11 @@ OF_MACHINES = (
         r"|unprivileged_userns|max_user_namespaces|unshare.*(operation not permitted|no space)",
         "user namespaces are switched off on this machine",
         "ask your cluster's support to enable them (user.max_user_namespaces), or for a setuid Apptainer",
+    ),
+    _known(
+        r"unknown compression algorithm",
+        "Singularity cannot read the image: it is compressed by zstd, as Apptainer's can be",
+        "build it with Singularity, or with `apptainer build --mksquashfs-args '-comp gzip' NEW.sif OLD.sif`",
     ),
     _known(
         r"transport endpoint is not connected",
@@ -110,7 +120,9 @@ def recognise(output: str, *, building: bool = False) -> Known | None:
 def is_apptainers_own(code: int | None, output: str) -> bool:
     """Whether Apptainer itself failed, and not the program in the container.
 
-    Both may end with 255; only Apptainer then ends its log with a line that begins with FATAL.
+    Both may end with 255 or 1; only Apptainer then ends its log with a line that begins in its way.
     """
-    lines = [line for line in output.splitlines() if line.strip()]
-    return code == APPTAINER_FAILED and any(line.startswith("FATAL:") for line in lines[-3:])
+    # What makes the namespaces writes in colours, even into a file.
+    last = [line for line in map(neutral, output.splitlines()) if line.strip()][-3:]
+    begins = {APPTAINER_FAILED: "FATAL:", STARTER_FAILED: "ERROR  : "}.get(code or 0)
+    return begins is not None and any(line.startswith(begins) for line in last)

@@ -37,6 +37,7 @@ from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.once import make_once
+from hpcbench.experiment.plain import neutral
 
 INDEX = "--extra-index-url "
 """How a requirement line that names an index begins."""
@@ -162,8 +163,9 @@ def probed_once(stored: Path, ask: Callable[[], Probe]) -> Probe:
 
 def last_words(output: str) -> str:
     """The line of a program's output that says why it failed."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith(("FATAL:", "ERROR:", "error:", "×"))]
+    lines = [line.strip() for line in map(neutral, output.splitlines()) if line.strip()]
+    first = ("FATAL:", "ERROR:", "ERROR  :", "error:", "×")
+    fatal = [line for line in lines if line.startswith(first)]
     return (fatal or lines or ["it said nothing"])[-1]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpcbench.environments.recipes import LOCK, Recipe, Step
+from hpcbench.environments.recipes import Recipe, Step
 from hpcbench.errors import Problem
 from hpcbench.secret import written_out
 
@@ -37,13 +37,11 @@ def _base(recipe: Recipe) -> Iterator[Problem]:
         return
     name = f"{base.host}/{base.repository}:{base.tag}"
     remedy = (
-        f"`hpcbench images lock docker://{name}` asks its registry: put {name}@sha256:… into {LOCK}"
+        f"`hpcbench images lock docker://{name}` asks its registry: write {name}@sha256:… there"
     )
     yield Problem(f"the base {name} is not pinned by its digest", *place, remedy=remedy)
     if base.tag == "latest":
         yield Problem("the base's tag is `latest`", *place, remedy="name a version")
-    if recipe.path.with_name(LOCK).exists():
-        yield Problem(f"{LOCK} has no line for {name}", *place, remedy="lock it anew")
 
 
 def _variables(recipe: Recipe) -> Iterator[Problem]:

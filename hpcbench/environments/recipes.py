@@ -1,7 +1,7 @@
 """Image recipes: one Dockerfile, from which Docker builds, and Apptainer by the definition made of it here.
 
-A recipe is a folder: the `Dockerfile`, the files it copies, and `base.lock`, which pins what FROM names by
-lines `REFERENCE@sha256:…`. Only what both tools do alike is taken; the rest is refused at its place.
+A recipe is a folder: the `Dockerfile` and the files it copies. What FROM names is pinned there, by
+`NAME:TAG@sha256:…`. Only what both tools do alike is taken; the rest is refused at its place.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from hpcbench.errors import Problem, UserError
 
 STAGING = "/.recipe"
 """Where %files lays what is copied; %post puts it into its place when its turn has come."""
-
-LOCK = "base.lock"
-"""Beside a Dockerfile: what its base meant when it was locked."""
 
 _REMEDIES = {
     "ADD": "write COPY; fetch in RUN, and check what came by its SHA-256",
@@ -73,7 +70,7 @@ class Recipe:
 
     path: Path
     base: Reference
-    """What FROM names, with a digest if it or `base.lock` says one."""
+    """What FROM names."""
     base_line: int
     """Where it stands."""
     steps: tuple[Step, ...]
@@ -265,11 +262,11 @@ class _Reader:
             raise one.wrong("FROM names one image", "write FROM IMAGE", words[-1].offset)
         named = self._text(one, words[0], self.defaults)
         try:
-            base = Reference.parse(f"docker://{named.removeprefix('docker://')}")
+            self.base = Reference.parse(f"docker://{named.removeprefix('docker://')}")
         except UserError as error:
             first = error.problems[0]
             raise one.wrong(first.message, first.remedy or "", words[0].offset) from error
-        self.base, self.base_line = _locked(base, self.path.with_name(LOCK)), one.line
+        self.base_line = one.line
 
     def _env(self, one: Instruction) -> None:
         said, settled = dict[str, Pieces](), dict[str, Pieces]()
@@ -388,23 +385,6 @@ def _shown(pieces: Pieces) -> str:
 def _argv(one: Instruction) -> tuple[str, ...]:
     listed = one.as_list()
     return ("/bin/sh", "-c", one.text) if listed is None else tuple(listed)
-
-
-def _locked(base: Reference, lock: Path) -> Reference:
-    """The base with the digest that the lock has for it."""
-    if base.digest is not None or not lock.exists():
-        return base
-    for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), 1):
-        named = line.strip().removeprefix("docker://")
-        if not named or named.startswith("#"):
-            continue
-        try:
-            found = Reference.parse(f"docker://{named}")
-        except UserError as error:
-            raise UserError(replace(error.problems[0], file=str(lock), line=number)) from error
-        if str(found) == str(base):
-            return found
-    return base
 
 
 def _export(values: Mapping[str, Pieces]) -> list[str]:

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -36,13 +37,16 @@ Say = Callable[[str], None]
 COMPRESSION = "-comp zstd -Xcompression-level 3"
 """A third quicker to build than gzip, quicker to read, 4 % larger."""
 
+FROM = "org.label-schema.usage.singularity.deffile.from"
+"""Label that every build gives: what the image was made from, by digest if it was named so."""
+
 OLDEST = {"apptainer": (1, 1), "singularity": (3, 8)}
 """Versions before these lack what we ask of them; SingularityCE counts as Singularity does."""
 
 UNPACKED = 3
 """An image's files take about so many times the room of its compressed layers."""
 
-_KEPT = ("CACHEDIR", "TMPDIR", "CONFIGDIR")
+_KEPT = ("CACHEDIR", "TMPDIR", "CONFIGDIR", "KEYSDIR", "SYPGPDIR")
 
 _EXPANDED_THERE = (
     "import os, sys; os.environ['APPTAINER_TMPDIR'] = os.environ['SINGULARITY_TMPDIR'] = "
@@ -82,6 +86,11 @@ class Program:
         return cls(path, _version(path), env, site)
 
     @property
+    def is_singularity(self) -> bool:
+        """Whether it is Singularity or SingularityCE, not Apptainer."""
+        return is_singularity(self.version)
+
+    @property
     def key(self) -> str:
         """What beside its source makes a SIF what it is."""
         text = json.dumps([Source("", "", "").definition("", ""), self.version, COMPRESSION])
@@ -97,20 +106,7 @@ class Program:
         self._check_room(source, target)
         log = target.parent / f"{source.digest.removeprefix('sha256:')}.log"
         definition = target.with_suffix(".def")
-        if source.transport == "oras":
-            words = [self.path, "pull", *(["--no-https"] if source.insecure else [])]
-            tries = [[*words, str(target), f"oras://{source.origin}"]]
-        else:
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            definition.write_text(source.definition(self.version, now))
-            words = [self.path, "build", *(["--no-https"] if source.insecure else [])]
-            if source.transport == "recipe":
-                words += ["--fakeroot"] if os.getuid() else []
-                words += [word for bind in self.site.build_binds for word in ("--bind", bind)]
-            tries = [
-                [*words, "--mksquashfs-args", COMPRESSION, str(target), str(definition)],
-                [*words, str(target), str(definition)],  # an old mksquashfs has no zstd
-            ]
+        tries = self._tries(source, target, definition)
         env = {**self.env, **source.login()}
         for name, value in self.site.build_env.items():
             env |= {f"APPTAINERENV_{name}": value, f"SINGULARITYENV_{name}": value}
@@ -127,10 +123,37 @@ class Program:
         self._check(source, target)
         target.chmod(0o644)
 
+    def _tries(self, source: Source, target: Path, definition: Path) -> list[list[str]]:
+        """Command lines of a build, of which the next is taken where the first's compression is unknown."""
+        verb = "pull" if source.transport == "oras" else "build"
+        words = [self.path, verb, *(["--no-https"] if source.insecure else [])]
+        if verb == "pull" or (self.is_singularity and source.transport != "recipe"):
+            # Singularity takes an address from everybody, a definition file from root or by subordinate ids.
+            return [[*words, str(target), source.address]]
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        definition.write_text(source.definition(self.version, now))
+        if source.transport == "recipe":
+            words += self._as_root()
+            words += [word for bind in self.site.build_binds for word in ("--bind", bind)]
+        plain = [*words, str(target), str(definition)]
+        if self.is_singularity:  # it knows no zstd, neither to write nor to read it
+            return [plain]
+        return [[*words, "--mksquashfs-args", COMPRESSION, *plain[-2:]], plain]
+
+    def _as_root(self) -> list[str]:
+        """How the commands of a recipe are run as root by who is not."""
+        if not os.getuid():
+            return []
+        # Singularity takes proot by itself: sites offer it that give nobody subordinate ids.
+        by_proot = self.is_singularity and shutil.which("proot") and not has_subordinate_ids()
+        return [] if by_proot else ["--fakeroot"]
+
     def _check(self, source: Source, target: Path) -> None:
         if source.transport == "oras":  # somebody else's SIF, whose bytes the digest vouches for
             return
         label = self.label(target)
+        if label is None and self.is_singularity and "@" not in source.origin:
+            return  # from an archive, whose file was hashed just now
         if label != source.digest:
             raise EnvironmentFault(f"the image built from {source.origin} is labelled {label}")
 
@@ -151,7 +174,7 @@ class Program:
                 file: IO[str] | None = None
                 with contextlib.suppress(OSError):  # the disk is full: the build will say so
                     file = stack.enter_context(log.open("w", encoding="utf-8", buffering=1))
-                for line in process.stdout:
+                for line in stack.enter_context(process.stdout):
                     kept.append(line)
                     if file is not None:
                         with contextlib.suppress(OSError):
@@ -189,17 +212,23 @@ class Program:
 
     def probe(self, sif: Path, stored: Path) -> Probe:
         """Ask the image's Python about itself, once an image."""
-        python = [self.path, "--quiet", "exec", "--containall", *start_options(self.path), str(sif)]
+        options = start_options(self.path, self.version)
+        python = [self.path, "--quiet", "exec", "--containall", *options, str(sif)]
         return probed_once(stored, lambda: ask_python([*python, "python3"], str(sif), self.env))
 
     def label(self, sif: Path) -> str | None:
-        """The digest that a SIF says it was built from."""
+        """The digest that a SIF says it was built from; None: it says none."""
         done = _run([self.path, "inspect", "--json", sif], self.env)
         try:
             labels: Mapping[str, Any] = json.loads(done.stdout)["data"]["attributes"]["labels"]
         except (ValueError, KeyError):
             return None
-        return labels.get(LABEL)
+        named = str(labels.get(FROM, "")).partition("@")[2]
+        return labels.get(LABEL) or (named if named.startswith("sha256:") else None)
+
+    def opens(self, sif: Path) -> bool:
+        """Whether it can read an image that another program made: Singularity cannot, if that is zstd."""
+        return _run([self.path, "inspect", sif], self.env).returncode == 0
 
     def check_signature(self, sif: Path) -> None:
         """See that somebody whose key is in the user's keyring has signed it.
@@ -211,7 +240,8 @@ class Program:
         if done.returncode:
             raise EnvironmentFault(
                 f"{sif} is not signed by a key you have: {last_words(done.stdout + done.stderr)}",
-                remedy="`apptainer key import FILE` with its maker's key, or container.signed: false",
+                remedy=f"`{Path(self.path).name} key import FILE` with its maker's key, "
+                "or container.signed: false",
             )
 
 
@@ -241,6 +271,11 @@ def check_version(text: str) -> None:
         )
 
 
+def is_singularity(version: str) -> bool:
+    """Whether that is what Singularity or SingularityCE call themselves."""
+    return _parsed(version)[0] == "singularity"
+
+
 def knows_no_eval(version: str) -> bool:
     """Whether a program of that version takes `--no-eval`: Apptainer always did, Singularity since 3.10."""
     name, numbers = _parsed(version)
@@ -253,9 +288,12 @@ def _parsed(text: str) -> tuple[str, tuple[int, ...]]:
     return (match[1], (int(match[2]), int(match[3]))) if match else ("apptainer", (99,))
 
 
-def start_options(program: str) -> list[str]:
-    """What starting an image on this machine takes beside the usual."""
-    return ["--unsquash"] if _must_unpack(program) else []
+def start_options(program: str, version: str) -> list[str]:
+    """What starting an image on this machine takes beside the usual.
+
+    Singularity unpacks by itself what it cannot mount, and has no such option.
+    """
+    return ["--unsquash"] if not is_singularity(version) and _must_unpack(program) else []
 
 
 def _must_unpack(program: str) -> bool:
@@ -264,8 +302,8 @@ def _must_unpack(program: str) -> bool:
         return False
     done = _run([program, "buildcfg", "LIBEXECDIR"], os.environ)
     folder = Path(done.stdout.strip().rpartition("=")[2])
-    starters = (folder / name / "bin/starter-suid" for name in ("apptainer", "singularity"))
-    return not any(starter.exists() and starter.stat().st_mode & 0o4000 for starter in starters)
+    starter = folder / "apptainer/bin/starter-suid"
+    return not (starter.exists() and starter.stat().st_mode & 0o4000)
 
 
 def found(program: str) -> str:
@@ -299,8 +337,20 @@ def _run(argv: Sequence[str | Path], env: Mapping[str, str]) -> subprocess.Compl
     )  # fmt: skip
 
 
+def has_subordinate_ids() -> bool:
+    """Whether this user has a line in /etc/subuid, by name or number."""
+    names = {str(os.getuid())}
+    with contextlib.suppress(KeyError):
+        names.add(pwd.getpwuid(os.getuid()).pw_name)
+    try:
+        lines = Path("/etc/subuid").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False
+    return any(line.partition(":")[0] in names for line in lines)
+
+
 def _cannot_zstd(output: str) -> bool:
-    """Whether it was the compression: an old Singularity or a mksquashfs without zstd."""
+    """Whether it was the compression: an old Apptainer or a mksquashfs without zstd."""
     return any(word in output for word in ("unknown flag", "Compressor", "zstd", "mksquashfs"))
 
 

@@ -89,6 +89,12 @@ class Source:
         raise UserError(Problem(f"'{reference}' is no image", remedy=FORMS))
 
     @property
+    def address(self) -> str:
+        """What names it on a command line, but for recipes."""
+        slashes = "//" if self.transport in ("docker", "oras") else ""
+        return f"{self.transport}:{slashes}{self.origin}"
+
+    @property
     def folder(self) -> Path | None:
         """Where a definition file's paths begin; None: nowhere in particular."""
         return Path(self.origin).parent if self.text else None

@@ -8,12 +8,16 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from hpcbench.environments.packages import Probe, packages_for, probe, wrapper_requirements
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
+
+if (
+    TYPE_CHECKING
+):  # a worker only wraps: what resolves packages takes as long to import as the plan to read
+    from hpcbench.environments.packages import Probe
 
 
 class Venv:
@@ -35,6 +39,8 @@ class Venv:
             UserError: there is no interpreter in that folder.
             EnvironmentFault: it does not run.
         """
+        from hpcbench.environments.packages import packages_for, probe
+
         python = _interpreter(reference)
         probed = probe([str(python)], reference or "hpcbench")
         listed = sorted(f"{name}=={version}" for name, version in probed.distributions.items())
@@ -98,6 +104,8 @@ def _interpreter(reference: str) -> Path:
 
 def _complete(python: Path, probed: Probe) -> bool:
     """Whether it is our own Python with all the wrapper needs: then nothing is added."""
+    from hpcbench.environments.packages import wrapper_requirements
+
     return python == Path(sys.executable) and all(
         probed.satisfies(one) for one in wrapper_requirements()
     )

@@ -8,20 +8,26 @@ next answer. Of two answers to one sample that of the lower attempt counts, in e
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import socket
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from hpcbench.experiment.files import Appender, create_exclusive, read_lines
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.files import Appender, create_exclusive, parse_line, read_lines
+from hpcbench.experiment.folded import FOLDED, Folder, is_folded
+from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.experiment.log import EventLog, Kind, event
 from hpcbench.schema.plan import Shard
 from hpcbench.schema.records import RECORD_VERSION, Response
 
-MAX_WORKING_ATTEMPTS = 4
+MAX_FAILED_ATTEMPTS = 4
 """A shard that ended so many workers is left alone: it, not they, is at fault."""
+
+_NUMBERS = (float, int)
 
 ENDED = ("released", "drained", "failed")
 """Last events after which another attempt may be opened."""
@@ -34,11 +40,15 @@ class Owner:
     job: str
     """Array job id and task id, `4711_3`; for local jobs submitit's id."""
     restart: int
-    """SLURM_RESTART_COUNT."""
+    """Runs of this job before: SLURM_RESTART_COUNT, or more where slurmctld forgot some, see `runs.py`."""
     host: str
     """Node."""
     pid: int
     """Process on that node."""
+    node: str = ""
+    """Node as Slurm calls it."""
+    round: int = 0
+    """Round of jobs it is of: whoever is of an earlier one is gone."""
 
     @classmethod
     def here(cls) -> Owner:
@@ -48,7 +58,8 @@ class Owner:
         job = f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
         job = job or environ.get("SUBMITIT_LOCAL_JOB_ID") or f"pid{os.getpid()}"
         restart = int(environ.get("SLURM_RESTART_COUNT", "0"))
-        return cls(job, restart, socket.gethostname(), os.getpid())
+        host = socket.gethostname()
+        return cls(job, restart, host, os.getpid(), environ.get("SLURMD_NODENAME", host))
 
     @property
     def id(self) -> str:
@@ -56,25 +67,54 @@ class Owner:
         return f"{self.job}-{self.restart}"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardState:
-    """How far a shard is."""
+class ShardState(NamedTuple):
+    """How far a shard is. A tuple: there may be 100,000."""
 
     shard: Shard
     """The shard."""
     attempt: int
     """Newest attempt; 0 if nobody ever claimed it."""
-    working_attempts: int
-    """Attempts that a worker made."""
+    failed_attempts: int
+    """Attempts that a worker made and did not end in order, `done` or `drained`."""
     state: str
     """`free`, `claimed`, `done`, or how the newest attempt ended: released, drained, failed."""
     owner: Mapping[str, Any] | None
     """Owner of the newest attempt."""
+    began: float = 0.0
+    """When the newest attempt began, seconds since the epoch on its node's clock."""
+    last: Mapping[str, Any] = MappingProxyType({})
+    """The newest attempt's last event, with all it says."""
+    told: int = 0
+    """Samples with an answer, as far as events say it."""
+    untold: tuple[str, ...] = ()
+    """Files with answers that no event speaks of."""
+    folder: Folder | None = None
+    """Where it was read."""
+
+    @property
+    def reason(self) -> str:
+        """Why the newest attempt ended; empty where it did not say."""
+        return str(self.last.get("reason", ""))
+
+    @property
+    def seconds(self) -> float:
+        """How long the newest attempt took; 0 while it is at work."""
+        if self.state not in ("done", *ENDED):
+            return 0.0
+        return max(0.0, _time(self.last) - self.began)
+
+    @property
+    def answered(self) -> int:
+        """Samples with an answer. Lines are counted where no event tells, which costs a look at a file."""
+        size = self.shard.stop - self.shard.start
+        if self.state == "done" or self.folder is None:
+            return size if self.state == "done" else min(size, self.told)
+        return min(size, self.told + sum(map(self.folder.lines_of, self.untold)))
 
     @property
     def claimable(self) -> bool:
         """Whether a worker may take it now."""
-        return self.state in ("free", *ENDED) and self.working_attempts < MAX_WORKING_ATTEMPTS
+        return self.state in ("free", *ENDED) and self.failed_attempts < MAX_FAILED_ATTEMPTS
 
 
 class Claim:
@@ -84,10 +124,10 @@ class Claim:
         self.shard, self.attempt = shard, attempt
         self._experiment = experiment
         place = (shard.run_task, shard.index)
-        self._events = Appender(experiment.shard_events(*place, attempt))
+        self._events = EventLog(experiment.shard_events(*place, attempt))
         self._next = experiment.shard_events(*place, attempt + 1)
         self._responses = Appender(experiment.shard_responses(*place, attempt))
-        self.answered = {response.sample_id for response in responses_of(experiment, shard)}
+        self.answered = {response.sample_id for response in _before(experiment, shard, attempt)}
         """Samples with an acknowledged answer of this or an earlier attempt."""
 
     def record(self, response: Response) -> None:
@@ -106,21 +146,30 @@ class Claim:
             Fenced: a later attempt took the shard over.
             OSError: the disk is full.
         """
-        self._responses.sync()
+        folded = f"shard {self.shard.id}: attempt {self.attempt} was folded"
+        try:
+            self._responses.sync()
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # so NFS says that the file was removed
+                raise Fenced(folded) from error
+            raise
         if self._next.exists():
             raise Fenced(f"shard {self.shard.id}: attempt {self.attempt + 1} took over")
+        # In this order: of two attempts, a fold removes the lower one's files first.
+        if not self._responses.linked():
+            raise Fenced(folded)
 
-    def end(self, event: str, **details: Any) -> None:
+    def end(self, kind: Kind, **details: Any) -> None:
         """Say how it ended: `done`, `drained`, `failed`; closes the files."""
         self._responses.close()
-        self._events.write(_event(event, answered=len(self.answered), **details))
+        self._events.write(kind, answered=len(self.answered), **details)
         self._events.close()
 
     def abandon(self) -> None:
         """Close the files and say nothing: nothing can be written any more."""
-        for appender in (self._events, self._responses):
+        for file in (self._events, self._responses):
             try:
-                appender.close()
+                file.close()
             except OSError:
                 continue
 
@@ -133,19 +182,43 @@ def claim(experiment: Experiment, state: ShardState, owner: Owner) -> Claim | No
     """Open the next attempt of a shard; None if somebody else was quicker."""
     attempt = state.attempt + 1
     path = experiment.shard_events(state.shard.run_task, state.shard.index, attempt)
-    header = _event("claimed", version=RECORD_VERSION, owner=asdict(owner))
-    if not create_exclusive(path, header):
+    header = event("claimed", version=RECORD_VERSION, owner=asdict(owner))
+    # Asked first, for a claim that misses would cost as much as one that does not.
+    if path.exists() or not create_exclusive(path, header):
+        return None
+    # The attempt may have been made, ended and folded since we looked, so that its name was free.
+    if is_folded(path):
+        path.unlink(missing_ok=True)
         return None
     return Claim(experiment, state.shard, attempt)
 
 
-def release(experiment: Experiment, state: ShardState, reason: str) -> bool:
+def release(
+    experiment: Experiment,
+    state: ShardState,
+    reason: str,
+    *,
+    reopen: bool = False,
+    forgive: bool = False,
+) -> bool:
     """Take a shard from an owner that is gone: an attempt without work that ends at once.
 
-    It also fences the old owner, should it be alive after all. Returns whether this call did it.
+    It also fences the old owner, should it be alive after all.
+
+    Args:
+        experiment: the experiment.
+        state: the shard.
+        reason: why, for people.
+        reopen: also if it is done: what is missing of it is asked again.
+        forgive: attempts that failed are not counted any more.
+
+    Returns:
+        Whether this call did it.
     """
     path = experiment.shard_events(state.shard.run_task, state.shard.index, state.attempt + 1)
-    return create_exclusive(path, _event("released", version=RECORD_VERSION, reason=reason))
+    again = {"reopened": True} if reopen else {}
+    again |= {"forgiven": True} if forgive else {}
+    return create_exclusive(path, event("released", version=RECORD_VERSION, reason=reason, **again))
 
 
 def shard_states(
@@ -158,11 +231,44 @@ def shard_states(
         run_tasks: names.
         skip: ids of shards to leave out: what is done stays done, and reading it again costs.
     """
-    attempts = {name: experiment.attempts(name) for name in run_tasks}
+    folders = {name: experiment.shards(name) for name in run_tasks}
+    attempts = {name: attempts_in(folder.names) for name, folder in folders.items()}
+    left_out = frozenset(skip)
     return [
-        _state(experiment, shard, attempts[shard.run_task].get(shard.index, []))
+        _state(folders[shard.run_task], shard, attempts[shard.run_task].get(shard.index, ()))
         for shard in experiment.work.shards_of(tuple(run_tasks))
-        if shard.id not in skip
+        if not left_out or shard.id not in left_out
+    ]
+
+
+def states_of(experiment: Experiment, shards: Sequence[Shard]) -> list[ShardState]:
+    """The state of these shards of one run task."""
+    if not shards:
+        return []
+    folder = experiment.shards(shards[0].run_task)
+    attempts = attempts_in(folder.names)
+    return [_state(folder, shard, attempts.get(shard.index, ())) for shard in shards]
+
+
+def suspects(experiment: Experiment, shard: Shard) -> list[str]:
+    """Samples that an engine was at when it died, in any attempt of the shard."""
+    folder = experiment.shards(shard.run_task)
+    found: dict[str, None] = {}
+    for attempt in attempts_in(folder.names).get(shard.index, ()):
+        _, last = _ends(folder, f"{shard.index:05d}.{attempt}.events.jsonl")
+        found |= dict.fromkeys((last or {}).get("in_flight", ()))
+    return list(found)
+
+
+def damaged(experiment: Experiment, run_tasks: Sequence[str]) -> list[ShardState]:
+    """Shards that are done, but some of whose answers cannot be read any more. Reads every answer."""
+    states = shard_states(experiment, run_tasks)
+    done = {state.shard.id: state for state in states if state.state == "done"}
+    return [
+        done[shard.id]
+        for run_task in run_tasks
+        for shard, answers in answers_of(experiment, run_task)
+        if shard.id in done and len(answers) < shard.stop - shard.start
     ]
 
 
@@ -171,39 +277,177 @@ def pieces_of(experiment: Experiment, run_task: str) -> Iterator[list[Response]]
 
     The times of one piece are of one clock. Answers that came twice are there twice.
     """
-    attempts = experiment.attempts(run_task)
+    for folder, name in _pieces(experiment, run_task):
+        yield list(_read(folder.records(name)))
+
+
+def unread_pieces(
+    experiment: Experiment, run_task: str
+) -> Iterator[tuple[Iterator[bytes], Iterator[dict[str, Any]]]]:
+    """As `pieces_of`, for who reads quicker: whole lines, some MiB at a time, and the records in them.
+
+    Either is read only where it is iterated over.
+    """
+    for folder, name in _pieces(experiment, run_task):
+        yield folder.pages(name), folder.records(name)
+
+
+def _pieces(experiment: Experiment, run_task: str) -> Iterator[tuple[Folder, str]]:
+    """Files with responses, in planned order."""
+    folder = experiment.shards(run_task)
+    names = folder.names
+    attempts = attempts_in(names)
     for shard in experiment.work.shards_of((run_task,)):
         for attempt in attempts.get(shard.index, ()):
-            path = experiment.shard_responses(run_task, shard.index, attempt)
-            if path.exists():
-                yield [Response.from_json(line) for line in read_lines(path)]
+            name = experiment.shard_responses(run_task, shard.index, attempt).name
+            if name in names:
+                yield folder, name
+
+
+def answers_of(
+    experiment: Experiment,
+    run_task: str,
+    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
+    skip: Collection[str] = (),
+) -> Iterator[tuple[Shard, dict[str, Any]]]:
+    """Each shard of a run task with its answers by sample, one a sample, from one look at the folder.
+
+    Args:
+        experiment: the experiment.
+        run_task: its name.
+        read: makes an answer, which has a `sample_id`, of a record, or raises as `Response.from_json` does.
+        skip: ids of shards to leave out, whose files are not read.
+    """
+    folder = experiment.shards(run_task)
+    attempts = attempts_in(folder.names)
+    left_out = frozenset(skip)
+    for shard in experiment.work.shards_of((run_task,)):
+        if shard.id in left_out:
+            continue
+        own = _responses(folder, shard, attempts.get(shard.index, ()), read)
+        yield shard, {response.sample_id: response for response in own}
+
+
+def digest_of(experiment: Experiment, run_task: str) -> str:
+    """Hash of all that was written of answers: equal hashes, equal answers, folded or not."""
+    folder = experiment.shards(run_task)
+    attempts = attempts_in(folder.names)
+    found = hashlib.sha256()
+    for shard in experiment.work.shards_of((run_task,)):
+        for attempt in attempts.get(shard.index, ()):
+            name = experiment.shard_responses(run_task, shard.index, attempt).name
+            size = 0
+            for block in folder.blocks(name):
+                found.update(block)
+                size += len(block)
+            found.update(f"\n{name} {size}\n".encode())
+    return found.hexdigest()
 
 
 def responses_of(experiment: Experiment, shard: Shard) -> Iterator[Response]:
-    """The answers of a shard, one a sample: that of the lowest attempt counts."""
+    """The answers of a shard, one a sample: that of the lowest attempt counts.
+
+    Looks at the whole folder; for all shards of a run task there is `answers_of`.
+    """
+    folder = experiment.shards(shard.run_task)
+    yield from _responses(folder, shard, attempts_in(folder.names).get(shard.index, ()))
+
+
+def ends_of(data: bytes) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """First and last event of an attempt; None for what cannot be read."""
+    *lines, _torn = data.split(b"\n")
+    if not lines:
+        return None, None
+    first = last = _event(lines[0])
+    for line in reversed(lines[1:]):
+        if (found := _event(line)) is not None:
+            last = found
+            break
+    return first, last
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    record = parse_line(line)
+    return record if record is not None and isinstance(record.get("event"), str) else None
+
+
+def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response]:
+    """Answers of earlier attempts, by their names: to list a folder of thousands at each claim costs."""
+    folded = experiment.shards_dir(shard.run_task) / FOLDED
+    found: list[Response] = []
+    if attempt > 1 and not folded.exists():
+        for number in range(1, attempt):
+            path = experiment.shard_responses(shard.run_task, shard.index, number)
+            found += _read(read_lines(path))
+    # Asked afterwards, too: what was folded while we read may have been missing.
+    return list(responses_of(experiment, shard)) if attempt > 1 and folded.exists() else found
+
+
+def _responses(
+    folder: Folder,
+    shard: Shard,
+    attempts: Sequence[int],
+    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
+) -> Iterator[Any]:
     seen: set[str] = set()
-    for attempt in experiment.attempts(shard.run_task).get(shard.index, []):
-        path = experiment.shard_responses(shard.run_task, shard.index, attempt)
-        for record in read_lines(path):
-            response = Response.from_json(record)
+    for attempt in attempts:
+        records = folder.records(f"{shard.index:05d}.{attempt}.responses.jsonl")
+        for response in _read(records, read):
             if response.sample_id not in seen:
                 seen.add(response.sample_id)
                 yield response
 
 
-def _state(experiment: Experiment, shard: Shard, attempts: Sequence[int]) -> ShardState:
-    state, owner, working = "free", None, 0
+def _read(
+    records: Iterable[Mapping[str, Any]],
+    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
+) -> Iterator[Any]:
+    """The answers that can be read."""
+    for record in records:
+        try:
+            answer = read(record)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue  # a damaged line may still be JSON
+        yield answer
+
+
+def _state(folder: Folder, shard: Shard, attempts: Sequence[int]) -> ShardState:
+    """The state of a shard: of each attempt only the first and the last event are read."""
+    state, failed, told = "free", 0, 0
+    untold: list[str] = []
+    owner: Mapping[str, Any] | None = None
+    began, newest = 0.0, dict[str, Any]()
     for attempt in attempts:
-        events = list(read_lines(experiment.shard_events(shard.run_task, shard.index, attempt)))
-        kinds = [event["event"] for event in events]
-        working += "claimed" in kinds
-        if "done" in kinds:
-            return ShardState(shard, attempt, working, "done", events[0].get("owner"))
-        last = kinds[-1] if kinds else "claimed"
-        state = last if last in ENDED else "claimed"
-        owner = events[0].get("owner") if events else None
-    return ShardState(shard, attempts[-1] if attempts else 0, working, state, owner)
+        name = f"{shard.index:05d}.{attempt}"
+        first, last = _ends(folder, f"{name}.events.jsonl")
+        kind = last["event"] if last else "claimed"
+        at_work = kind == "claimed" and attempt == attempts[-1]
+        failed = 0 if last and last.get("forgiven") else failed
+        failed += kind not in ("done", "drained", "released") and not at_work
+        if last and isinstance(last.get("answered"), int):
+            told, untold = last["answered"], []
+        else:
+            untold.append(f"{name}.responses.jsonl")
+        if state == "done" and not (last and last.get("reopened")):
+            continue  # done wins over a release that came later
+        state = kind if kind in ("done", *ENDED) else "claimed"
+        owner = first.get("owner") if first else None
+        began = _time(first)
+        newest = last or {}
+    number = attempts[-1] if attempts else 0
+    return ShardState(
+        shard, number, failed, state, owner, began, newest, told, tuple(untold), folder
+    )
 
 
-def _event(kind: str, **details: Any) -> dict[str, Any]:
-    return {"event": kind, "time": round(time.time(), 3), **details}
+def _time(record: Mapping[str, Any] | None) -> float:
+    when = (record or {}).get("time")
+    return float(when) if type(when) in _NUMBERS else 0.0  # type: ignore[arg-type]
+
+
+def _ends(folder: Folder, name: str) -> Sequence[dict[str, Any] | None]:
+    entry = folder.folded.get(name)
+    if entry is not None and entry.note is not None:
+        found: Sequence[dict[str, Any] | None] = entry.note
+        return found
+    return ends_of(folder.read(name))

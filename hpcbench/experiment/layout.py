@@ -6,13 +6,24 @@ EXPERIMENT/
   chosen.json             run task → places of its samples in the dataset
   manifest.json           versions, digests, hashes, seeds, shards and groups
   submission.jsonl        intents and job ids, one writer at a time
-  shards/RUN_TASK/        NNNNN.A.events.jsonl (the claim of attempt A), NNNNN.A.responses.jsonl
+  environments.jsonl      environments that it was resumed in
+  control/                NNNNN.json: what people want of it while it runs
+  looks/                  RUN_TASK.NN.json: what was found at each look at its two arms, see `hpcbench ab`
+  shards/RUN_TASK/        NNNNN.A.events.jsonl (the claim of attempt A), NNNNN.A.responses.jsonl;
+                          in the end all of them in one file, `folded.py`
   workers/                GROUP.OWNER.events.jsonl, GROUP.OWNER.log (wrapper and engine)
   jobs/                   submitit's files and Slurm's own logs
-  scores/RUN_TASK.parquet one row a sample
+  scores/RUN_TASK.parquet one row a sample; where metrics score fields, beside it RUN_TASK.fields.parquet, one
+                          row a field of a sample
   metrics.json            aggregates; the same bytes for the same answers
   performance.json        times and tokens
-  report/                 what the plan's reports write
+  usage.json              GPU-hours: allocated, used, wasted and by what
+  outcome.json            how it ended
+  history.json            seconds of a sample and of a load, for estimates of later experiments
+  report/                 what the plan's reports write; verdict.json, what a gate said
+  tracked/                what was sent to which tracker, see `tracked.py`
+  told.jsonl              notifications: owed, sent, failed; told.lock while somebody sends
+  rescored/NAME/          scores/ and metrics.json of other metrics or options, see `hpcbench score`
 """
 
 from __future__ import annotations
@@ -22,17 +33,18 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hpcbench import plugins
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.experiment.baselines import Baseline, current
 from hpcbench.experiment.files import read_json
+from hpcbench.experiment.folded import Folder
 from hpcbench.schema.documents import Site
-from hpcbench.schema.plan import ResolvedPlan, WorkPlan
+from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask, WorkPlan
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _CLAIM = re.compile(r"([0-9]{5,})\.([0-9]+)\.events\.jsonl")
@@ -66,6 +78,8 @@ class Experiment:
         """Make the plugins of the plan's packages importable in this process."""
         folder = self.manifest.get("host_packages")
         if folder is not None:
+            from hpcbench import plugins  # which looks through all that is installed
+
             plugins.add_folder(Path(str(folder)))
 
     @property
@@ -104,8 +118,23 @@ class Experiment:
         return self.path / "manifest.json"
 
     @property
+    def environments_file(self) -> Path:
+        """Environments it was resumed in after submit's, see `launch/fingerprint.py`."""
+        return self.path / "environments.jsonl"
+
+    @property
     def submission_file(self) -> Path:
         return self.path / "submission.jsonl"
+
+    @property
+    def control_dir(self) -> Path:
+        """What people want of it, see `control.py`."""
+        return self.path / "control"
+
+    @property
+    def looks_dir(self) -> Path:
+        """What was found of arms while they ran, see `looks.py`."""
+        return self.path / "looks"
 
     @property
     def metrics_file(self) -> Path:
@@ -116,8 +145,38 @@ class Experiment:
         return self.path / "performance.json"
 
     @property
+    def usage_file(self) -> Path:
+        """What it took of the cluster, see `launch/usage.py`."""
+        return self.path / "usage.json"
+
+    @property
+    def history_file(self) -> Path:
+        """How long it took, for estimates of later ones, see `launch/history.py`."""
+        return self.path / "history.json"
+
+    @property
+    def outcome_file(self) -> Path:
+        """How the experiment ended, see `finalise.py`."""
+        return self.path / "outcome.json"
+
+    @property
     def report_dir(self) -> Path:
         return self.path / "report"
+
+    @property
+    def verdict_file(self) -> Path:
+        """What a gate said of it last, see `gate/`."""
+        return self.report_dir / "verdict.json"
+
+    @property
+    def tracked_dir(self) -> Path:
+        """What was sent to which tracker, see `tracked.py`."""
+        return self.path / "tracked"
+
+    @property
+    def told_file(self) -> Path:
+        """Who was told what, and who is to be told yet, see `reporting/telling.py`."""
+        return self.path / "told.jsonl"
 
     @property
     def jobs_dir(self) -> Path:
@@ -130,8 +189,17 @@ class Experiment:
     def shards_dir(self, run_task: str) -> Path:
         return self.path / "shards" / run_task
 
+    @property
+    def scores_dir(self) -> Path:
+        """Scores of its plan's metrics, see `evaluation/scores.py`."""
+        return self.path / "scores"
+
     def scores_file(self, run_task: str) -> Path:
-        return self.path / "scores" / f"{run_task}.parquet"
+        return self.scores_dir / f"{run_task}.parquet"
+
+    def rescored_dir(self, name: str) -> Path:
+        """Scores by other metrics or options than the plan's."""
+        return self.path / "rescored" / name
 
     def shard_events(self, run_task: str, index: int, attempt: int) -> Path:
         return self.shards_dir(run_task) / f"{index:05d}.{attempt}.events.jsonl"
@@ -139,17 +207,13 @@ class Experiment:
     def shard_responses(self, run_task: str, index: int, attempt: int) -> Path:
         return self.shards_dir(run_task) / f"{index:05d}.{attempt}.responses.jsonl"
 
+    def shards(self, run_task: str) -> Folder:
+        """What all attempts at a run task's shards wrote, loose or folded, as one look finds it."""
+        return Folder(self.shards_dir(run_task))
+
     def attempts(self, run_task: str) -> dict[int, list[int]]:
         """Attempts of each shard that has any, in order, from one look at the folder."""
-        found: dict[int, list[int]] = {}
-        try:
-            names = [path.name for path in self.shards_dir(run_task).iterdir()]
-        except FileNotFoundError:
-            return {}
-        for name in names:
-            if match := _CLAIM.fullmatch(name):
-                found.setdefault(int(match[1]), []).append(int(match[2]))
-        return {index: sorted(attempts) for index, attempts in found.items()}
+        return attempts_in(self.shards(run_task).names)
 
     def worker_events(self, group: str, owner: str) -> Path:
         return self.workers_dir / f"{group}.{owner}.events.jsonl"
@@ -160,14 +224,46 @@ class Experiment:
     def worker_monitor(self, group: str, owner: str) -> Path:
         return self.workers_dir / f"{group}.{owner}.monitor.jsonl"
 
+    def workers(self) -> Folder:
+        """What all workers wrote, loose or folded, as one look finds it."""
+        return Folder(self.workers_dir)
+
+    def worker_records(self) -> Iterator[tuple[Path, Iterator[dict[str, Any]]]]:
+        """Events of every worker there ever was, by name: the file they stand in, or stood in, and they."""
+        folder = self.workers()
+        for name in sorted(folder.names):
+            if name.endswith(".events.jsonl"):
+                yield folder.path / name, folder.records(name)
+
     def worker_event_files(self) -> list[Path]:
-        """Event files of all workers there ever were, by name."""
+        """Event files of workers that are not folded yet, by name; `worker_records` reads them all."""
         return sorted(self.workers_dir.glob("*.events.jsonl"))
 
     @cached_property
     def resolved(self) -> ResolvedPlan:
         """The resolved plan, as submit wrote it."""
         return ResolvedPlan.model_validate_json(self.resolved_file.read_text(encoding="utf-8"))
+
+    def alone(self, run_task: str) -> ResolvedPlan:
+        """The resolved plan for whoever wants one run task of it: others may be left out.
+
+        Args:
+            run_task: its name; where the plan has none of that name it is not there.
+        """
+        return self.resolved
+
+    def run_task(self, name: str) -> ResolvedRunTask:
+        """The run task of that name.
+
+        Raises:
+            UserError: the plan has none.
+        """
+        try:
+            return self.alone(name).run_task(name)
+        except KeyError:
+            known = [one.name for one in self.resolved.run_tasks]
+            what = f"{self.id}: {unknown('run task', name, known)}"
+            raise UserError(what) from None
 
     @cached_property
     def manifest(self) -> dict[str, object]:
@@ -182,6 +278,17 @@ class Experiment:
         return WorkPlan.model_validate_json(json.dumps(self.manifest["work"]))
 
 
+def attempts_in(names: Iterable[str]) -> dict[int, list[int]]:
+    """Attempts of each shard that has any, in order, by the names of files."""
+    found: dict[int, list[int]] = {}
+    for name in names:
+        if name.endswith(".events.jsonl") and (match := _CLAIM.fullmatch(name)):
+            found.setdefault(int(match[1]), []).append(int(match[2]))
+    for attempts in found.values():
+        attempts.sort()
+    return found
+
+
 def experiments_dir(root: Path) -> Path:
     """Where experiments of a home lie."""
     return root / "experiments"
@@ -192,12 +299,12 @@ def all_experiments(root: Path) -> Iterator[Experiment]:
     folder = experiments_dir(root)
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
-            if (path / "manifest.json").is_file():
+            if path.name[0] != "." and (path / "manifest.json").is_file():
                 yield Experiment(path)
 
 
 def find(root: Path, wanted: str) -> Experiment:
-    """The experiment of an id, a unique beginning of one, a path, or `@last`.
+    """The experiment of an id, a unique beginning of one, a baseline's name, a path, or `@last`.
 
     Raises:
         UserError: there is none, or more than one.
@@ -209,6 +316,8 @@ def find(root: Path, wanted: str) -> Experiment:
         return max(known, key=lambda experiment: experiment.manifest_file.stat().st_mtime)
     matches = [experiment for experiment in known if experiment.id.startswith(wanted)]
     exact = [experiment for experiment in matches if experiment.id == wanted]
+    if not exact and (named := current(root, wanted)) is not None:
+        return named_by(root, named)
     if len(exact or matches) == 1:
         return (exact or matches)[0]
     remedy = "`hpcbench list` shows them"
@@ -216,3 +325,19 @@ def find(root: Path, wanted: str) -> Experiment:
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=remedy))
     names = ", ".join(experiment.id for experiment in matches[:5])
     raise UserError(Problem(f"'{wanted}' fits several experiments: {names}", remedy=remedy))
+
+
+def named_by(root: Path, baseline: Baseline) -> Experiment:
+    """The experiment that a baseline's name stands for.
+
+    Raises:
+        UserError: it is gone.
+    """
+    meant = str(baseline.experiment)
+    experiment = Experiment(Path(meant) if "/" in meant else experiments_dir(root) / meant)
+    if not experiment.manifest_file.is_file():
+        remedy = f"`hpcbench baseline set EXPERIMENT --name {baseline.name}` names another one"
+        raise UserError(
+            Problem(f"baseline '{baseline.name}' names {meant}, which is gone", remedy=remedy)
+        )
+    return experiment

@@ -81,11 +81,7 @@ def leftovers(folder: Path) -> list[Path]:
         return []
 
     def at_work(name: str) -> bool:
-        lock = folder / f"{name}.lock"
-        beat = _beat(lock)
-        if beat is None or _dead(_holder(lock)):
-            return False
-        return time.time() - beat / 1e9 < ABANDONED_SECONDS
+        return not abandoned(folder / f"{name}.lock")
 
     return sorted(
         path
@@ -95,14 +91,20 @@ def leftovers(folder: Path) -> list[Path]:
     )
 
 
+def abandoned(lock: Path) -> bool:
+    """Whether who made a lock is gone, as far as one look can tell; so it is where there is no lock.
+
+    Its first line has `host` and `pid` of its holder, who keeps it under `beating`.
+    """
+    beat = _beat(lock)
+    if beat is None or _dead(_holder(lock)):
+        return True
+    return time.time() - beat / 1e9 > ABANDONED_SECONDS
+
+
 @contextlib.contextmanager
-def _taken(lock: Path) -> Iterator[str | None]:
-    """The lock while inside, if nobody else has it; a thread shows meanwhile that we live."""
-    token = secrets.token_hex(4)
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "time": time.time()}
-    if not create_exclusive(lock, me):
-        yield None
-        return
+def beating(lock: Path) -> Iterator[None]:
+    """Show all the time, by a lock's time of change, that its holder lives."""
     done = threading.Event()
 
     def show() -> None:
@@ -113,10 +115,43 @@ def _taken(lock: Path) -> Iterator[str | None]:
     thread = threading.Thread(target=show, name="lock", daemon=True)
     thread.start()
     try:
-        yield token
+        yield
     finally:
         done.set()
         thread.join()
+
+
+@contextlib.contextmanager
+def alone(lock: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Whether this process is the only one inside, after waiting at most so many seconds for others.
+
+    Raises:
+        OSError: the lock's folder takes no files from us.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        holder = _holder(lock)
+        if holder and abandoned(lock):
+            _take_away(lock, holder)
+        with _taken(lock) as token:
+            if token is not None or time.monotonic() >= deadline:
+                yield token is not None
+                return
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _taken(lock: Path) -> Iterator[str | None]:
+    """The lock while inside, if nobody else has it; a thread shows meanwhile that we live."""
+    token = secrets.token_hex(4)
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "time": time.time()}
+    if not create_exclusive(lock, me):
+        yield None
+        return
+    try:
+        with beating(lock):
+            yield token
+    finally:
         if _holder(lock).get("token") == token:
             lock.unlink(missing_ok=True)
 

@@ -32,7 +32,8 @@ PREPARERS = 2
 """Threads that read and encode images: more would only wait for Python's lock."""
 
 _PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds; full jitter between 0 and these
-_FIRST_POLL, _LONGEST_POLL = 0.05, 0.5  # seconds between looks at an engine that loads
+_FIRST_POLL, _LONGEST_POLL = 0.03, 0.5  # seconds between looks at an engine that loads
+_GROWTH = 1.15  # of those: what is noticed late is at most so much of the load
 _WAITING = re.compile(
     rb"^(?:vllm:num_requests_waiting|sglang:num_queue_reqs|hpcbench_requests_waiting)"
     rb"(?:\{[^}\n]*\})?[ \t]+(\S+)",
@@ -159,7 +160,7 @@ class Client:
         pause, told = _FIRST_POLL, None
         while time.monotonic() < until:
             await asyncio.sleep(pause)
-            pause = min(1.5 * pause, _LONGEST_POLL)
+            pause = min(_GROWTH * pause, _LONGEST_POLL)
             now = await self.status()
             line = now.get("progress")
             if line and line != told and on_progress is not None:

@@ -1,7 +1,7 @@
 """The local executor: the same rounds as under Slurm, driven by one process on this machine.
 
 `python -m hpcbench.launch.local EXPERIMENT ROUND` starts the round's workers through submitit's local
-executor, waits for them, then runs evaluation and finalise. It is started in a session of its own, so that
+executor, waits for them, then finalises. It is started in a session of its own, so that
 it outlives the shell; `hpcbench cancel` ends it.
 
 Workers get GPUs of their own out of this machine's, or out of those in CUDA_VISIBLE_DEVICES where that is
@@ -23,8 +23,8 @@ from typing import Any
 
 from hpcbench import environments
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import rounds
 from hpcbench.launch.element import Element
-from hpcbench.launch.submit import rounds
 from hpcbench.monitor import check_allocation, handles
 from hpcbench.schema.plan import Group
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
     """Run one round to its end."""
     experiment, number = Experiment(Path(argv[0])), int(argv[1])
     current = rounds(experiment)[number]
-    groups = [group for group in experiment.work.groups if group.id in current.workers]
+    groups = current.groups
     needed = {group.id: _gpus_here(experiment, group) for group in groups}
     pool: list[str] = []
     if any(needed.values()):
@@ -53,11 +53,10 @@ def main(argv: Sequence[str]) -> None:
     supervisor = Supervisor(experiment.jobs_dir, pool)
     signal.signal(signal.SIGTERM, supervisor.end)
     for group in groups:
-        worker = ("hpcbench.worker", str(experiment.path), group.id)
-        elements = [Element(*worker) for _ in range(current.workers[group.id])]
+        worker = ("hpcbench.worker", str(experiment.path), group.id, str(number))
+        elements = [Element(*worker, f"{one}/{group.workers}") for one in range(group.workers)]
         supervisor.run(elements, needed[group.id])
-    for module in ("hpcbench.evaluation", "hpcbench.finalise"):
-        supervisor.run([Element(module, str(experiment.path))])
+    supervisor.run([Element("hpcbench.finalise", str(experiment.path), "--supervised")])
 
 
 def _gpus_here(experiment: Experiment, group: Group) -> int:

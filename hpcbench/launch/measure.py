@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 
 from hpcbench.data.datasets import bad_rows, choose, open_dataset, samples, total, unreadable
@@ -62,6 +62,8 @@ class _Measuring:
         self.folder = home(resolved.site) / "cache"
         self.cache = self.folder / "hashes.json" if hashes else None
         self.looked: dict[str, _Looked] = {}
+        self.built: dict[tuple[Hashable, ...], tuple[int, bool]] = {}
+        """What decides on the prompts of a run task → what was seen of them once they were built."""
         self.counts: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
         self.dataset_hashes: dict[str, str] = {}
@@ -97,8 +99,20 @@ class _Measuring:
         if looked.skipped:
             self.skipped[name] = looked.skipped
         self.prompt_hashes[name] = prompt_hash(run_task)
-        self.images[name], self.reuse[name] = _check_prompts(run_task, looked.iterator, ranges)
+        self.images[name], self.reuse[name] = self._prompts(run_task, looked, ranges)
         self._model(run_task.model)
+
+    def _prompts(
+        self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]]
+    ) -> tuple[int, bool]:
+        """`_check_prompts`, once for the many run tasks of a matrix that ask the same of several models."""
+        key = (
+            *(self.prompt_hashes[run_task.name], run_task.ml_task.name, run_task.dataset.name),
+            *(id(looked), tuple(ranges)),
+        )
+        if key not in self.built:
+            self.built[key] = _check_prompts(run_task, looked.iterator, ranges)
+        return self.built[key]
 
     def _look(self, dataset: Dataset) -> _Looked:
         key = dataset.model_dump_json(exclude={"name", "description"})

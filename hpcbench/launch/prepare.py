@@ -24,6 +24,7 @@ from hpcbench.data.progress import Progress, silent
 from hpcbench.environments.packages import metadata_of
 from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.experiment.files import write_atomic, write_json
 from hpcbench.experiment.layout import (
     Experiment,
@@ -33,8 +34,11 @@ from hpcbench.experiment.layout import (
     home,
     new_id,
 )
+from hpcbench.launch import history, secrets_file
+from hpcbench.launch.fingerprint import here
 from hpcbench.launch.fitting import check_images
 from hpcbench.launch.measure import measure
+from hpcbench.launch.snapshot import copy_environment
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import RunMode
@@ -186,15 +190,21 @@ def prepare(
     say: Say = lambda line: None,
     packages: Packages = NO_PACKAGES,
     progress: Progress = silent,
+    *,
+    snapshot_env: bool = False,
 ) -> Experiment:
     """Make the experiment's directory, ready to be submitted.
 
-    The manifest is written last: a directory without one was never an experiment.
+    The manifest is written last: a directory without one was never an experiment. With `snapshot_env` jobs
+    run from a copy of this Python's environment.
 
     Raises:
         UserError, EnvironmentFault: something the plan needs is wrong or missing.
     """
+    secrets_file.require(resolved)
+    use_umask(resolved.site)
     root = home(resolved.site)
+    _ensure(root, resolved.site)
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
     sources = {
@@ -207,15 +217,23 @@ def prepare(
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
     check_images(resolved, prepared)
-    work = plan_work(resolved, measured)
-    experiment = _new_directory(root, resolved.plan.name)
+    rates = history.rates(root, resolved, measured)
+    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
+    copy = copy_environment(root / "cache", packages.host, say) if snapshot_env else None
+    experiment = _new_directory(root, resolved)
     write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
     write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
     for folder in (experiment.jobs_dir, experiment.workers_dir):
         folder.mkdir()
     write_json(experiment.chosen_file, {name: list(one) for name, one in measured.chosen.items()})
     manifest = _manifest(experiment, resolved, plan_file, measured, work, prepared, packages)
-    write_json(experiment.manifest_file, {**manifest, "sources": sources})
+    jobs_run_in = copy.fingerprint if copy is not None else here(packages.host)
+    manifest |= {
+        "sources": sources,
+        "fingerprint": jobs_run_in.to_json(),
+        "snapshot": str(copy.path) if copy is not None else None,
+    }
+    write_json(experiment.manifest_file, manifest)
     return experiment
 
 
@@ -253,22 +271,32 @@ def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _new_directory(root: Path, name: str) -> Experiment:
+def _new_directory(root: Path, resolved: ResolvedPlan) -> Experiment:
     folder = experiments_dir(root)
+    _ensure(folder, resolved.site)
+    while True:
+        experiment = Experiment(folder / new_id(resolved.plan.name))
+        try:
+            new_folder(experiment.path, resolved.site)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _not_writable(folder, error) from error
+        return experiment
+
+
+def _ensure(folder: Path, site: Site) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            experiment = Experiment(folder / new_id(name))
-            try:
-                experiment.path.mkdir(mode=0o750)
-            except FileExistsError:
-                continue
-            return experiment
+        ensure_folder(folder, site)
     except OSError as error:
-        raise EnvironmentFault(
-            f"cannot make an experiment below {folder}: {error.strerror}",
-            remedy="set HPCBENCH_HOME or `home` in the site profile to a folder you can write",
-        ) from error
+        raise _not_writable(folder, error) from error
+
+
+def _not_writable(folder: Path, error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"cannot make an experiment below {folder}: {error.strerror}",
+        remedy="set HPCBENCH_HOME or `home` in the site profile to a folder you can write",
+    )
 
 
 def _manifest(

@@ -1,4 +1,7 @@
-"""What this machine is: a site profile made by looking, and checks with a remedy each."""
+"""A site profile made by looking at this machine; asks only for what cannot be seen from here.
+
+What is asked goes through an `Ask`: the command line asks on a terminal, and takes the default without one.
+"""
 
 from __future__ import annotations
 
@@ -8,80 +11,119 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from hpcbench import slurm
-from hpcbench.environments import docker_run
-from hpcbench.environments.docker import Docker
-from hpcbench.environments.sif import check_version
-from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.layout import home
 from hpcbench.schema.documents import ContainerSite, Partition, Site, SlurmSite
 
-MIN_SLURM = (22, 5)
-"""Oldest Slurm this is tested with."""
+SCRATCH = ("SLURM_TMPDIR", "LOCAL_SCRATCH", "LSCRATCH", "TMPDIR")
+"""Variables that name a node's own disk, where a login node has them too."""
 
-MIN_FREE_FILES = 20_000
-"""Files that the packages beside a few images and the shards of an experiment need."""
+PERMANENT = ("WORK", "WORKDIR", "PROJECT", "PROJECTDIR", "GROUP_HOME")
+"""Variables that name a shared folder of one's own or one's group that nobody empties."""
 
-MIN_FREE_GB = 5
-"""Room that a few images and experiments need."""
+PURGED = ("SCRATCH", "PSCRATCH", "SCRATCHDIR", "CSCRATCH")
+"""Variables that name a shared folder from which many sites remove old files."""
+
+PROXIES = ("https_proxy", "http_proxy", "no_proxy", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+
+PATIENCE = 30
+"""Seconds to wait for a command that a site may have slow or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that must hold, or should."""
+class Choice:
+    """One answer that can be given."""
 
-    name: str
-    """What was looked at."""
-    state: str
-    """`ok`, `warning` or `failed`."""
-    detail: str
-    """What was found."""
-    remedy: str | None = None
-    """What to do, where it is not ok."""
+    value: str
+    """What goes into the profile."""
+    detail: str = ""
+    """What speaks for or against it."""
 
 
-def detect() -> tuple[Site, list[str]]:
-    """A site profile from what is found here, with remarks on what was chosen."""
-    remarks: list[str] = []
-    program = next((name for name in ("apptainer", "singularity") if shutil.which(name)), None)
-    remarks.append(f"containers: {program or 'neither apptainer nor singularity on PATH'}")
-    scratch = next((name for name in ("$SLURM_TMPDIR", "$TMPDIR") if name[1:] in os.environ), None)
+Ask = Callable[[str, str, Sequence[Choice], str], str]
+"""Path of the field, question, choices (none: any text), default → the answer; empty: not said."""
+
+Say = Callable[[str], None]
+"""Tells the user what was found, one line at a time."""
+
+
+def take_default(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
+    """The `Ask` of those who cannot be asked."""
+    return default
+
+
+def detect(ask: Ask = take_default, say: Say = lambda line: None) -> Site:
+    """A site profile from what is found here and what is answered."""
+    container, modules = _container(say)
+    scratch = next((f"${name}" for name in SCRATCH if name in os.environ), None)
     site = Site(
         name="default",
         description=f"made by `hpcbench init` on {socket.gethostname()}",
-        home=str(home()),
+        home=_home(ask, say),
         scratch=scratch,
-        container=ContainerSite(program=program or "apptainer"),
+        container=container,
+        modules=modules,
+        env=_proxies(say),
     )
     if not slurm.available():
-        remarks.append("executor: local (no sbatch on PATH)")
-        return site, remarks
-    profile = _slurm_site(remarks)
-    remarks.append(f"executor: slurm ({slurm.version()})")
-    return site.model_copy(update={"executor": "slurm", "slurm": profile}), remarks
+        say("executor: local (no sbatch on PATH)")
+        return site
+    profile = _slurm_site(ask, say)
+    say(f"executor: slurm ({slurm.version()})")
+    kinds = [kind.lower() for one in profile.partitions.values() for kind in one.gpus or ()]
+    if kinds and all(re.match(r"mi\d{2,3}", kind) for kind in kinds):
+        container = container.model_copy(update={"gpu_maker": "amd"})
+    return site.model_copy(update={"executor": "slurm", "slurm": profile, "container": container})
 
 
-def _slurm_site(remarks: list[str]) -> SlurmSite:
-    partitions = slurm.partitions()
-    default = next(
-        (one["PartitionName"] for one in partitions if one.get("Default") == "YES"), None
+# --- Slurm ------------------------------------------------------------------------------------------
+
+
+def _slurm_site(ask: Ask, say: Say) -> SlurmSite:
+    described = slurm.partitions()
+    default = next((one["PartitionName"] for one in described if one.get("Default") == "YES"), "")
+    known = _partitions(described, say)
+    account = _account(ask, say)
+    usable = [
+        one["PartitionName"]
+        for one in described
+        if one.get("State", "UP") == "UP" and _admits(one, account)
+    ]
+    chosen = _partition(ask, say, known, usable, default)
+    gpus = sorted(known[chosen].gpus or ()) if chosen else []
+    gres = f"gpu:{gpus[0]}" if len(gpus) == 1 else "gpu"
+    without = [name for name in usable if name != chosen and known[name].gpus == {}]
+    cpu = default if default in without else next(iter(without), None)
+    if not gpus:
+        cpu = None
+    if cpu is not None:
+        say(f"partition of jobs without GPUs: {cpu}")
+    largest = slurm.max_array_size()
+    site = SlurmSite(
+        partition=chosen or None,
+        cpu_partition=cpu,
+        account=account or None,
+        gpu_gres=gres,
+        max_array_size=largest,
+        partitions=known,
     )
+    return _with_gpu_option(site, say) if gpus else site
+
+
+def _partitions(described: Sequence[dict[str, str]], say: Say) -> dict[str, Partition]:
     nodes = slurm.nodes_by_partition()
     known: dict[str, Partition] = {}
-    for partition in partitions:
+    for partition in described:
         name = partition["PartitionName"]
         own = nodes.get(name)
         gpus = own.gpus if own is not None else {}
         limit = partition.get("MaxTime", "")
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(gpus.items()))
-        remarks.append(f"partition {name}: {listed or 'no typed GPUs'}, time limit {limit or '?'}")
+        say(f"partition {name}: {listed or 'no typed GPUs'}, time limit {limit or '?'}")
         known[name] = Partition(
             time_limit=limit if re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", limit) else None,
             cpus=own.cpus if own is not None else None,
@@ -89,176 +131,220 @@ def _slurm_site(remarks: list[str]) -> SlurmSite:
             # GPUs without a type cannot be told from here: then nothing is said of them.
             gpus=gpus if own is not None and (gpus or "gpu" not in ",".join(own.gres)) else None,
         )
-    with_gpus = sorted(name for name, one in known.items() if one.gpus)
-    chosen = default if not with_gpus or default in with_gpus else with_gpus[0]
-    found = sorted(known[chosen].gpus or ()) if chosen else []
-    return SlurmSite(
-        partition=chosen,
-        cpu_partition=default if default != chosen else None,
-        gpu_gres=f"gpu:{found[0]}" if len(found) == 1 else "gpu",
-        max_array_size=slurm.max_array_size(),
-        partitions=known,
-    )
+    return known
 
 
-def checks(site: Site) -> Iterator[Check]:
-    """Look at everything a run needs, cheapest first."""
-    yield _python()
-    yield _home(site)
-    yield _socket_folder(site)
-    if site.executor == "slurm":
-        yield from _slurm_checks(site)
-    if site.container.manager == "docker":
-        yield _docker(site)
-    elif site.container.manager == "apptainer":
-        yield _container(site)
-        if shutil.which(site.container.program):
-            yield from _container_needs()
-    yield _engine()
+def _admits(partition: dict[str, str], account: str) -> bool:
+    """Whether a partition takes jobs of an account, as far as it says so."""
+    allowed, denied = partition.get("AllowAccounts", "ALL"), partition.get("DenyAccounts", "")
+    if account and account in denied.split(","):
+        return False
+    return not account or allowed == "ALL" or account in allowed.split(",")
 
 
-def _python() -> Check:
-    version = ".".join(map(str, sys.version_info[:3]))
-    shared = not sys.prefix.startswith(("/tmp", "/var/tmp"))
-    if shared:
-        return Check("python", "ok", f"{version} in {sys.prefix}")
-    return Check(
-        "python", "warning", f"{version} in {sys.prefix}",
-        "compute nodes must see it: install hpcbench on the shared file system",
-    )  # fmt: skip
-
-
-def _home(site: Site) -> Check:
-    folder = home(site)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder) as first:
-            second = Path(first.name + ".link")
-            os.link(first.name, second)
-            second.unlink()
-    except OSError as error:
-        return Check(
-            "home", "failed", f"{folder}: {error.strerror}",
-            "set HPCBENCH_HOME, or `home` in the site profile, to a shared folder with hard links",
-        )  # fmt: skip
-    free = shutil.disk_usage(folder).free / 1e9
-    if free < MIN_FREE_GB:
-        return Check("home", "warning", f"{folder}: {free:.1f} GB free", "make room or move it")
-    left = os.statvfs(folder)
-    if left.f_files and left.f_favail < MIN_FREE_FILES:
-        return Check(
-            "home", "warning", f"{folder}: room for {left.f_favail} more files",
-            "packages beside images need thousands: `hpcbench data prune`, or a larger quota of files",
-        )  # fmt: skip
-    return Check("home", "ok", f"{folder}: {free:.0f} GB free")
-
-
-def _socket_folder(site: Site) -> Check:
-    folder = os.path.expandvars(site.scratch or "/tmp")
-    if "$" in folder:
-        return Check("scratch", "ok", f"{folder}: set by the job")
-    if not os.access(folder, os.W_OK):
-        return Check("scratch", "failed", f"{folder} is not writable", "set `scratch`")
-    if len(folder) > 60:
-        return Check("scratch", "failed", f"{folder}: too long for a Unix socket", "a shorter one")
-    return Check("scratch", "ok", folder)
-
-
-def _slurm_checks(site: Site) -> Iterator[Check]:
-    try:
-        version = slurm.version()
-    except HpcbenchError as error:
-        yield Check("slurm", "failed", str(error), "run on a login node")
-        return
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    old = numbers < MIN_SLURM
-    yield Check(
-        "slurm", "warning" if old else "ok", version, "22.05 or newer is tested" if old else None
-    )
-    try:
-        jobs = [job for job in slurm.queue() if job.alive]
-        yield Check("queue", "ok", f"{len(jobs)} jobs of yours")
-        names = [one["PartitionName"] for one in slurm.partitions()]
-    except HpcbenchError as error:
-        yield Check("queue", "failed", str(error), "ask your cluster's support")
-        return
-    wanted = site.slurm.partition
-    if wanted is not None and wanted not in names:
-        yield Check("partition", "failed", f"no partition '{wanted}'", f"one of {', '.join(names)}")
-    else:
-        yield Check("partition", "ok", wanted or "the cluster's default")
-
-
-def _container(site: Site) -> Check:
-    program = site.container.program
-    if shutil.which(program) is None:
-        return Check(
-            "container", "warning", f"no {program} on PATH",
-            "`module load apptainer`, or set container.program; models without an image still run",
-        )  # fmt: skip
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return Check("container", "failed", done.stderr.strip()[:200], "ask your cluster's support")
-    try:
-        check_version(done.stdout.strip())
-    except EnvironmentFault as fault:
-        return Check("container", "failed", str(fault))
-    return Check("container", "ok", done.stdout.strip())
-
-
-def _docker(site: Site) -> Check:
-    try:
-        place = docker_run.find_socket(Docker.Options(**site.container.options).socket)  # type: ignore[arg-type]
-        name, version = docker_run.engine(docker_run.connect(place))
-    except EnvironmentFault as fault:
-        return Check("container", "failed", str(fault))
-    except ValueError as error:
-        return Check("container", "failed", f"container.options: {error}", "see docs/images.md")
-    return Check("container", "ok", f"{name} {version} at {place}")
-
-
-def _container_needs() -> Iterator[Check]:
-    """What an ordinary user's containers need of the kernel, on this machine; compute nodes may differ."""
-    done = subprocess.run(
-        ["unshare", "--user", "true"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        yield Check(
-            "namespaces", "warning", done.stderr.strip()[:200] or "unshare failed",
-            "without user namespaces images run only under a setuid Apptainer: ask your cluster's support",
-        )  # fmt: skip
-    else:
-        yield Check("namespaces", "ok", "user namespaces are open")
-    if os.access("/dev/fuse", os.R_OK | os.W_OK):
-        yield Check("fuse", "ok", "/dev/fuse is open")
-    else:
-        yield Check(
-            "fuse", "warning", "/dev/fuse is missing or closed here",
-            "unless Apptainer is setuid, images are unpacked at each start: ask your cluster's support",
-        )  # fmt: skip
+def _account(ask: Ask, say: Say) -> str:
+    """The account to charge; empty: Slurm's own choice."""
     user = getpass.getuser()
-    try:
-        granted = Path("/etc/subuid").read_text(encoding="utf-8")
-    except OSError:
-        granted = ""
-    if shutil.which("newuidmap") and re.search(
-        rf"^({re.escape(user)}|{os.getuid()}):", granted, re.M
-    ):
-        yield Check("recipes", "ok", "Dockerfiles can be built here (subuid, newuidmap)")
-    else:
-        yield Check(
-            "recipes", "warning", f"no line for {user} in /etc/subuid, or no newuidmap",
-            "only Dockerfiles and .def files need it: build those elsewhere, `hpcbench images save`",
-        )  # fmt: skip
+    found = parse_associations(
+        _asked("sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account,maxsubmit")
+    )
+    for limit in {one.max_submit for one in found if one.max_submit is not None}:
+        say(f"at most {limit} jobs of yours in the queue (MaxSubmitJobs)")
+    accounts = list(dict.fromkeys(one.account for one in found))
+    usual = _asked("sacctmgr", "-nP", "show", "user", user, "format=defaultaccount").strip()
+    default = usual if usual in accounts or not accounts else accounts[0]
+    if len(accounts) == 1:
+        say(f"account: {accounts[0]}, your only one")
+        return accounts[0]
+    choices = [Choice(name, "your default" if name == usual else "") for name in accounts]
+    answer = ask("slurm.account", "Account to charge", choices, default)
+    say(f"account: {answer or 'none: the default of Slurm'}")
+    return answer
 
 
-def _engine() -> Check:
-    missing = [
-        name for name in ("fastapi", "uvicorn", "torch", "transformers") if not find_spec(name)
+def _partition(
+    ask: Ask, say: Say, known: dict[str, Partition], usable: Sequence[str], default: str
+) -> str:
+    """The partition of workers: one with GPUs where there is any."""
+    with_gpus = [name for name in sorted(usable) if known[name].gpus]
+    fit = with_gpus or list(usable)
+    if not fit:
+        return ""
+    first = default if default in fit else fit[0]
+    if len(fit) == 1:
+        say(f"partition: {first}")
+        return first
+    choices = [Choice(name, _in_words(known[name])) for name in fit]
+    answer = ask("slurm.partition", "Partition of workers", choices, first)
+    say(f"partition: {answer}, of {len(fit)} that fit")
+    return answer if answer in known else first
+
+
+def _in_words(partition: Partition) -> str:
+    gpus = ", ".join(f"{count} × {kind}" for kind, count in sorted((partition.gpus or {}).items()))
+    return ", ".join(one for one in (gpus, partition.time_limit or "") if one)
+
+
+def _with_gpu_option(site: SlurmSite, say: Say) -> SlurmSite:
+    """The first way to ask for a GPU that sbatch takes here; `--gres` where none is, for another reason."""
+    kind = site.gpu_gres.partition(":")[2]
+    one = f"{kind}:1" if kind else "1"
+    tries = {"gres": f"--gres={site.gpu_gres}:1", "gpus-per-node": f"--gpus-per-node={one}"}
+    tries["gpus"] = f"--gpus={one}"
+    for option, words in tries.items():
+        command = ["sbatch", "--test-only", "--time=1", "--ntasks=1", words, "--wrap=true"]
+        command += [f"--partition={site.partition}"] if site.partition else []
+        command += [f"--account={site.account}"] if site.account else []
+        if _run(command) is not None:
+            say(f"a GPU is asked for with {words}")
+            return site.model_copy(update={"gpu_option": option})
+    say("sbatch takes no job with a GPU from here: `hpcbench doctor` says why")
+    return site
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """What the accounting says of a user in one account."""
+
+    account: str
+    """Account."""
+    max_submit: int | None
+    """Most jobs in the queue; None: no limit of its own."""
+
+
+def parse_associations(text: str) -> list[Association]:
+    """Lines of `sacctmgr -nP show assoc format=account,maxsubmit`."""
+    found = []
+    for line in text.splitlines():
+        account, bar, limit = line.partition("|")
+        if bar and account:
+            found.append(Association(account, int(limit) if limit.isdigit() else None))
+    return found
+
+
+# --- folders ----------------------------------------------------------------------------------------
+
+
+def _home(ask: Ask, say: Say) -> str:
+    """Where experiments and caches go."""
+    if "HPCBENCH_HOME" in os.environ:
+        say(f"home: {home()} (HPCBENCH_HOME)")
+        return str(home())
+    found = list(_homes())
+    default = next((one.value for one in found if "emptied" not in one.detail), found[-1].value)
+    answer = default
+    if len(found) > 1:
+        question = "Folder of experiments and caches, on the shared file system"
+        answer = ask("home", question, found, default) or default
+    say(f"home: {answer}")
+    return answer
+
+
+def _homes() -> Iterator[Choice]:
+    seen: set[Path] = set()
+    own = Path.home()
+    named = [
+        (name, Path(os.environ[name])) for name in (*PERMANENT, *PURGED) if os.environ.get(name)
     ]
-    if missing:
-        return Check(
-            "engine", "warning", f"this Python has no {', '.join(missing)}",
-            "needed only without an image: pip install 'hpcbench[hf]'",
+    for name, folder in (*named, ("HOME", own)):
+        real = folder.resolve()
+        if real in seen or not real.is_dir() or not os.access(real, os.W_OK):
+            continue
+        seen.add(real)
+        facts = [f"${name}", f"{shutil.disk_usage(real).free / 1e9:.0f} GB free"]
+        facts += ["often emptied"] if name in PURGED else []
+        facts += [quota] if (quota := _quota(real)) else []
+        yield Choice(str(folder / "hpcbench"), ", ".join(facts))
+
+
+def _quota(folder: Path) -> str:
+    """What of a quota is used there, in words; empty: nobody says."""
+    user = getpass.getuser()
+    for command in (
+        ("lfs", "quota", "-q", "-u", user, str(folder)),
+        ("quota", "-w", "-f", str(folder)),
+    ):
+        if shutil.which(command[0]) and (words := quota_in_words(_asked(*command))):
+            return words
+    return ""
+
+
+def quota_in_words(text: str) -> str:
+    """`12 of 50 GB used, 30 of 100 files`, from the table of `lfs quota` or `quota`; empty: no limit."""
+    for line in text.splitlines():
+        numbers = [int(one.rstrip("*")) for one in line.split() if re.fullmatch(r"\d+\*?", one)]
+        if len(numbers) < 6:
+            continue
+        used, soft, hard, files, few, most = numbers[:6]
+        said = []
+        if hard or soft:
+            said.append(f"{used / 1e6:.0f} of {(hard or soft) / 1e6:.0f} GB used")
+        if most or few:
+            said.append(f"{files} of {most or few} files")
+        return ", ".join(said)
+    return ""
+
+
+# --- what is around ---------------------------------------------------------------------------------
+
+
+def _container(say: Say) -> tuple[ContainerSite, tuple[str, ...]]:
+    """The program that runs images, and the module that brings it."""
+    system = _module_system()
+    if system is not None:
+        say(f"modules: {system}")
+    for program in ("apptainer", "singularity"):
+        if shutil.which(program):
+            say(f"containers: {program}")
+            return ContainerSite(program=program), ()
+    if system is not None:
+        text = _asked("bash", "-lc", "module -t avail apptainer singularity 2>&1")
+        if (module := module_of_containers(text)) is not None:
+            say(f"containers: module {module}")
+            return ContainerSite(program=module.partition("/")[0]), (module,)
+    say("containers: neither apptainer nor singularity on PATH")
+    return ContainerSite(), ()
+
+
+def module_of_containers(text: str) -> str | None:
+    """The module to load, from `module -t avail`: the default one, else the last; Apptainer comes first."""
+    names = [line.strip() for line in text.splitlines() if not line.rstrip().endswith(":")]
+    for program in ("apptainer", "singularity"):
+        own = [name for name in names if re.match(rf"{program}(/|$|[\s(<])", name)]
+        marked = [name for name in own if re.search(r"[(<,]([a-z]*:)*(default|D)\b", name)]
+        if own:
+            return re.split(r"[\s(<]", (marked or own)[-1])[0].rstrip("/")
+    return None
+
+
+def _module_system() -> str | None:
+    if version := os.environ.get("LMOD_VERSION"):
+        return f"Lmod {version}"
+    return "Environment Modules" if os.environ.get("MODULESHOME") else None
+
+
+def _proxies(say: Say) -> dict[str, str]:
+    """The way out that this shell knows; one with a password goes in as a reference."""
+    found = {name: os.environ[name] for name in PROXIES if os.environ.get(name)}
+    for name, value in found.items():
+        if re.search(r"//[^/@]*:[^/@]*@", value):
+            found[name] = f"${{env:{name}}}"
+    if found:
+        say(f"proxies: {', '.join(found)} of this shell; compute nodes may need others, or none")
+    return found
+
+
+def _asked(*command: str) -> str:
+    """What a command prints; nothing where it is not there, fails or does not answer."""
+    return _run(command) or ""
+
+
+def _run(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False,
+            stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    return Check("engine", "ok", "this Python can serve Hugging Face models")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

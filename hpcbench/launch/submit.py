@@ -1,236 +1,233 @@
-"""Submitting an experiment's jobs once: intent before, job id after, and a tag on every job.
+"""Submitting an experiment's jobs once: intent before, job id after, and a name on every job.
 
-A *round* is one pass of jobs: an array a group, then evaluation, then finalise, each dependent on what
-stands before. `submission.jsonl` tells the story: `round` (what it holds), `intent` (about to submit a
-step), `submitted` (its job id). Killed anywhere and run again, `submit_round` asks Slurm for the tag of an
-intent without answer and goes on; nothing is submitted twice.
+`experiment/submission.py` says what a round is and how it is written down. Killed anywhere and run again,
+`submit_round` asks Slurm for the name of an intent without answer and goes on; nothing is submitted twice.
+What a limit of Slurm's refuses waits: workers take what there is to do, so a few of them do all of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from hpcbench import slurm
-from hpcbench.errors import EnvironmentFault, RunFailed
-from hpcbench.experiment.claims import Owner, ShardState, release, shard_states
-from hpcbench.experiment.files import Appender, create_exclusive, read_lines
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.control import wish
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import EventLog, Kind
+from hpcbench.experiment.submission import FINALISE, SUPERVISE, Round, Step, job_name, rounds, told
+from hpcbench.launch import secrets_file
+from hpcbench.launch.batch import SMALL, clean_environment, parameters, plain_env, prefixed, python
 from hpcbench.launch.element import Element
-from hpcbench.schema.documents import Resources, seconds
-from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.launch.fingerprint import interpreter
+from hpcbench.launch.living import living, supervisor_lives
+from hpcbench.launch.lock import alone
+from hpcbench.schema.plan import Group
 
-EVALUATE, FINALISE, SUPERVISE = "evaluate", "finalise", "supervise"
-"""Steps after the arrays; `supervise` stands for all of a round under the local executor."""
+MAX_ARRAY_SIZE = 1001
+"""Slurm's own default of it, for site profiles that do not say."""
 
-SMALL = Resources(cpus=1, memory_gb=4, time_limit="01:00:00")
-"""What evaluation and finalise ask for."""
-
-LOCK_SECONDS = 600
-"""A submission lock older than this was left behind by a kill on another host."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One pass of jobs as the submission log tells it."""
-
-    number: int
-    """0 for the first."""
-    workers: dict[str, int]
-    """Group → workers of its array."""
-    jobs: dict[str, str]
-    """Step → job id, for steps that were submitted."""
-    intents: tuple[str, ...]
-    """Steps that were about to be submitted."""
-    steps: tuple[str, ...]
-    """All steps, in order."""
-    started: float
-    """When it was begun, seconds since the epoch."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every step was submitted."""
-        return all(step in self.jobs for step in self.steps)
+TRIES = 6
+"""How often sbatch is tried while slurmctld cannot be reached; with growing pauses, about a minute."""
 
 
-def rounds(experiment: Experiment) -> list[Round]:
-    """All rounds of an experiment, oldest first."""
-    found: list[Round] = []
-    jobs: dict[str, str] = {}
-    intents: list[str] = []
-    for event in read_lines(experiment.submission_file):
-        if event["event"] == "round":
-            jobs, intents = {}, []
-            found.append(
-                Round(
-                    event["round"], event["workers"], jobs, (), tuple(event["steps"]), event["time"]
-                )
-            )
-        elif event["event"] == "intent":
-            intents.append(event["step"])
-        elif event["event"] == "submitted":
-            jobs[event["step"]] = event["job"]
-        else:
-            continue
-        last = found[-1]
-        found[-1] = Round(last.number, last.workers, jobs, tuple(intents), last.steps, last.started)
-    return found
-
-
-def cancelled(experiment: Experiment) -> bool:
-    """Whether the user cancelled it and did not resume since."""
-    last = "round"
-    for event in read_lines(experiment.submission_file):
-        if event["event"] in ("round", "cancelled"):
-            last = event["event"]
-    return last == "cancelled"
-
-
-def submit_round(experiment: Experiment) -> Round:
-    """Finish the round that was interrupted, or submit a new one for all that is left.
+def submit_first(experiment: Experiment) -> Round:
+    """Submit an experiment as planned, or finish what a kill interrupted.
 
     Raises:
         RunFailed: somebody else is submitting this experiment right now.
         EnvironmentFault: Slurm refuses.
     """
-    with _locked(experiment), Appender(experiment.submission_file) as log:
+    with alone(experiment):
         known = rounds(experiment)
-        if not known or known[-1].complete:
-            _begin_round(experiment, log, len(known))
-        current = rounds(experiment)[-1]
-        if experiment.resolved.executor == "slurm":
-            _Slurm(experiment, log).submit(current)
+        if known:
+            hand_over(experiment)
         else:
-            _supervise(experiment, log, current)
+            begin_round(experiment, experiment.work.groups)
     return rounds(experiment)[-1]
 
 
-def job_name(experiment: Experiment, step: str, number: int) -> str:
-    """Name and comment of a job: which experiment, step and round it is."""
-    return f"hpcbench:{experiment.id}:{step}.{number}"
+def begin_round(
+    experiment: Experiment,
+    groups: Sequence[Group],
+    excluded: Sequence[str] = (),
+    answered: int = 0,
+) -> None:
+    """Submit a new round; under `alone`.
+
+    Args:
+        experiment: the experiment.
+        groups: what it holds.
+        excluded: nodes that its jobs keep away from.
+        answered: answers there are so far.
+
+    Raises:
+        EnvironmentFault: Slurm refuses.
+    """
+    with EventLog(experiment.submission_file) as log:
+        log.write(
+            "round",
+            sync=True,
+            round=len(rounds(experiment)),
+            groups=[group.model_dump(mode="json") for group in groups],
+            excluded=list(excluded),
+            answered=answered,
+        )
+    hand_over(experiment)
 
 
-def release_dead(experiment: Experiment) -> list[ShardState]:
-    """Take shards from owners that are gone; returns those it took."""
-    names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    claimed = [state for state in shard_states(experiment, names) if state.state == "claimed"]
-    if not claimed:
-        return []
-    living = _living(experiment)
-    return [
-        state
-        for state in claimed
-        if not living(state) and release(experiment, state, "its worker is gone")
-    ]
+def hand_over(experiment: Experiment, alive: Sequence[slurm.Job] = ()) -> None:
+    """Submit what is missing of the newest round; under `alone`.
+
+    Args:
+        experiment: the experiment.
+        alive: living jobs of a round that has been handed over before: what a limit kept waiting is tried.
+
+    Raises:
+        EnvironmentFault: Slurm refuses.
+    """
+    secrets_file.keep(experiment)
+    with EventLog(experiment.submission_file) as log:
+        if experiment.resolved.executor == "slurm":
+            _Slurm(experiment, log).submit([job.array_job for job in alive])
+        else:
+            _supervise(experiment, log)
 
 
-def remaining(experiment: Experiment) -> list[ShardState]:
-    """Shards that a worker could take now or whose owner still works on them."""
-    names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    return [
-        state
-        for state in shard_states(experiment, names)
-        if state.claimable or state.state == "claimed"
-    ]
+def cancel(experiment: Experiment, run_tasks: Sequence[str] = ()) -> int:
+    """End an experiment, or some of its run tasks; returns how many jobs were told.
+
+    Raises:
+        EnvironmentFault: Slurm does not answer; the wish is written, and workers see it.
+    """
+    wish(experiment, "cancel", run_tasks)
+    if run_tasks:
+        return 0
+    told = end_jobs(experiment)
+    secrets_file.forget(experiment)
+    return told
 
 
-def cancel(experiment: Experiment) -> int:
-    """End all jobs of an experiment; returns how many were told."""
-    with Appender(experiment.submission_file) as log:
-        log.write({"event": "cancelled", "time": time.time()})
-    jobs = [job for one in rounds(experiment) for job in one.jobs.values()]
+def end_jobs(experiment: Experiment) -> int:
+    """End all living jobs of an experiment; returns how many there were."""
+    alive = living(experiment)
     if experiment.resolved.executor == "slurm":
-        living = {job.array_job for job in slurm.queue() if job.alive}
-        doomed = [job for job in jobs if job in living]
+        doomed = sorted({job.array_job for job in alive})
         slurm.cancel(doomed)
         return len(doomed)
-    return sum(_end_supervisor(job) for job in jobs)
-
-
-def sbatch_text(experiment_dir: Path, resolved: ResolvedPlan, group: Group) -> str:
-    """The batch script of a group's array, as `submit` would hand it to sbatch."""
-    from submitit.slurm import slurm as submitit_slurm
-
-    parameters = _parameters(resolved, group.resources, group.gpus, f"hpcbench:ID:{group.id}.0")
-    parameters |= {"array_parallelism": group.throttle, "map_count": group.workers}
-    command = f"{_python()} -u -m submitit.core._submit {shlex.quote(str(experiment_dir / 'jobs'))}"
-    text: str = submitit_slurm._make_sbatch_string(
-        command=command, folder=experiment_dir / "jobs", **parameters
-    )
-    return text
-
-
-def _begin_round(experiment: Experiment, log: Appender, number: int) -> None:
-    left = [state.shard.run_task for state in remaining(experiment)]
-    workers = {}
-    for group in experiment.work.groups:
-        count = sum(name in group.run_tasks for name in left)
-        if count:
-            workers[group.id] = min(count, group.workers)
-    slurm_steps = [*workers, EVALUATE, FINALISE]
-    steps = slurm_steps if experiment.resolved.executor == "slurm" else [SUPERVISE]
-    log.write(
-        {"event": "round", "round": number, "workers": workers, "steps": steps, "time": time.time()}
-    )
-    log.sync()
+    return sum(_end_supervisor(job.id, experiment) for job in alive)
 
 
 class _Slurm:
-    """Submits the steps of a round through submitit."""
+    """Submits what is missing of the newest round."""
 
-    def __init__(self, experiment: Experiment, log: Appender) -> None:
+    def __init__(self, experiment: Experiment, log: EventLog) -> None:
         self.experiment, self.log = experiment, log
+        self.resolved = experiment.resolved
+        self.largest = self.resolved.site.slurm.max_array_size or MAX_ARRAY_SIZE
+        self.now = rounds(experiment)[-1]
 
-    def submit(self, current: Round) -> None:
-        jobs = dict(current.jobs)
-        jobs |= self._found_again(current)
-        groups = {group.id: group for group in self.experiment.work.groups}
-        for step in current.steps:
-            if step in jobs:
-                continue
-            if step in groups:
-                after: list[str] = []
-            elif step == EVALUATE:
-                after = [jobs[group] for group in current.workers]
+    def submit(self, alive: Sequence[str]) -> None:
+        """Find what got lost, then submit arrays, then the job that finalises after them.
+
+        Args:
+            alive: array jobs of the round that live, where it has been handed over before.
+        """
+        interrupted = not self.now.handed and bool(self.now.steps)
+        self._find_lost()
+        before = set(self.now.jobs)
+        if interrupted:  # whoever was killed had submitted some of the arrays
+            own = set(self.now.jobs.values())
+            alive = [job.array_job for job in living(self.experiment) if job.array_job in own]
+        for group in self.now.groups:
+            self._arrays(group, alive)
+        new = [job for name, job in self.now.jobs.items() if name not in before]
+        self._finaliser([*alive, *new], fresh=bool(new), interrupted=interrupted)
+        self._write("handed")
+
+    def _arrays(self, group: Group, alive: Sequence[str]) -> None:
+        """Submit workers of a group, fewer where Slurm takes no more."""
+        wanted, living = self.largest, set(alive)
+        while (step := self.now.next_array(group, wanted, living)) is not None:
+            now = self.now
+            after = [step.job for name in group.after for step in now.arrays(name) if step.job]
+            if len(after) < len([name for name in group.after if _is_in(now, name)]):
+                return  # what it waits for is not submitted itself
+            numbers = {name: getattr(step, name) for name in ("first", "workers", "throttle")}
+            self._write("intent", step.name, group=group.id, **numbers)
+            try:
+                job = self._sbatch(step, group, after)
+            except _LimitReached as limit:
+                self._write("refused", step.name, message=str(limit))
+                wanted = step.workers // 2
             else:
-                after = [jobs[EVALUATE]]
-            self._write("intent", step)
-            jobs[step] = self._sbatch(step, groups.get(step), current, after)
-            self._write("submitted", step, job=jobs[step])
+                self._write("submitted", step.name, job=job)
+                living.add(job)
 
-    def _found_again(self, current: Round) -> dict[str, str]:
-        """Jobs of intents whose job id was lost by a kill between sbatch and its record."""
-        lost = {
-            job_name(self.experiment, step, current.number): step
-            for step in current.intents
-            if step not in current.jobs
-        }
+    def _finaliser(self, arrays: Sequence[str], fresh: bool, interrupted: bool) -> None:
+        """One job that finalises, after all arrays that live; after a kill they may all have ended."""
+        now = self.now
+        own = [job for job in now.finalisers if any(one.id == job for one in self._alive())]
+        after = [job for job in dict.fromkeys(arrays) if job not in now.finalisers]
+        if own and after and (fresh or interrupted):
+            slurm.depend_on(own[-1], after)
+        begun = interrupted and any(step.job for step in now.steps.values() if step.group)
+        if own or not (after or begun):
+            return
+        count = len(now.finalisers)
+        step = Step(f"{FINALISE}+{count}" if count else FINALISE)
+        for _ in range(2):
+            self._write("intent", step.name)
+            try:
+                self._write("submitted", step.name, job=self._sbatch(step, None, after))
+            except _LimitReached as limit:
+                self._write("refused", step.name, message=str(limit))
+                if not self._make_room():
+                    return
+            else:
+                return
+
+    def _alive(self) -> list[slurm.Job]:
+        return living(self.experiment) if self.now.finalisers else []
+
+    def _make_room(self) -> bool:
+        """Give up one worker of several for the job that finalises; the others do its work."""
+        arrays = [step for step in self.now.steps.values() if step.group and step.workers > 1]
+        if not arrays:
+            return False
+        step = max(arrays, key=lambda one: one.workers)
+        slurm.cancel([f"{step.job}_{step.workers - 1}"])
+        self._write("shrunk", step.name, workers=step.workers - 1)
+        return True
+
+    def _find_lost(self) -> None:
+        """Find jobs whose ids were lost by a kill between sbatch and its record."""
+        now = self.now
+        lost = {job_name(self.experiment, step.name, now.number): step for step in now.intents}
         if not lost:
-            return {}
-        found = {}
+            return
+        found: dict[str, str] = {}
         for job in [*slurm.accounting(lost), *slurm.queue()]:
             if job.name in lost:
-                found[lost[job.name]] = job.array_job
-        for step, job_id in found.items():
-            self._hand_over(step, job_id, current)
-            self._write("submitted", step, job=job_id)
-        return found
+                found[job.name] = job.array_job
+        for name, step in lost.items():
+            if name in found:
+                self._give_pickles(step, found[name])
+                self._write("submitted", step.name, job=found[name])
+            else:
+                self._write("dropped", step.name)
 
-    def _hand_over(self, step: str, job_id: str, current: Round) -> None:
+    def _give_pickles(self, step: Step, job_id: str) -> None:
         """Give a job found again its pickles: submitit names them only after sbatch has answered."""
         from submitit.core.utils import DelayedSubmission, JobPaths
 
-        elements = self._elements(step, current)
+        elements = self._elements(step)
         for index, element in enumerate(elements):
             own = f"{job_id}_{index}" if len(elements) > 1 else job_id
             pickle = JobPaths(self.experiment.jobs_dir, own).submitted_pickle
@@ -241,204 +238,139 @@ class _Slurm:
                 submission.dump(temporary)
                 temporary.replace(pickle)
 
-    def _elements(self, step: str, current: Round) -> list[Element]:
+    def _elements(self, step: Step) -> list[Element]:
         """What the array tasks of a step call."""
-        path = str(self.experiment.path)
-        if step in current.workers:
-            return [Element("hpcbench.worker", path, step)] * current.workers[step]
-        return [Element("hpcbench.evaluation" if step == EVALUATE else "hpcbench.finalise", path)]
+        path, now = str(self.experiment.path), self.now
+        if not step.group:
+            return [Element("hpcbench.finalise", path)]
+        of = now.group(step.group).workers
+        return [
+            Element(
+                "hpcbench.worker", path, step.group, str(now.number), f"{step.first + place}/{of}"
+            )
+            for place in range(step.workers)
+        ]
 
-    def _sbatch(self, step: str, group: Group | None, current: Round, after: list[str]) -> str:
+    def _sbatch(self, step: Step, group: Group | None, after: Sequence[str]) -> str:
+        """Submit a step; returns its job id.
+
+        Raises:
+            _LimitReached: Slurm takes no more jobs of this user now.
+            EnvironmentFault: it refuses for good.
+        """
+        for attempt in range(TRIES):
+            try:
+                return self._submitit(step, group, after)
+            except _Unreachable as error:
+                if attempt == TRIES - 1:
+                    raise EnvironmentFault(
+                        f"slurmctld cannot be reached: {error}",
+                        remedy=f"later, `hpcbench resume {self.experiment.id}`",
+                    ) from None
+                time.sleep(2**attempt)
+                # It may have taken the job and died before it could say so.
+                name = job_name(self.experiment, step.name, self.now.number)
+                with contextlib.suppress(EnvironmentFault):
+                    for job in slurm.queue():
+                        if job.name == name:
+                            self._give_pickles(step, job.array_job)
+                            return job.array_job
+        raise AssertionError
+
+    def _submitit(self, step: Step, group: Group | None, after: Sequence[str]) -> str:
         import submitit
 
-        resolved = self.experiment.resolved
-        name = job_name(self.experiment, step, current.number)
-        resources = group.resources if group else SMALL
-        parameters = _parameters(resolved, resources, group.gpus if group else 0, name, after)
-        with _clean_environment():
+        now = self.now
+        name = job_name(self.experiment, step.name, now.number)
+        resources, gpus = (group.resources, group.gpus) if group else (SMALL, 0)
+        if group is None and now.rides(self.resolved.site.slurm.cpu_partition):
+            gpus = 1  # a site of GPU nodes alone may refuse jobs without one
+        options = parameters(self.resolved, resources, gpus, name, list(after), group=group)
+        if now.excluded:
+            options["exclude"] = ",".join(now.excluded)
+        with clean_environment():
             executor = submitit.AutoExecutor(
-                self.experiment.jobs_dir, cluster="slurm", slurm_python=_python()
+                self.experiment.jobs_dir,
+                cluster="slurm",
+                slurm_python=python(interpreter(self.experiment)),
             )
-            executor.update_parameters(**_prefixed(parameters))
+            executor.update_parameters(**prefixed(options))
             try:
                 if group is not None:
-                    executor.update_parameters(slurm_array_parallelism=group.throttle)
+                    at_once = step.throttle or group.throttle
+                    executor.update_parameters(slurm_array_parallelism=at_once)
                 with executor.batch():
-                    jobs = [executor.submit(one) for one in self._elements(step, current)]
+                    jobs = [executor.submit(one) for one in self._elements(step)]
                 return str(jobs[0].job_id).partition("_")[0]
             except submitit.core.utils.FailedJobError as error:
-                raise EnvironmentFault(
-                    f"sbatch refused {step}: {_last_line(error)}",
-                    remedy="see partition, account and limits in the site profile, then "
-                    f"`hpcbench resume {self.experiment.id}`",
-                ) from error
+                self._remove_orphans()
+                raise self._refusal(step, str(error)) from error
 
-    def _write(self, event: str, step: str, **details: Any) -> None:
-        self.log.write({"event": event, "step": step, "time": time.time(), **details})
-        self.log.sync()
+    def _refusal(self, step: Step, text: str) -> Exception:
+        what, said = slurm.classify_refusal(text), _last_line(text)
+        if what == "limit":
+            return _LimitReached(said)
+        if what == "gone":
+            return _Unreachable(said)
+        return EnvironmentFault(
+            f"sbatch refused {step.name}: {said}",
+            remedy="see partition, account and limits in the site profile, then "
+            f"`hpcbench resume {self.experiment.id}`",
+        )
+
+    def _remove_orphans(self) -> None:
+        """submitit leaves the pickles of what sbatch refused; those of jobs have the job's id."""
+        for path in self.experiment.jobs_dir.glob("*.pkl"):
+            if len(path.stem) == 32:  # a UUID: no job has it
+                path.unlink(missing_ok=True)
+
+    def _write(self, kind: Kind, step: str = "", **details: Any) -> None:
+        self.now = told(self.now, self.log.write(kind, sync=True, step=step, **details))
 
 
-def _supervise(experiment: Experiment, log: Appender, current: Round) -> None:
+class _LimitReached(Exception):
+    """Slurm takes no more jobs of this user now."""
+
+
+class _Unreachable(Exception):
+    """slurmctld does not answer."""
+
+
+def _is_in(now: Round, name: str) -> bool:
+    return any(group.id == name for group in now.groups)
+
+
+def _supervise(experiment: Experiment, log: EventLog) -> None:
     """Start the local executor's supervisor, which outlives this process."""
-    log.write({"event": "intent", "step": SUPERVISE, "time": time.time()})
-    log.sync()
+    current = rounds(experiment)[-1]
+    if current.handed:
+        return
+    log.write("intent", sync=True, step=SUPERVISE)
     output = experiment.jobs_dir / f"supervisor.{current.number}.log"
-    with _clean_environment(), output.open("ab") as file:
+    command = [*interpreter(experiment), "-m", "hpcbench.launch.local"]
+    with clean_environment(), output.open("ab") as file:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "hpcbench.launch.local",
-                str(experiment.path),
-                str(current.number),
-            ],
+            [*command, str(experiment.path), str(current.number)],
+            env={**os.environ, **plain_env(experiment.resolved.site)},
+            # What lies where the user stands must not be imported instead of the copy.
+            cwd=experiment.path if experiment.manifest.get("snapshot") else None,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             start_new_session=True,
         )
     job = f"{socket.gethostname()}:{process.pid}"
-    log.write({"event": "submitted", "step": SUPERVISE, "job": job, "time": time.time()})
-    log.sync()
+    log.write("submitted", step=SUPERVISE, job=job)
+    log.write("handed", sync=True, step="")
 
 
-def _parameters(
-    resolved: ResolvedPlan,
-    resources: Resources,
-    gpus: int,
-    name: str,
-    after: list[str] | None = None,
-) -> dict[str, Any]:
-    """sbatch options in submitit's words."""
-    site = resolved.site.slurm
-    worker = after is None or not after
-    partition = resources.partition or site.partition
-    if not worker:
-        partition = site.cpu_partition or site.partition
-    extra: dict[str, Any] = {
-        # The batch script `exec`s Python, so the signal has to go to the batch shell itself.
-        "signal": f"B:USR2@{site.drain_seconds}",
-        "requeue": True,
-        **site.options,
-    }
-    gres = f"gpu:{resources.gpu_type}" if resources.gpu_type else site.gpu_gres
-    chosen: dict[str, Any] = {
-        "job_name": name,
-        "comment": name,
-        "partition": partition,
-        "account": site.account,
-        "qos": site.qos,
-        "time": max(1, seconds(resources.time_limit) // 60),
-        "nodes": 1,
-        "ntasks_per_node": 1,
-        "cpus_per_task": resources.cpus,
-        "mem": f"{int(resources.memory_gb * 1024)}M",
-        "gres": f"{gres}:{gpus}" if gpus else None,
-        "dependency": f"afterany:{':'.join(after)}" if after else None,
-        "setup": list(resolved.site.setup) or None,
-        "stderr_to_stdout": True,
-        "use_srun": False,
-        "additional_parameters": extra,
-    }
-    return {key: value for key, value in chosen.items() if value is not None}
-
-
-def _prefixed(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {f"slurm_{key}": value for key, value in parameters.items()}
-
-
-def _python() -> str:
-    """`exec PYTHON`: no shell stands between Slurm's signals and the worker."""
-    return f"exec {shlex.quote(sys.executable)}"
-
-
-def _living(experiment: Experiment) -> Any:
-    """A test whether the owner of a shard may still work on it, from one look at Slurm or /proc."""
-    if experiment.resolved.executor == "slurm":
-        jobs = {job.id: job for job in slurm.queue() if job.alive}
-
-        def in_slurm(state: ShardState) -> bool:
-            return state.owner is not None and state.owner["job"] in jobs
-
-        return in_slurm
-
-    def on_this_host(state: ShardState) -> bool:
-        if state.owner is None:
-            return False
-        owner = Owner(**state.owner)
-        if owner.host != socket.gethostname():
-            return True
-        return process_lives(owner.pid, str(experiment.path))
-
-    return on_this_host
-
-
-def process_lives(pid: int, mentions: str) -> bool:
-    """Whether a process of this host runs and is the one meant, not a later one of the same number."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+def _end_supervisor(job: str, experiment: Experiment) -> bool:
+    if not supervisor_lives(job, experiment):
         return False
-    return mentions in command and state not in "ZX"
-
-
-def _end_supervisor(job: str) -> bool:
-    host, _, pid = job.partition(":")
-    if host != socket.gethostname() or not process_lives(int(pid), "hpcbench.launch.local"):
-        return False
-    os.kill(int(pid), signal.SIGTERM)
+    os.kill(int(job.rpartition(":")[2]), signal.SIGTERM)
     return True
 
 
-@contextlib.contextmanager
-def _locked(experiment: Experiment) -> Iterator[None]:
-    """Only one process submits an experiment at a time."""
-    path = experiment.path / "submission.lock"
-    line = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-    for _ in range(2):
-        if create_exclusive(path, line):
-            break
-        if not _stale(path):
-            raise RunFailed(f"{experiment.id}: another hpcbench is submitting it right now")
-        path.unlink(missing_ok=True)
-    else:
-        raise RunFailed(f"{experiment.id}: another hpcbench is submitting it right now")
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _stale(path: Path) -> bool:
-    holder = next(read_lines(path), None)
-    if holder is None:
-        return True
-    if holder["host"] == socket.gethostname():
-        return not Path(f"/proc/{holder['pid']}").exists()
-    return bool(time.time() - holder["time"] > LOCK_SECONDS)
-
-
-def submitting(experiment: Experiment) -> bool:
-    """Whether a process holds the submission lock and lives."""
-    path = experiment.path / "submission.lock"
-    return path.exists() and not _stale(path)
-
-
-@contextlib.contextmanager
-def _clean_environment() -> Iterator[None]:
-    """sbatch reads SLURM_* and SBATCH_* as options: what an outer job left there is not ours."""
-    inherited = {
-        name: os.environ.pop(name)
-        for name in list(os.environ)
-        if name.startswith(("SLURM_", "SBATCH_", "SUBMITIT_")) and name != "SLURM_CONF"
-    }
-    try:
-        yield
-    finally:
-        os.environ.update(inherited)
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if "error" in line.lower()]
-    return lines[-1] if lines else str(error).strip().splitlines()[-1]
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if "error" in line.lower()]
+    return lines[-1] if lines else text.strip().splitlines()[-1]

@@ -1,24 +1,27 @@
 """What every metric is, and how samples become one number.
 
-A metric is a frozen dataclass whose fields are its options. It gives each sample two numbers, `Parts`, and
-a set of samples one:
+A metric is a frozen dataclass whose fields are its options. It gives each sample numbers that can be added
+up over samples, and a set of samples one number, made of the sums alone:
 
 - a *mean* metric has denominator 1 at every sample: the aggregate is the mean of the samples' values;
 - a *ratio* metric (CER, WER, micro F1) has the size of the sample as denominator: the aggregate is the sum
-  of numerators over the sum of denominators, not the mean of the samples' rates.
+  of numerators over the sum of denominators, not the mean of the samples' rates;
+- a *corpus* metric (BLEU, macro F1) needs more than two sums: its samples give `Counts`, named numbers, and
+  `combine` makes a value of their sums.
 
-Both are one formula, `ratio_of_sums`. The value of one sample is the aggregate of that sample alone,
-`metric.aggregate([parts])`: what a denominator of 0 means differs from metric to metric.
+That a set's value depends on sums alone is what makes groups, intervals by resampling whole documents and
+results merged from shards cheap. The value of one sample is `value_of(metric, parts)`: what a denominator of
+0 means differs from metric to metric, and so may the rule for one sample (BLEU of a sentence).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Protocol
 
-Aggregation = Literal["mean", "ratio"]
+Aggregation = Literal["mean", "ratio", "corpus"]
 """How samples become one number; tells which interval fits (hpcbench.statistics)."""
 
 Bounds = tuple[float, float | None]
@@ -35,8 +38,24 @@ class Parts:
     """What it is counted over: 1, the reference's length, pairs; 0 is possible in ratio metrics."""
 
 
+Counts = Mapping[str, float]
+"""What one sample brings to a corpus metric: added up name by name over samples; an absent name is 0."""
+
+
 class Metric(Protocol):
-    """Scores predictions against references."""
+    """Scores predictions against references.
+
+    What a class may have besides:
+
+    - `accepts: tuple[str, ...]`: outputs of ML tasks it is for: text, label, object; or `reading`, then a
+      prediction is how an answer was read (`.value`, `.reason`, `.repairs`, `.faults`, `.truncated`);
+      with `sample` the sample itself stands in place of its references: numbers that came with it;
+    - `combine(sums) -> value`: of a corpus metric, from named sums, which are numbers, or numpy arrays of one
+      shape with one element a resample; 0 stands for nothing;
+    - `value(parts) -> float`: of one sample, where that is not `aggregate([parts])`;
+    - `score_fields(prediction, references) -> {field: parts}`: the same by field of an object, for tables;
+    - `compat: str` with `dialects: ClassVar[Mapping[str, Mapping[str, object]]]`: see `take_dialect`.
+    """
 
     api: ClassVar[int]
     """Version of this Protocol: 1."""
@@ -46,11 +65,14 @@ class Metric(Protocol):
     aggregation: ClassVar[Aggregation]
     bounds: ClassVar[Bounds]
 
-    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+    def score(self, prediction: object, references: Sequence[object]) -> Any:
         """Score one sample against its acceptable answers; the best one counts.
 
         A prediction that is None (it could not be read) or of another type is scored as the worst the
         metric knows, it never raises: models answer anything.
+
+        Returns:
+            `Parts`, or of a corpus metric `Counts`.
 
         Raises:
             ValueError: no reference.
@@ -58,7 +80,7 @@ class Metric(Protocol):
         """
         ...
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
+    def aggregate(self, parts: Sequence[Any]) -> float:
         """One number for a set of samples, the same in any order.
 
         Raises:
@@ -70,6 +92,10 @@ class Metric(Protocol):
     def signature(self) -> str:
         """Name, options and version: equal signatures mean comparable numbers."""
         ...
+
+
+class TooLarge(ValueError):
+    """A sample is larger than a metric was told to compare; counted as not scored, with this reason."""
 
 
 def divide(numerator: float, denominator: float) -> float:
@@ -92,11 +118,42 @@ def ratio_of_sums(parts: Sequence[Parts], over_nothing: float | None = None) -> 
     """
     if not parts:
         raise ValueError("a metric over no samples has no value")
-    numerator = math.fsum(part.numerator for part in parts)
-    denominator = math.fsum(part.denominator for part in parts)
+    if len(parts) == 1:  # asked for each sample of a run
+        numerator, denominator = parts[0].numerator, parts[0].denominator
+    else:
+        numerator = math.fsum(part.numerator for part in parts)
+        denominator = math.fsum(part.denominator for part in parts)
     if not denominator and over_nothing is not None:
         return over_nothing
     return divide(numerator, denominator)
+
+
+_WRONG = Parts(0.0, 1)
+_RIGHT = Parts(1.0, 1)
+
+
+def over_one(value: float) -> Parts:
+    """The parts of one sample of a mean metric."""
+    if (
+        value == 1
+    ):  # most samples are right or wrong, and making an object takes as long as a comparison
+        return _RIGHT
+    return Parts(value, 1) if value else _WRONG
+
+
+def acceptable(metric: str, references: Sequence[object]) -> Sequence[object]:
+    """The references themselves.
+
+    Args:
+        metric: name, for the message.
+        references: acceptable answers.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not references:
+        raise ValueError(f"{metric} needs at least one reference")
+    return references
 
 
 def best(
@@ -113,6 +170,60 @@ def best(
     Raises:
         ValueError: no reference.
     """
-    if not references:
-        raise ValueError(f"{metric} needs at least one reference")
+    if len(acceptable(metric, references)) == 1:  # the usual case
+        return key(references[0])[2]
     return min((key(reference) for reference in references), key=lambda entry: entry[:2])[2]
+
+
+def value_of(metric: Any, parts: Any) -> float:
+    """The value of one sample."""
+    value = getattr(metric, "value", None)
+    if value is not None:
+        return float(value(parts))
+    if metric.aggregation == "mean":  # the mean of one; asked for each sample of a run
+        return float(parts.numerator)
+    return float(metric.aggregate([parts]))
+
+
+def add_up(counts: Iterable[Counts]) -> dict[str, float]:
+    """Sums of counts by name; exactly rounded, so the order does not matter.
+
+    Raises:
+        ValueError: no counts.
+    """
+    found: dict[str, list[float]] = {}
+    nothing = True
+    for one in counts:
+        nothing = False
+        for name, count in one.items():
+            found.setdefault(name, []).append(count)
+    if nothing:
+        raise ValueError("a metric over no samples has no value")
+    return {name: math.fsum(numbers) for name, numbers in found.items()}
+
+
+def take_dialect(metric: Any, keep: Sequence[str] = ()) -> None:
+    """Set the options that `compat` stands for; for `__post_init__` of a frozen dataclass.
+
+    A dialect is how another kit computes the metric, to the bit, bugs included: `dialects` of the class maps
+    its name to options. It says all: other options beside it are refused.
+
+    Args:
+        metric: a new one.
+        keep: options that say what the data are, not how they are scored, and may stand beside it.
+
+    Raises:
+        ValueError: no such dialect, or an option beside it.
+    """
+    if not metric.compat:
+        return
+    one_of = ", ".join(sorted(metric.dialects))
+    if metric.compat not in metric.dialects:
+        raise ValueError(f"compat is {metric.compat!r}; it can be {one_of}")
+    for option in fields(metric):
+        if option.name in ("compat", *keep):
+            continue
+        if getattr(metric, option.name) != option.default:
+            raise ValueError(f"{option.name} beside compat: a dialect sets all options itself")
+    for name, value in metric.dialects[metric.compat].items():
+        object.__setattr__(metric, name, value)

@@ -1,12 +1,35 @@
-"""Metrics over labels: accuracy of a single label per sample."""
+"""Metrics over labels: accuracy, balanced accuracy, macro F1, confusion.
+
+A label is a text or a whole number (`7` and `"7"` are the same), whatever its case and spacing. An answer
+that could not be read is of no class: wrong, counted against the recall of the right class and against
+nothing else. So is a label that no reference has: models invent
+class names, and a made-up one is not a class of its own whose F1 of 0 would enter the mean. Numbers are those
+of scikit-learn with `labels` = the labels of the references and `zero_division=0`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
-from hpcbench.metrics.normalise import Case, Whitespace
+from hpcbench.metrics.base import Aggregation, Bounds, Counts, acceptable, add_up
+from hpcbench.metrics.normalise import (
+    Case,
+    TextOptions,
+    Whitespace,
+    one_of,
+    read_text,
+    reference_text,
+)
 from hpcbench.metrics.text import ExactMatch
+
+Average = Literal["macro", "weighted"]
+"""Classes count `macro` alike, or `weighted` by their samples."""
+
+Confusion = Mapping[tuple[str, str | None], int]
+"""(right label, predicted label) → samples; None: the answer could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +43,184 @@ class Accuracy(ExactMatch):
 
     case: Case = "lower"
     whitespace: Whitespace = "collapse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ByClass(TextOptions):
+    """A metric made of three counts for each class: `of:` samples, `right:` hits, `said:` predictions."""
+
+    api: ClassVar[int] = 1
+    name: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("label", "text")
+    aggregation: ClassVar[Aggregation] = "corpus"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    case: Case = "lower"
+    whitespace: Whitespace = "collapse"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Counts:
+        """Counts of the one sample by class.
+
+        Of several right labels the one predicted counts as the sample's class, else the first in the
+        alphabet.
+        """
+        right, said = self.labels(prediction, references)
+        if said is None:
+            return {f"of:{right}": 1}
+        if said == right:
+            return {f"of:{right}": 1, f"right:{right}": 1, f"said:{right}": 1}
+        return {f"of:{right}": 1, f"said:{said}": 1}
+
+    def labels(self, prediction: object, references: Sequence[object]) -> tuple[str, str | None]:
+        """Right label and predicted one; None: it could not be read.
+
+        Raises:
+            ValueError: no reference.
+            TypeError: a reference is no label.
+        """
+        known = acceptable(self.name, references)
+        right = sorted(self.normalise(reference_text(self.name, one)) for one in known)
+        read = read_text(prediction)
+        said = None if read is None else self.normalise(read)
+        return (said if said is not None and said in right else right[0]), said
+
+    def aggregate(self, parts: Sequence[Counts]) -> float:
+        """Over the classes that the references have."""
+        return float(self.combine(add_up(parts)))
+
+    def combine(self, sums: Mapping[str, Any]) -> Any:
+        """The value that sums of counts give, for numbers and for arrays alike."""
+        raise NotImplementedError
+
+    def _classes(self, sums: Mapping[str, Any]) -> Iterable[tuple[Any, Any, Any]]:
+        """Samples, hits and predictions of each class, always in one order: sums of floats depend on it."""
+        for name in sorted(sums):
+            kind, _, label = name.partition(":")
+            if kind == "of":
+                yield sums[name], sums.get(f"right:{label}", 0), sums.get(f"said:{label}", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancedAccuracy(_ByClass):
+    """Mean over the classes of the share of their samples that were recognised (recall)."""
+
+    name: ClassVar[str] = "balanced_accuracy"
+
+    def combine(self, sums: Mapping[str, Any]) -> Any:
+        """Mean recall; a class without samples, as in some resamples, does not count."""
+        recalls, classes = 0.0, 0.0
+        for samples, hits, _ in self._classes(sums):
+            recalls = recalls + hits / _one_for_none(samples)
+            classes = classes + (samples > 0)
+        return recalls / _one_for_none(classes)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `balanced_accuracy|case:lower|ws:collapse|unicode:nfc|v1`."""
+        return self.describe(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MacroF1(_ByClass):
+    """Mean over the classes of F1, 2 hits / (samples + predictions)."""
+
+    name: ClassVar[str] = "macro_f1"
+
+    average: Average = "macro"
+    """How classes count."""
+
+    def __post_init__(self) -> None:
+        TextOptions.__post_init__(self)
+        one_of("average", self.average, get_args(Average))
+
+    def combine(self, sums: Mapping[str, Any]) -> Any:
+        """Mean F1; a class without samples, as in some resamples, does not count."""
+        total, weights = 0.0, 0.0
+        for samples, hits, predictions in self._classes(sums):
+            weight = samples if self.average == "weighted" else samples > 0
+            total = total + weight * (2 * hits / _one_for_none(samples + predictions))
+            weights = weights + weight
+        return total / _one_for_none(weights)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `macro_f1|average:macro|case:lower|ws:collapse|unicode:nfc|v1`."""
+        return self.describe(self.name, f"average:{self.average}")
+
+
+def _one_for_none(count: Any) -> Any:
+    """A divisor: the count, and 1 where it is 0; arrays element by element, without numpy being named."""
+    return count + (count == 0)
+
+
+# --- for reports ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScores:
+    """How well one class was recognised."""
+
+    precision: float
+    """Of the samples said to be of it, the share that are; 0 where none was."""
+    recall: float
+    """Of its samples, the share recognised; 0 where it has none."""
+    f1: float
+    """2 hits / (samples + predictions)."""
+    support: int
+    """Its samples."""
+    predicted: int
+    """How often it was predicted."""
+
+
+def confusion(
+    predictions: Sequence[object], references: Sequence[object], **options: Any
+) -> Confusion:
+    """Which classes were taken for which.
+
+    Args:
+        predictions: labels, one per sample; anything else could not be read.
+        references: per sample the right label, or a list of acceptable ones.
+        options: of the text, as in `macro_f1`: case, whitespace, unicode.
+
+    Returns:
+        (right label, predicted label or None) → samples, most frequent first.
+
+    Raises:
+        ValueError: not as many of the one as of the other, or a sample without reference.
+        TypeError: a reference is no label.
+    """
+    if len(predictions) != len(references):
+        raise ValueError(f"{len(predictions)} predictions, {len(references)} references")
+    metric = BalancedAccuracy(**options)
+    pairs = zip(predictions, references, strict=True)
+    found = Counter(
+        metric.labels(said, right if isinstance(right, (list, tuple)) else [right])
+        for said, right in pairs
+    )
+    return dict(found.most_common())
+
+
+def per_class(matrix: Confusion) -> dict[str, ClassScores]:
+    """Scores of each class that a reference or a prediction has, in the order of the alphabet.
+
+    A label that is no reference's has support 0; unread answers have no row.
+    """
+    support: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    hits: Counter[str] = Counter()
+    for (right, said), samples in matrix.items():
+        support[right] += samples
+        if said is not None:
+            predicted[said] += samples
+            hits[right] += samples * (said == right)
+    return {
+        label: ClassScores(
+            precision=hits[label] / _one_for_none(predicted[label]),
+            recall=hits[label] / _one_for_none(support[label]),
+            f1=2 * hits[label] / (support[label] + predicted[label]),
+            support=support[label],
+            predicted=predicted[label],
+        )
+        for label in sorted({*support, *predicted})
+    }

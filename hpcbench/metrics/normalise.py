@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -24,6 +25,9 @@ Whitespace = Literal["keep", "strip", "runs", "collapse", "remove"]
 
 UnicodeForm = Literal["none", "nfc", "nfkc"]
 """`nfc` composes; `nfkc` also folds full-width letters, ligatures and no-break spaces."""
+
+
+_RUNS = re.compile(r"\s\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,31 +52,35 @@ class TextOptions:
 
     def normalise(self, text: str) -> str:
         """The text as it is compared."""
-        text = self.compose(text)
+        if not text.isascii():  # ASCII is in all forms
+            text = compose(text, self.unicode)
         if self.case == "lower":
             text = text.lower()
         if self.whitespace == "strip":
             return text.strip()
-        if self.whitespace == "runs":
-            return re.sub(r"\s\s+", " ", text).strip()
         if self.whitespace == "collapse":
             return " ".join(text.split())
+        if self.whitespace == "runs":
+            return _RUNS.sub(" ", text).strip()
         if self.whitespace == "remove":
             return "".join(text.split())
         return text
 
     def compose(self, text: str) -> str:
         """The text in the chosen Unicode form, else untouched."""
-        if self.unicode == "nfc":
-            return unicodedata.normalize("NFC", text)
-        if self.unicode == "nfkc":
-            return unicodedata.normalize("NFKC", text)
-        return text
+        return compose(text, self.unicode)
 
     def describe(self, *parts: str) -> str:
         """A signature: name and own options, then those of the text, then the version."""
         shared = (f"case:{self.case}", f"ws:{self.whitespace}", f"unicode:{self.unicode}")
         return "|".join((*parts, *shared, "v1"))
+
+
+def compose(text: str, form: UnicodeForm) -> str:
+    """The text in a Unicode form."""
+    if form == "none":
+        return text
+    return unicodedata.normalize("NFC" if form == "nfc" else "NFKC", text)
 
 
 def one_of(option: str, value: object, known: tuple[str, ...]) -> None:
@@ -87,18 +95,27 @@ def one_of(option: str, value: object, known: tuple[str, ...]) -> None:
 
 def read_text(value: object) -> str | None:
     """A text or whole number (labels are often numbers) as text; None for anything else."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return value if isinstance(value, str) else None
+        try:
+            return str(value)
+        except ValueError:  # more digits than Python writes
+            return None
+    return None
 
 
 def reference_text(metric: str, value: object) -> str:
     """`read_text` for references, where anything else is a fault of the dataset.
 
+    `{"answer": "x^2", "kind": "formula"}` is the text of its answer: datasets may say there how it is meant.
+
     Raises:
         TypeError: it is no text.
     """
-    text = read_text(value)
+    if isinstance(value, Mapping) and "answer" in value:
+        value = value["answer"]
+    text = value if isinstance(value, str) else read_text(value)
     if text is None:
         raise TypeError(f"{metric} compares texts; a reference is of type {type(value).__name__}")
     return text

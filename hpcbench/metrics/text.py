@@ -1,21 +1,34 @@
-"""Metrics over texts: ANLS, character and word error rate, exact match.
+"""Metrics over texts by characters and words: equality, containment, edit distances.
 
 ANLS: Biten et al. 2019, "Scene Text Visual Question Answering" (arXiv 1905.13648), as the official DocVQA
 code computes it. We differ from that code in one place: it divides by the length of the *raw* texts, so
 that padding an answer with spaces raises its score ("xx" and 8 spaces against "yy" gets 0.8); we divide by
-the length of what is compared. `raw_length=True, unicode="none"` gives the official numbers to the bit.
+the length of what is compared. `compat="docvqa-official"` gives the official numbers to the bit.
 
 CER, WER: (substitutions + deletions + insertions) / length of the reference, in code points and in words;
 defaults and edge cases are jiwer's (4.0). A set of samples is a ratio of sums.
+
+Normalised edit distance: the same edits / the longer of both lengths, in [0, 1] (OmniDocBench's edit_dist).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from hpcbench.metrics.base import Aggregation, Bounds, Parts, best, divide, ratio_of_sums
+from hpcbench.metrics.base import (
+    Aggregation,
+    Bounds,
+    Parts,
+    acceptable,
+    best,
+    divide,
+    over_one,
+    ratio_of_sums,
+    take_dialect,
+)
 from hpcbench.metrics.normalise import (
     Case,
     TextOptions,
@@ -26,18 +39,103 @@ from hpcbench.metrics.normalise import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anls(TextOptions):
+class TextMetric(TextOptions):
+    """What the metrics here share: means in [0, 1], the higher the better, where they say nothing else."""
+
+    api: ClassVar[int] = 1
+    name: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
+    aggregation: ClassVar[Aggregation] = "mean"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def aggregate(self, parts: Sequence[Parts]) -> float:
+        """Mean over samples; of a ratio metric all that is counted over all it is counted over."""
+        return ratio_of_sums(parts)
+
+    @property
+    def signature(self) -> str:
+        """Name, options of the text, version."""
+        return self.describe(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactMatch(TextMetric):
+    """1 if the prediction equals a reference, else 0; over samples the mean. Case counts.
+
+    Signature: `exact_match|case:keep|ws:strip|unicode:nfc|v1`.
+    """
+
+    name: ClassVar[str] = "exact_match"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """0 or 1, over 1. No text scores 0, even where an empty one is expected."""
+        read = read_text(prediction)
+        answer = None if read is None else self.normalise(read)
+        equal = False
+        for reference in acceptable(self.name, references):
+            if self.normalise(reference_text(self.name, reference)) == answer:
+                equal = True
+        return over_one(equal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contains(TextMetric):
+    """1 if a reference stands somewhere in the prediction, else 0; over samples the mean.
+
+    For answers in sentences. It forgives anything beside the reference, so a model that lists many answers
+    does well. An empty reference, which stands in every text, is found in an empty prediction alone.
+    """
+
+    name: ClassVar[str] = "contains"
+
+    words: bool = False
+    """Must it stand there as whole words: "no" is then not in "another", nor "12" in "112"."""
+    case: Case = "lower"
+    whitespace: Whitespace = "collapse"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """0 or 1, over 1. No text scores 0."""
+        read = read_text(prediction)
+        answer = None if read is None else self.normalise(read)
+        found = False
+        for reference in acceptable(self.name, references):
+            expected = self.normalise(reference_text(self.name, reference))
+            if answer is None or found:
+                continue
+            if not expected:
+                found = not answer
+            elif self.words:
+                found = _stands_alone(expected, answer)
+            else:
+                found = expected in answer
+        return over_one(found)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `contains|words:any|case:lower|ws:collapse|unicode:nfc|v1`."""
+        return self.describe(self.name, f"words:{'whole' if self.words else 'any'}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anls(TextMetric):
     """Average normalised Levenshtein similarity: 1 - distance / longer length, 0 below `tau`.
 
     Per sample the best reference, over samples the mean. Both texts empty is 1.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "anls"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        # The evaluation code of the DocVQA challenge, and its copy in lmms-eval (api/metrics.py).
+        "docvqa-official": {"raw_length": True, "unicode": "none"},
+        "lmms-eval": {"raw_length": True, "unicode": "none"},
+        # dataset/utils/vqa_eval.py had the raw length at first, and divides by the compared one since.
+        "vlmevalkit": {"unicode": "none"},
+        # The package `anls` (shunk031): the length is that of the compared text in upper case.
+        "anls-0.0.2": {"inclusive": False, "unicode": "none"},
+        # Biten et al. 2019, equation 1; the paper says nothing of whitespace.
+        "st-vqa-paper": {"inclusive": False, "unicode": "none"},
+    }
 
     tau: float = 0.5
     """Similarities below it count as 0."""
@@ -47,62 +145,72 @@ class Anls(TextOptions):
     """Divide by the length before whitespace is dropped, as the official code does."""
     case: Case = "lower"
     whitespace: Whitespace = "collapse"
+    compat: str = ""
+    """Compute as somebody else does, see `dialects`."""
 
     def __post_init__(self) -> None:
+        take_dialect(self)
         TextOptions.__post_init__(self)
         if not 0 <= self.tau <= 1:
             raise ValueError(f"tau is {self.tau}; it lies between 0 and 1")
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Similarity in [0, 1] to the closest reference, over 1. No text scores 0."""
-        answer = read_text(prediction)
-
-        def cost(reference: object) -> tuple[float, float, Parts]:
+        read = read_text(prediction)
+        answer = "" if read is None else self.normalise(read)
+        most = 0.0
+        for reference in acceptable(self.name, references):
             expected = reference_text(self.name, reference)
-            similarity = 0.0 if answer is None else self._similarity(answer, expected)
-            return -similarity, 0, Parts(similarity, 1)
-
-        return best(self.name, references, cost)
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
+            if read is None or most == 1:
+                continue
+            compared = self.normalise(expected)
+            if answer == compared:
+                most = 1.0
+            else:
+                length = max(len(answer), len(compared))
+                if self.raw_length:
+                    length = _upper_length(self.compose(read), self.compose(expected))
+                elif self.compat == "anls-0.0.2":
+                    length = _upper_length(answer, compared)
+                most = max(most, self._similarity(answer, compared, length))
+        return over_one(most)
 
     @property
     def signature(self) -> str:
         """E.g. `anls|tau:0.5|incl|len:norm|case:lower|ws:collapse|unicode:nfc|v1`."""
         threshold = "incl" if self.inclusive else "excl"
-        length = "raw" if self.raw_length else "norm"
+        length = "raw" if self.raw_length else "upper" if self.compat == "anls-0.0.2" else "norm"
         return self.describe(self.name, f"tau:{self.tau:g}", threshold, f"len:{length}")
 
-    def _similarity(self, answer: str, expected: str) -> float:
-        from rapidfuzz.distance import Levenshtein
-
-        first, second = self.normalise(answer), self.normalise(expected)
-        if self.raw_length:  # the official code takes the length in upper case: "ß" counts twice
-            length = max(len(self.compose(text).upper()) for text in (answer, expected))
-        else:
-            length = max(len(first), len(second))
-        similarity = 1 - Levenshtein.distance(first, second) / length if length else 1.0
+    def _similarity(self, first: str, second: str, length: int) -> float:
+        # Beyond this distance the similarity is below tau, whatever is rounded; the search stops there.
+        enough = int((1 - self.tau) * length) + 1
+        similarity = 1 - _distance()(first, second, score_cutoff=enough) / length if length else 0.0
         kept = similarity >= self.tau if self.inclusive else similarity > self.tau
-        return max(similarity, 0.0) if kept else 0.0
+        return similarity if kept and similarity > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cer(TextOptions):
+class Cer(TextMetric):
     """Character error rate: edits that turn the reference into the prediction / its characters.
 
     Case, punctuation and inner whitespace count. Can exceed 1. A ratio of sums: an empty reference adds
     its insertions to the numerator and 0 to the denominator; where all references are empty, the rate is
-    the number of insertions (jiwer).
+    the number of insertions (jiwer). Signature: `cer|case:keep|ws:strip|unicode:nfc|v1`.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "cer"
     higher_is_better: ClassVar[bool] = False
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "ratio"
     bounds: ClassVar[Bounds] = (0.0, None)
+    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"jiwer": {"unicode": "none"}}
+
+    compat: str = ""
+    """Compute as somebody else does, see `dialects`."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+        TextOptions.__post_init__(self)
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Edits over code points of the reference with the lowest rate (if equal, the shorter one).
@@ -116,32 +224,29 @@ class Cer(TextOptions):
 
         return best(self.name, references, cost)
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """All edits over all reference characters."""
-        return ratio_of_sums(parts)
-
-    @property
-    def signature(self) -> str:
-        """E.g. `cer|case:keep|ws:strip|unicode:nfc|v1`."""
-        return self.describe(self.name)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wer(TextOptions):
+class Wer(TextMetric):
     """Word error rate: like `Cer`, over the words between spaces.
 
     As in jiwer, a lone tab or newline does *not* part words ("a⇥b" is one word), two whitespace
     characters in a row do; for pages of text set `whitespace="collapse"`, where all whitespace does.
+    Signature: `wer|case:keep|ws:runs|unicode:nfc|v1`.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "wer"
     higher_is_better: ClassVar[bool] = False
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "ratio"
     bounds: ClassVar[Bounds] = (0.0, None)
+    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"jiwer": {"unicode": "none"}}
 
     whitespace: Whitespace = "runs"
+    compat: str = ""
+    """Compute as somebody else does, see `dialects`."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+        TextOptions.__post_init__(self)
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Edits over words of the reference with the lowest rate (if equal, the shorter one).
@@ -157,55 +262,85 @@ class Wer(TextOptions):
 
         return best(self.name, references, cost)
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """All edits over all reference words."""
-        return ratio_of_sums(parts)
-
-    @property
-    def signature(self) -> str:
-        """E.g. `wer|case:keep|ws:runs|unicode:nfc|v1`."""
-        return self.describe(self.name)
-
     def _words(self, text: str, number: dict[str, int]) -> list[int]:
         words = [word for word in self.normalise(text).split(" ") if word]
         return [number.setdefault(word, len(number)) for word in words]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExactMatch(TextOptions):
-    """1 if the prediction equals a reference, else 0; over samples the mean. Case counts."""
+class Ned(TextMetric):
+    """Normalised edit distance: edits / the longer of both lengths, in [0, 1]; over samples the mean.
 
-    api: ClassVar[int] = 1
-    name: ClassVar[str] = "exact_match"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    Case, punctuation and inner whitespace count. Both texts empty is 0. Symmetric, unlike `Cer`.
+    Signature: `ned|case:keep|ws:strip|unicode:nfc|v1`.
+    """
+
+    name: ClassVar[str] = "ned"
+    higher_is_better: ClassVar[bool] = False
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
-        """0 or 1, over 1. No text scores 0, even where an empty one is expected."""
+        """Distance to the closest reference, over 1. No text scores 1."""
         read = read_text(prediction)
-        answer = None if read is None else self.normalise(read)
+        parts = self._closest("" if read is None else self.normalise(read), references)
+        return over_one(1.0 if read is None else divide(parts.numerator, parts.denominator))
+
+    def _closest(self, answer: str, references: Sequence[object]) -> Parts:
+        """Edits over the longer length, of the reference where this is least; if equal, the shorter one."""
 
         def cost(reference: object) -> tuple[float, float, Parts]:
-            equal = self.normalise(reference_text(self.name, reference)) == answer
-            return -equal, 0, Parts(float(equal), 1)
+            expected = self.normalise(reference_text(self.name, reference))
+            longer = max(len(expected), len(answer))
+            edits = _distance()(expected, answer)
+            return divide(edits, longer), longer, Parts(edits, longer)
 
         return best(self.name, references, cost)
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
-    @property
-    def signature(self) -> str:
-        """E.g. `exact_match|case:keep|ws:strip|unicode:nfc|v1`."""
-        return self.describe(self.name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NedMicro(Ned):
+    """Normalised edit distance of a set: all edits / all longer lengths, so that long texts weigh more.
+
+    As OmniDocBench weighs the blocks of a page. Signature: `ned_micro|case:keep|ws:strip|unicode:nfc|v1`.
+    """
+
+    name: ClassVar[str] = "ned_micro"
+    aggregation: ClassVar[Aggregation] = "ratio"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """Edits over the longer length. No text is scored as an empty one: everything is missing."""
+        return self._closest(self.normalise(read_text(prediction) or ""), references)
+
+
+def _upper_length(*texts: str) -> int:
+    """Length of the longer text in upper case, where "ß" counts twice: so others measure them."""
+    return max(len(text.upper()) for text in texts)
+
+
+def _stands_alone(piece: str, text: str) -> bool:
+    """Is a piece, not empty, somewhere in a text where no letter or digit goes on at either end of it."""
+    at = text.find(piece)
+    while at >= 0:
+        end = at + len(piece)
+        before, after = text[max(at - 1, 0) : at], text[end : end + 1]
+        if not (_in_words(before, piece[0]) or _in_words(piece[-1], after)):
+            return True
+        at = text.find(piece, at + 1)
+    return False
+
+
+def _in_words(*characters: str) -> bool:
+    return all(character.isalnum() or character == "_" for character in characters)
 
 
 def _errors(expected: Sequence[Hashable], answer: Sequence[Hashable]) -> tuple[float, float, Parts]:
     """(rate, length of the reference, parts) between two texts or two lists."""
+    errors = _distance()(expected, answer)
+    return divide(errors, len(expected)), len(expected), Parts(errors, len(expected))
+
+
+@functools.cache
+def _distance() -> Callable[..., Any]:
+    """rapidfuzz's Levenshtein distance, loaded when first used."""
     from rapidfuzz.distance import Levenshtein
 
-    errors = Levenshtein.distance(expected, answer)
-    return divide(errors, len(expected)), len(expected), Parts(errors, len(expected))
+    return Levenshtein.distance

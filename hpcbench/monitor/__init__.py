@@ -10,7 +10,7 @@ side of the node. It needs no GPU and no root.
 """
 
 from hpcbench.monitor.alarms import Alarm
-from hpcbench.monitor.devices import check_allocation, gpus, handles, visible
+from hpcbench.monitor.devices import check_allocation, gpus, handles, machine, visible
 from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
 from hpcbench.monitor.figures import MemoryFigures, memory_figures
 from hpcbench.monitor.gauges import EngineState, engine_state, over_socket
@@ -33,6 +33,7 @@ __all__ = [
     "gpus",
     "handles",
     "logged_memory",
+    "machine",
     "memory_figures",
     "over_socket",
     "visible",

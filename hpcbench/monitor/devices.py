@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.monitor import nvml
+from hpcbench.monitor.host import cpu_name
 from hpcbench.monitor.nvml import Gpu
 
 GIB = 1 << 30
@@ -89,6 +90,26 @@ def handles(environ: Mapping[str, str] | None = None) -> list[str]:
     if names is None:
         return [gpu.uuid if gpu.mig else str(gpu.index) for gpu in found]
     return [name for name in names if not found or _named(name, found) is not None]
+
+
+def machine(model_gpus: int, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What times and memory of a model depend on here: the kinds of its GPUs, their driver, the CPU.
+
+    Args:
+        model_gpus: GPUs of the model; 0: it computes on the CPU, whatever cards there are.
+        environ: the environment that gives GPUs; None: that of this process.
+
+    Returns:
+        `gpus` (their names, sorted), `driver`, `cuda` (None: not known) and `cpu`.
+    """
+    ours = visible(gpus(), environ)[:model_gpus] if model_gpus else []
+    first = ours[0] if ours else None
+    return {
+        "gpus": sorted(gpu.name for gpu in ours),
+        "driver": first.driver if first else None,
+        "cuda": first.cuda if first else None,
+        "cpu": cpu_name(),
+    }
 
 
 def check_allocation(

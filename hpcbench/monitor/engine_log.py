@@ -1,6 +1,6 @@
 """What vLLM says of its memory, once, in its log after profiling.
 
-The lines, as read in `v1/worker/` of vLLM 0.33.0 and 0.32.0 (`gpu_worker.py`, `cpu_worker.py` and both model
+The lines, as read in `v1/worker/` of vLLM 0.31.0 to 0.33.0 (`gpu_worker.py`, `cpu_worker.py` and both model
 runners), each after a head such as `(EngineCore pid=7) INFO 11-21 22:51:40 [gpu_worker.py:773] `:
 
     Model loading took 15.0 GiB memory and 5.42 seconds

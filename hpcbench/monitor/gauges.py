@@ -1,6 +1,6 @@
 """What an engine tells of itself in Prometheus' text form: requests, key-value cache, torch's memory.
 
-As read on 2026-11-21 in vLLM 0.33.0 and 0.32.0 (`v1/metrics/loggers.py`, `config/cache.py`) and SGLang 0.5.23
+As read in vLLM 0.31.0 to 0.33.0 (`v1/metrics/loggers.py`, `config/cache.py`) and SGLang 0.5.21 and 0.5.23
 (`observability/metrics_collector.py`, whose "GB" are 2^30 bytes). Names that begin with `hpcbench_engine_`
 are our Hugging Face engine's.
 """

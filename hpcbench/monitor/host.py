@@ -6,6 +6,7 @@ Read from /proc, the control group's files and statvfs; nothing here needs root 
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -128,6 +129,15 @@ class ProcessTree:
             if found and int(found[1].split()[-1]) == pid:
                 return member
         return None
+
+
+def cpu_name() -> str:
+    """The processor as the kernel calls it, `AMD EPYC 9654 96-Core Processor`; else its kind."""
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
 
 
 def process(pid: int) -> Process | None:

@@ -9,16 +9,15 @@ it, in that order; `--set` comes last.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 import hpcbench
-from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import unknown
+from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.settings import Setting
-from hpcbench.registry.source import Loc, Source, overlay, read, validate
+from hpcbench.registry.source import Loc, Source, overlay, parse, read, validate
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
 from hpcbench.registry.upgrade import upgrade
 from hpcbench.schema.documents import KINDS, Document, ExperimentPlan, Site
@@ -82,7 +81,15 @@ class Registry:
 
 
 class Catalog:
-    """All documents by kind and name; each file is read when asked for, once."""
+    """All documents by kind and name; each file is read when asked for, once.
+
+    Args:
+        registries: further registries; the last one wins.
+        mode: prod or dev; none: RUN_MODE of the environment.
+        settings: the last overlay.
+        project: whether `./registries` counts.
+        texts: file → what it is taken to say, whatever it holds: an editor's text that nobody saved yet.
+    """
 
     def __init__(
         self,
@@ -91,12 +98,14 @@ class Catalog:
         mode: RunMode | None = None,
         settings: Sequence[Setting] = (),
         project: bool = True,
+        texts: Mapping[Path, str] | None = None,
     ) -> None:
         for folder in registries:
             if not folder.is_dir():
                 raise UserError(Problem("no such folder", str(folder), remedy="--registry DIR"))
         self.mode: RunMode = mode or run_mode()
         self.settings = settings
+        self._texts = {path.resolve(): text for path, text in (texts or {}).items()}
         path = [
             Registry("shipped", share_dir() / "registries"),
             Registry("site", site_dir()),
@@ -130,6 +139,16 @@ class Catalog:
         """Files of that name that do not count: replaced by a later registry, or overlays outside dev."""
         counting = self.files(kind, name)
         return [path for path in self._index(kind).get(name, []) if path not in counting]
+
+    def name(self, kind: str, path: Path) -> str | None:
+        """Name of the document that a file stands for by its place; None: it stands in no registry."""
+        whole = path.resolve()
+        for registry in self.registries:
+            for folder in (kind, *OLD_FOLDERS.get(kind, ())):
+                top = registry.folder.resolve() / folder
+                if top in whole.parents:
+                    return _named(whole.relative_to(top).as_posix())
+        return None
 
     def label(self, path: Path) -> str:
         """Which registry of the search path a file stands in."""
@@ -176,16 +195,17 @@ class Catalog:
     def plan(self, path: Path) -> tuple[ExperimentPlan, Source]:
         """A plan by its file, with its own overlay and all settings that name no document."""
         beside = path.with_name(f"{path.stem}.dev.yaml")
-        files = [path, *([beside] if self.mode == "dev" and beside.is_file() else [])]
+        laid = self.mode == "dev" and (beside.resolve() in self._texts or beside.is_file())
+        files = [path, *([beside] if laid else [])]
         return self._load(ExperimentPlan, files)
 
     def _load(
         self, model: type[DocumentT], files: Sequence[Path], name: str | None = None
     ) -> tuple[DocumentT, Source]:
         kind = FOLDERS[model]
-        source = upgrade(kind, read(files[0]))
+        source = upgrade(kind, self._read(files[0]))
         for path in files[1:]:
-            source = overlay(source, upgrade(kind, read(path)))
+            source = overlay(source, upgrade(kind, self._read(path)))
         for setting in self.settings:
             if setting.document == (None if name is None else f"{kind}/{name}"):
                 source = setting.applied(source)
@@ -198,6 +218,10 @@ class Catalog:
             )
         return document, source
 
+    def _read(self, path: Path) -> Source:
+        text = self._texts.get(path.resolve()) if self._texts else None
+        return read(path) if text is None else parse(path, text)
+
     def _index(self, kind: str) -> dict[str, list[Path]]:
         """Name → its files and overlays, from the lowest registry to the highest."""
         if kind not in self._files:
@@ -205,6 +229,11 @@ class Catalog:
             for registry in self.registries:
                 for path, name in _documents(registry.folder, (kind, *OLD_FOLDERS.get(kind, ()))):
                     found.setdefault(name, []).append(path)
+            for path in self._texts:
+                stands_for = self.name(kind, path)
+                known = {one.resolve() for one in found.get(stands_for or "", ())}
+                if stands_for is not None and path not in known:
+                    found.setdefault(stands_for, []).append(path)
             self._files[kind] = found
         return self._files[kind]
 
@@ -230,12 +259,14 @@ def _documents(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path, s
             for file in files
             if file.endswith(".yaml")
         ]
-        named = (
-            (path[len(top) + 1 :].removesuffix(".yaml").removesuffix(".dev"), path)
-            for path in found
-        )
+        named = ((_named(path[len(top) + 1 :]), path) for path in found)
         for name, path in sorted(named, key=lambda one: (one[0], one[1].endswith(".dev.yaml"))):
             yield Path(path), name
+
+
+def _named(file: str) -> str:
+    """The document that a file below its kind's folder says something of."""
+    return file.removesuffix(".yaml").removesuffix(".dev")
 
 
 def _is_overlay(path: Path) -> bool:

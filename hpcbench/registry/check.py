@@ -7,36 +7,39 @@ path, the same checks look at the plugin itself.
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hpcbench import plugins, secret
-from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.plugins import EngineSpec, PromptSpec, unknown
+from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.plugins import EngineSpec, PromptSpec
+from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.paths import with_absolute_paths
+from hpcbench.registry.shapes import misfits, model_findings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.documents import (
+    MEMORY_FIGURES,
+    SPEED_FIGURES,
     Dataset,
     Document,
     ExperimentPlan,
+    Gate,
     Image,
     Metric,
     MLTask,
     Model,
     Notification,
     Package,
-    Partition,
     Prompt,
     Report,
     RunTask,
     Site,
     Tracker,
-    seconds,
 )
 from hpcbench.schema.plan import ResolvedRunTask
 
@@ -93,6 +96,10 @@ class Checks:
             self._options(plugin, document.options, source, ("options",))
         elif isinstance(document, Package):
             self._locked(document, source, ("source",))
+        elif isinstance(document, Site):
+            self._site(document, source)
+        elif isinstance(document, Gate):
+            self._gate(document, source)
         elif isinstance(document, Image) and not (document.reference or document.recipe):
             self._say(source, (), "an image needs a 'reference' or a 'recipe'")
 
@@ -125,7 +132,7 @@ class Checks:
             return
         plugin = self._loaded("metrics", metric.plugin)
         accepts = getattr(plugin, "accepts", None)
-        if accepts and ml_task.output not in accepts:
+        if accepts and not {ml_task.output, "reading"} & set(accepts):
             self._say(
                 source, loc,
                 f"metric '{metric.name}' scores {' or '.join(accepts)}, and ML task '{ml_task.name}' "
@@ -140,7 +147,8 @@ class Checks:
         """What its parts say of each other."""
         task, ml_task, dataset = resolved.task, resolved.ml_task, resolved.dataset
         if self._first("fields", ml_task.name, dataset.name):
-            lacking = [name for name in ml_task.sample_fields if name not in dataset.fields]
+            needed = dict.fromkeys((*ml_task.sample_fields, ml_task.label_field))
+            lacking = [name for name in needed if name and name not in dataset.fields]
             if lacking:
                 self._say(
                     source, where("dataset"),
@@ -163,7 +171,8 @@ class Checks:
             if task.output_schema == "response_format" and "response_format" not in known:
                 what = f"engine '{resolved.model.engine}' does not know response_format"
                 self._say(source, where("output_schema"), what, "`output_schema: prompt`")
-        if task.output_schema != "none" and ml_task.output_schema is None:
+        schema = ml_task.output_schema or ml_task.output_model
+        if task.output_schema != "none" and schema is None:
             what = f"ML task '{ml_task.name}' has no output_schema to tell"
             self._say(source, where("output_schema"), what)
         self._choice_of_samples(task, dataset, source, where)
@@ -171,7 +180,8 @@ class Checks:
         for index, entry in enumerate(task.packages):
             self._package(entry, source, (*where("packages"), index))
         if site is not None:
-            self._resources(resolved, source, where, site)
+            for key, below, message, remedy in misfits(resolved, site):
+                self._say(source, (*where(key), *below), message, remedy)
 
     def _load(self, task: RunTask, source: Source, where: Where) -> None:
         """How requests are sent: a sweep has points, and a rate has room."""
@@ -222,13 +232,15 @@ class Checks:
 
     # --- the plan -----------------------------------------------------------------------------------
 
-    def plan(self, plan: ExperimentPlan, source: Source, site: Site | None) -> None:
+    def plan(self, plan: ExperimentPlan, source: Source) -> None:
         """What the plan says beside its run tasks."""
         if plan.stages != STAGES[: len(plan.stages)]:
             self._say(
                 source, ("stages",), "stages follow on each other",
                 f"write the first of them, in this order: {', '.join(STAGES)}",
             )  # fmt: skip
+        if plan.gate is not None and plan.baseline is None:
+            self._say(source, ("gate",), "a gate needs a 'baseline' to judge against")
         told: tuple[tuple[str, str, tuple[Notification | Tracker, ...]], ...] = (
             ("notifications", "notifiers", plan.notifications),
             ("trackers", "trackers", plan.trackers),
@@ -243,14 +255,6 @@ class Checks:
             storage = self._plugin("storage", scheme, source, ("upload", index, "url"))
             self._options(storage, place.storage, source, ("upload", index, "storage"))
             self._references(place.storage, source, ("upload", index, "storage"))
-        largest = site.slurm.max_array_size if site is not None else None
-        if largest is not None and _on_slurm(plan, site) and plan.parallelism >= largest:
-            self._say(
-                source, ("parallelism",),
-                f"an array of {plan.parallelism} workers is more than this cluster's MaxArraySize "
-                f"of {largest} allows",
-                f"at most {largest - 1}",
-            )  # fmt: skip
 
     # --- plugins and packages -----------------------------------------------------------------------
 
@@ -392,13 +396,32 @@ class Checks:
         if ml_task.prompt is not None and not self.catalog.files("prompts", ml_task.prompt):
             what = unknown("prompt", ml_task.prompt, self.catalog.names("prompts"))
             self._say(source, ("prompt",), what)
+        self._answer_schema(ml_task, source)
+
+    def _answer_schema(self, ml_task: MLTask, source: Source) -> None:
+        """What an ML task says of the form of answers."""
+        key = "output_model" if ml_task.output_schema is None else "output_schema"
         if ml_task.output_schema is not None:
-            if ml_task.output != "object":
-                self._say(
-                    source, ("output_schema",), "only an object has a schema", "output: object"
-                )
+            if ml_task.output == "text":
+                self._say(source, (key,), "only an object has a schema", "output: object")
             elif wrong := _schema_problem(ml_task.output_schema):
-                self._say(source, ("output_schema",), f"no JSON Schema: {wrong}")
+                self._say(source, (key,), f"no JSON Schema: {wrong}")
+            elif ml_task.output == "label" and not ml_task.output_schema.get("enum"):
+                self._say(source, (key,), "the schema of a label is an `enum`")
+        if ml_task.output_model is None:
+            return
+        if ml_task.output_schema is not None:
+            self._say(source, ("output_model",), "output_schema and output_model: one of the two")
+        elif ml_task.output != "object":
+            self._say(source, (key,), "only an object has a model", "output: object")
+        elif not (ml_task.required_packages and _absent(ml_task.output_model.replace(":", "."))):
+            try:
+                plugins.answer_model(ml_task.output_model)
+            except UserError as error:
+                for problem in error.problems:
+                    self._say(source, (key,), problem.message, problem.remedy)
+            except EnvironmentFault as error:
+                self._say(source, (key,), error.message, error.remedy)
 
     def _model(self, model: Model, source: Source, loc: Loc) -> None:
         for name, value in model.env.items():
@@ -418,6 +441,8 @@ class Checks:
         if colon and scheme not in TRANSPORTS:
             self._plugin("environments", scheme, source, (*loc, "image"))
         self._engine_options(model, source, loc)
+        for below, message, remedy in model_findings(model, self.gpus(model)):
+            self._say(source, (*loc, *below), message, remedy)
         self._weights(model, source, loc)
         self._source(model, source, loc)
         if model.chat_template is not None:
@@ -558,72 +583,38 @@ class Checks:
 
     # --- the site -----------------------------------------------------------------------------------
 
-    def _resources(
-        self, resolved: ResolvedRunTask, source: Source, where: Where, site: Site
-    ) -> None:
-        """What a worker asks for against what the partition gives, as far as the profile knows it."""
-        if not site.slurm.partitions:
-            return
-        need, model = resolved.task.resources, resolved.model
-        loc = where("resources")
-        name = need.partition or site.slurm.partition
-        if name is None:
-            return
-        partition = site.slurm.partitions.get(name)
-        if partition is None:
-            what = unknown("partition", name, site.slurm.partitions)
-            if self._first("partition", source.path, loc, name):
-                self._say(source, (*loc, "partition"), what, "`hpcbench init --force` looks again")
-            return
-        gives = f"partition '{name}' gives"
-        limit = partition.time_limit
-        if limit is not None and seconds(need.time_limit) > seconds(limit):
-            self._say(
-                source, (*loc, "time_limit"), f"{gives} at most {limit}, not {need.time_limit}"
-            )
-        for key, most in (("cpus", partition.cpus), ("memory_gb", partition.memory_gb)):
-            asked = getattr(need, key)
-            if most is not None and asked > most:
-                self._say(source, (*loc, key), f"{gives} {key} {most:g} at most, not {asked:g}")
-        if model.gpus:
-            self._gpus(resolved, partition, gives, source, where, site)
+    def _gate(self, gate: Gate, source: Source) -> None:
+        """Its rules name what there is, as far as a name without `*` and `?` can be told to be wrong."""
+        metrics = self.catalog.names("metrics")
+        kinds = (
+            ("metrics", "metric", metrics, gate.metrics),
+            ("speed", "figure of speed", SPEED_FIGURES, gate.speed),
+            ("memory", "figure of memory", MEMORY_FIGURES, gate.memory),
+        )
+        for key, what, known, rules in kinds:
+            for rule in rules:
+                name = rule.rpartition(":")[2]
+                if name not in known and not set(name) & set("*?["):
+                    self._say(source, (key, rule), unknown(what, name, known))
+                elif not any(fnmatchcase(one, name) for one in known):
+                    self._say(source, (key, rule), f"no {what} fits '{name}'")
+        for rule, margin in gate.metrics.items():
+            if margin.absolute is None and margin.relative is None:
+                what = "needs 'absolute' or 'relative': how much worse it may be"
+                self._say(source, ("metrics", rule), what)
 
-    def _gpus(
-        self,
-        resolved: ResolvedRunTask,
-        partition: Partition,
-        gives: str,
-        source: Source,
-        where: Where,
-        site: Site,
-    ) -> None:
-        model, gpus = resolved.model, partition.gpus
-        if gpus is None:
-            return
-        wanted = resolved.task.resources.gpu_type or site.slurm.gpu_gres.partition(":")[2]
-        if not gpus:
-            self._say(source, where("model"), f"{gives} no GPU, and model '{model.name}' needs one")
-        elif wanted and wanted not in gpus:
-            loc = (*where("resources"), "gpu_type")
-            self._say(source, loc, unknown(f"GPU of {gives.removesuffix(' gives')}", wanted, gpus))
-        else:
-            types = [wanted] if wanted else list(gpus)
-            most = max(gpus[one] for one in types)
-            if model.gpus > most:
-                self._say(
-                    source, where("model"),
-                    f"{gives} {most} GPUs on a node, and model '{model.name}' needs {model.gpus} on one: "
-                    "several nodes are not supported",
-                )  # fmt: skip
-            room = max(
-                (partition.gpu_memory_gb.get(one, math.inf) for one in types), default=math.inf
-            )
-            if model.gpu_memory_gb is not None and model.gpu_memory_gb > room:
-                self._say(
-                    source, where("model"),
-                    f"{gives} GPUs of {room:g} GiB, and model '{model.name}' needs "
-                    f"{model.gpu_memory_gb:g} GiB on each",
-                )  # fmt: skip
+    def _site(self, site: Site, source: Source) -> None:
+        for loc, message, remedy in sites.findings(site):
+            self._say(source, loc, message, remedy)
+        for name, value in site.env.items():
+            self._references(value, source, ("env", name))
+        template = with_absolute_paths(site, source).slurm.template
+        if template is not None and (wrong := sites.template_problem(template)):
+            if wrong.line is not None:
+                self.problems.append(wrong)
+            else:
+                what = wrong.message if wrong.file is None else f"{wrong.file}: {wrong.message}"
+                self._say(source, ("slurm", "template"), what)
 
     # --- small helpers ------------------------------------------------------------------------------
 
@@ -673,7 +664,3 @@ def _schema_problem(schema: Mapping[str, Any]) -> str | None:
     except SchemaError as error:
         return str(error.message)
     return None
-
-
-def _on_slurm(plan: ExperimentPlan, site: Site | None) -> bool:
-    return (plan.executor or (site.executor if site else "local")) == "slurm"

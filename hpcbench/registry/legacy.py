@@ -20,8 +20,7 @@ from typing import Any
 
 import yaml
 
-from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import unknown
+from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.schema.documents import Dataset, Document, ExperimentPlan, Model, Prompt
 
 COLUMNS = (
@@ -109,7 +108,7 @@ class _Import:
         if cells["only_evaluate_metrics"].lower() == "true":
             self.remark(
                 f"row {row.line} only scores answers that are there, it is not in the plan: "
-                f"python -m hpcbench.tasks.{ml_task} --dataset DATASET --responses ANSWERS.csv"
+                f"hpcbench score ANSWERS.csv --ml-task {ml_task} --dataset DATASET"
             )
             return
         model, dataset = self._model(row), self._dataset(row)

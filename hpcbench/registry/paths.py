@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hpcbench.registry.source import Source
+from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.documents import Dataset, Document, Image, Model, Package, Prompt, Site
 from hpcbench.schema.records import PromptExample
 
 DocumentT = TypeVar("DocumentT", bound=Document)
+
+Note = Callable[[Loc, str, str], None]
+"""Told of a path in a document: where it stands, as it is written there, and absolute."""
 
 
 def is_reference(image: str) -> bool:
@@ -30,12 +33,22 @@ def is_dockerfile(path: str) -> bool:
     return path.rpartition("/")[2].partition(".")[0] in ("Dockerfile", "Containerfile")
 
 
-def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
-    """The document with every path absolute; what an overlay says is relative to the overlay."""
+def with_absolute_paths(
+    document: DocumentT, source: Source, note: Note = lambda loc, written, absolute: None
+) -> DocumentT:
+    """The document with every path absolute; what an overlay says is relative to the overlay.
 
-    def absolute(path: str, *loc: str) -> str:
+    Args:
+        document: the document.
+        source: where it was read.
+        note: told of every path of it.
+    """
+
+    def absolute(path: str, *loc: str | int) -> str:
         expanded = os.path.expanduser(path)  # noqa: PTH111 - Path's raises for a user nobody knows
-        return str((source.place(loc)[0].resolve().parent / expanded).resolve())
+        found = str((source.place(loc)[0].resolve().parent / expanded).resolve())
+        note(loc, path, found)
+        return found
 
     update: dict[str, Any] = {}
     if isinstance(document, Dataset | Model):
@@ -61,20 +74,36 @@ def with_absolute_paths(document: DocumentT, source: Source) -> DocumentT:
         if document.collection is not None:
             update["collection"] = absolute(document.collection, "collection")
 
-        def placed(examples: tuple[PromptExample, ...], key: str) -> tuple[PromptExample, ...]:
+        def placed(
+            examples: tuple[PromptExample, ...], *loc: str | int
+        ) -> tuple[PromptExample, ...]:
             return tuple(
-                replace(one, images=tuple(absolute(path, key) for path in one.images))
-                for one in examples
+                replace(
+                    one,
+                    images=tuple(
+                        absolute(path, *loc, number, "images", image)
+                        for image, path in enumerate(one.images)
+                    ),
+                )
+                for number, one in enumerate(examples)
             )
 
         update["examples"] = placed(document.examples, "examples")
         update["prompts"] = tuple(
-            replace(entry, examples=placed(entry.examples, "prompts")) for entry in document.prompts
+            replace(entry, examples=placed(entry.examples, "prompts", number, "examples"))
+            for number, entry in enumerate(document.prompts)
         )
     if isinstance(document, Site):
         for key in ("models", "caches"):
             folders = getattr(document, key)
-            update[key] = tuple(absolute(os.path.expandvars(folder), key) for folder in folders)
+            update[key] = tuple(
+                absolute(os.path.expandvars(folder), key, number)
+                for number, folder in enumerate(folders)
+            )
+        template = document.slurm.template
+        if template is not None and ("/" in template or template.endswith(".j2")):
+            path = absolute(os.path.expandvars(template), "slurm", "template")
+            update["slurm"] = document.slurm.model_copy(update={"template": path})
     return document.model_copy(update=update) if update else document
 
 

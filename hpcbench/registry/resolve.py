@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import unknown
+from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_document
 from hpcbench.registry.check import Checks
 from hpcbench.registry.collections import read_collection
@@ -18,10 +17,12 @@ from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.documents import (
+    KINDS,
     Cell,
     Dataset,
     Document,
     ExperimentPlan,
+    Gate,
     Image,
     Load,
     Matrix,
@@ -82,6 +83,50 @@ def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None
     return _Resolver(Catalog(registries, mode=mode), locks=False).model(given)
 
 
+def load_gate(given: str, registries: Sequence[Path] = (), mode: RunMode | None = None) -> Gate:
+    """A gate's policy alone, by the name of its document or by its file.
+
+    Raises:
+        UserError: every mistake found in the document.
+    """
+    return _Resolver(Catalog(registries, mode=mode), locks=False).gate(given)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is found in one document, right or wrong."""
+
+    problems: tuple[Problem, ...] = ()
+    """All mistakes in it and in those it names; empty: it is right."""
+    run_tasks: tuple[RunTask, ...] = ()
+    """What a plan comes to, as far as it can be read."""
+    resolved: ResolvedPlan | None = None
+    """A plan that is right."""
+
+
+def look(kind: str, path: Path, catalog: Catalog) -> Look:
+    """Check one document by its file as far as it goes, and raise nothing for what is wrong in it.
+
+    Args:
+        kind: its kind, a folder of a registry; a plan may lie anywhere.
+        path: its file, as the catalog calls it.
+        catalog: where names are looked up.
+    """
+    resolver = _Resolver(catalog, locks=kind == "experiments")
+    resolved = None
+    try:
+        if kind == "experiments":
+            resolved = resolver.plan(*catalog.plan(path))
+        elif (name := catalog.name(kind, path)) is not None:
+            resolver.one(KINDS[kind], name)
+        else:
+            resolver.problems.append(Problem(f"stands in no registry's {kind}/", str(path), 1, 1))
+    except UserError as error:
+        resolver.problems.extend(error.problems)
+    found = tuple(_ordered(resolver.problems, path))
+    return Look(found, tuple(resolver.expanded), resolved)
+
+
 def check_registries(registries: Sequence[Path] = (), mode: RunMode | None = None) -> int:
     """Read every document of the search path and check what it names; returns how many there are.
 
@@ -115,13 +160,22 @@ class _Resolver:
         self.problems: list[Problem] = []
         self.checks = Checks(catalog, self.problems, locks=locks)
         self.origins: dict[str, str] = {}
+        self.expanded: list[RunTask] = []
+        """Run tasks of the plan that was looked at."""
         self._resolved: dict[tuple[str, str], tuple[Document, Source]] = {}
 
     def plan(self, plan: ExperimentPlan, source: Source) -> ResolvedPlan:
         """The plan with all its names resolved."""
         site = self._site(plan, source)
-        wanted = self._only(plan, source, list(self._written(plan, source)))
-        written = [point for entry in wanted for point in _expanded(entry, plan.load)]
+        whole = list(self._written(plan, source))
+        self._circles(whole)
+        expanded = {
+            entry.task.name: list(_expanded(_limited(entry, plan.limit), plan.load))
+            for entry in self._only(plan, source, whole)
+        }
+        written = [_after(point, expanded) for own in expanded.values() for point in own]
+        self.expanded = [one.task for one in written]
+        self._unique(whole)
         self._unique(written)
         if not written and not self.problems:
             self.problems.append(source.problem((), "a plan needs 'run_tasks' or a 'matrix'"))
@@ -129,7 +183,8 @@ class _Resolver:
         cluster = site if executor == "slurm" else None
         found = [self._run_task(one, cluster) for one in written]
         reports = self._reports(plan, source, written)
-        self.checks.plan(plan, source, site)
+        gate = self._find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
+        self.checks.plan(plan, source)
         self._unused_settings()
         if self.problems or site is None:
             raise UserError(*_ordered(self.problems, source.path))
@@ -139,6 +194,7 @@ class _Resolver:
             run_tasks=tuple(one for one in found if one is not None),
             mode=self.catalog.mode,
             reports=reports,
+            gate=gate,
             settings=tuple(setting.text for setting in self.catalog.settings),
             packages=dict(sorted(self.checks.packages.items())),
             origins=dict(sorted({**self.origins, **self.checks.origins}.items())),
@@ -150,24 +206,28 @@ class _Resolver:
         for model, kind in FOLDERS.items():
             for name in self.catalog.names(kind):
                 count += 1
-                found = self._try(lambda m=model, n=name: self.catalog.get_with_source(m, n))  # type: ignore[misc]
-                if found is None:
-                    continue
-                document, source = found
-                if isinstance(document, RunTask):
-                    for one in _expanded(_Written(document, source, _below(()), (source, ()))):
-                        self._run_task(one, None)
-                elif isinstance(document, ExperimentPlan):
-                    written = self._only(document, source, list(self._written(document, source)))
-                    self._unique(written)
-                    for one in written:
-                        self._run_task(one, None)
-                    self.checks.plan(document, source, None)
-                else:
-                    self.checks.document(document, source)
+                self.one(model, name)
         if self.problems:
             raise UserError(*_ordered(self.problems))
         return count
+
+    def one(self, model: type[Document], name: str) -> None:
+        """Check one document of a registry and what it names."""
+        found = self._try(lambda: self.catalog.get_with_source(model, name))
+        if found is None:
+            return
+        document, source = found
+        if isinstance(document, RunTask):
+            for one in _expanded(_Written(document, source, _below(()), (source, ()))):
+                self._run_task(one, None)
+        elif isinstance(document, ExperimentPlan):
+            written = self._only(document, source, list(self._written(document, source)))
+            self._unique(written)
+            for one in written:
+                self._run_task(one, None)
+            self.checks.plan(document, source)
+        else:
+            self.checks.document(document, source)
 
     # --- run tasks, in whatever way they are written -----------------------------------------------
 
@@ -244,6 +304,19 @@ class _Resolver:
                 what = unknown("run task of this plan", name, names)
                 self.problems.append(source.problem(("only", index), what))
         return [one for one in written if not plan.only or one.task.name in plan.only]
+
+    def _circles(self, written: Sequence[_Written]) -> None:
+        """`after` names run tasks of the plan, and none comes after itself."""
+        after = {one.task.name: one.task.after for one in written}
+        for one in written:
+            for index, name in enumerate(one.task.after):
+                loc = (*one.where("after"), index)
+                if name not in after:
+                    what = unknown("run task of this plan", name, list(after))
+                    self.problems.append(one.source.problem(loc, what))
+                elif one.task.name in _before(name, after):
+                    what = f"'{one.task.name}' is to come after '{name}', which comes after it"
+                    self.problems.append(one.source.problem(loc, what))
 
     def _unique(self, written: Sequence[_Written]) -> None:
         seen: set[str] = set()
@@ -369,17 +442,28 @@ class _Resolver:
 
     def model(self, given: str) -> Model:
         """A model without a plan."""
-        if given.endswith((".yaml", ".yml")):
-            if not Path(given).is_file():
-                remedy = "name a models/ document"
-                raise UserError(Problem("no such file", given, remedy=remedy))
-            document, source = load_document(Model, Path(given))
-        else:
-            document, source = self.catalog.get_with_source(Model, given.removeprefix("models/"))
+        document, source = self._named_or_file(Model, given)
         found = self._placed(document, source)
         if self.problems:
             raise UserError(*_ordered(self.problems, source.path))
         return found.model_copy(update={"gpus": self.checks.gpus(found)})
+
+    def gate(self, given: str) -> Gate:
+        """A gate's policy without a plan."""
+        document, source = self._named_or_file(Gate, given)
+        self.checks.document(document, source)
+        if self.problems:
+            raise UserError(*_ordered(self.problems, source.path))
+        return document
+
+    def _named_or_file(self, model: type[DocumentT], given: str) -> tuple[DocumentT, Source]:
+        """A document by its name, with or without its kind, or by its file."""
+        kind = FOLDERS[model]
+        if not given.endswith((".yaml", ".yml")):
+            return self.catalog.get_with_source(model, given.removeprefix(f"{kind}/"))
+        if not Path(given).is_file():
+            raise UserError(Problem("no such file", given, remedy=f"name a {kind}/ document"))
+        return load_document(model, Path(given))
 
     def _site(self, plan: ExperimentPlan, source: Source) -> Site | None:
         name = plan.site or "default"
@@ -440,12 +524,40 @@ def _ordered(problems: Sequence[Problem], first: Path | None = None) -> list[Pro
     return sorted(once, key=lambda one: (files.index(one.file), one.line or 0, one.column or 0))
 
 
+def _before(name: str, after: Mapping[str, Sequence[str]]) -> set[str]:
+    """A run task and all that it comes after, near and far."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += after.get(one, ())
+    return found
+
+
+def _after(one: _Written, expanded: Mapping[str, Sequence[_Written]]) -> _Written:
+    """With the names of every repeat and point of what it comes after; what the plan leaves out is done."""
+    names = [other.task.name for name in one.task.after for other in expanded.get(name, ())]
+    if tuple(names) == one.task.after:
+        return one
+    return replace(one, task=one.task.model_copy(update={"after": tuple(names)}))
+
+
 def _below(loc: Loc) -> Where:
     return lambda key: (*loc, key)
 
 
 def _cell_where(loc: Loc, at: Mapping[str, Loc]) -> Where:
     return lambda key: at.get(key, (*loc, key))
+
+
+def _limited(one: _Written, limit: int | None) -> _Written:
+    """With at most so many samples."""
+    own = one.task.limit
+    if limit is None or (own is not None and own <= limit):
+        return one
+    return replace(one, task=one.task.model_copy(update={"limit": limit}))
 
 
 def _expanded(one: _Written, load: Load | None = None) -> Iterator[_Written]:

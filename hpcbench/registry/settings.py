@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import unknown
+from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.source import Loc, Place, Source, parse
 from hpcbench.schema.documents import KINDS
 

@@ -1,11 +1,12 @@
-"""Rows that the report and the command line print: numbers are formatted here, once."""
+"""Rows that reports and the command line print, their numbers formatted by `evaluation.format`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from hpcbench.evaluation import format as form
 
 LATENCIES = {
     "ttft_ms": "TTFT",
@@ -16,6 +17,9 @@ LATENCIES = {
     "queue_ms": "queue",
 }
 """Latencies that the report shows: key of `performance.json` → what it is called."""
+
+GROUPS = 40
+"""Groups of a table that the report shows; `hpcbench score --by` shows all."""
 
 MEMORY = ("gpu_peak", "torch_allocated", "kv_peak", "effective", "host_held_peak")
 """Figures of memory that the report shows, of those that the monitor gives."""
@@ -48,6 +52,21 @@ class MetricRow:
     """Metric with all its options."""
     method: str
     """How the interval was found, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """One run task by groups of its samples: a line a group, a column a metric; already formatted."""
+
+    run_task: str
+    by: str
+    """What it is grouped by, `doc_type × question_type`."""
+    heads: tuple[str, ...]
+    """Names of the metrics, with the direction that is better."""
+    lines: tuple[tuple[str, str, str, tuple[str, ...]], ...]
+    """Group, samples, coverage, and of each metric the value with its interval."""
+    left_out: int
+    """Groups that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +143,43 @@ def metric_rows(metrics: Mapping[str, Any]) -> Iterator[MetricRow]:
             )
 
 
+def group_tables(metrics: Mapping[str, Any]) -> Iterator[GroupTable]:
+    """Tables of groups of `metrics.json`, where there is more than one group."""
+    for run_task, table in metrics["run_tasks"].items():
+        for level in table["groups"]:
+            if level["groups"] < 2:
+                continue
+            lines: dict[tuple[str, ...], dict[str, Mapping[str, Any]]] = {}
+            heads: dict[str, str] = {}
+            for row in level["rows"]:
+                group = tuple(row["by"][name] or "–" for name in level["by"])
+                lines.setdefault(group, {})[row["metric"]] = row
+                better = (table["metrics"].get(row["metric"]) or {}).get("higher_is_better", True)
+                heads.setdefault(
+                    row["metric"], f"{row['metric']} {form.arrow(higher_is_better=better)}"
+                )
+            shown = list(lines.items())[:GROUPS]
+            yield GroupTable(
+                run_task,
+                " × ".join(level["by"]),
+                tuple(heads.values()),
+                tuple(_group_line(group, cells, list(heads)) for group, cells in shown),
+                level["groups"] - len(shown),
+            )
+
+
+def _group_line(
+    group: tuple[str, ...], cells: Mapping[str, Mapping[str, Any]], metrics: Iterable[str]
+) -> tuple[str, str, str, tuple[str, ...]]:
+    first = next(iter(cells.values()))
+    values = tuple(_metric(cells[name]) if name in cells else form.DASH for name in metrics)
+    return ", ".join(group), form.count(first["asked"]), form.share(first["coverage"]), values
+
+
+def _metric(entry: Mapping[str, Any]) -> str:
+    return form.value_with_interval(entry["value"], entry["low"], entry["high"])
+
+
 def speed_rows(performance: Mapping[str, Any], names: Iterable[str]) -> Iterator[SpeedRow]:
     """Rows of these run tasks of `performance.json`."""
     sweeps = performance["sweeps"].values()
@@ -140,7 +196,7 @@ def speed_rows(performance: Mapping[str, Any], names: Iterable[str]) -> Iterator
             load=_load(table["load"]),
             marks=", ".join(filter(None, told)),
             answered=f"{table['answered']} / {table['requests']}",
-            in_flight=_number(table["window"]["in_flight"]),
+            in_flight=form.figure(table["window"]["in_flight"]),
             answers=_with_ends(table["answers_per_s"]),
             tokens=_with_ends(table["tokens_per_s"]),
             ttft=_quantiles(table["ttft_ms"]),
@@ -162,7 +218,7 @@ def latency_rows(performance: Mapping[str, Any], names: Iterable[str]) -> Iterat
                     column: _with_ends(table[column])
                     for column in ("mean", "p50", "p90", "p95", "p99")
                 }
-                greatest = _number(table["max"])
+                greatest = form.figure(table["max"])
                 yield LatencyRow(
                     run_task=name, latency=latency, n=table["n"], greatest=greatest, **shown
                 )
@@ -172,17 +228,7 @@ def memory_rows(performance: Mapping[str, Any]) -> Iterator[MemoryRow]:
     """Rows of `performance.json`, of run tasks whose memory was measured."""
     for name, table in performance["run_tasks"].items():
         if table["memory"] is not None:
-            yield MemoryRow(name, tuple(_gib(table["memory"].get(one)) for one in MEMORY))
-
-
-def format_value(row: MetricRow) -> str:
-    """`0.912`, or a dash when nothing was scored."""
-    return "–" if row.value is None else f"{row.value:.3f}"
-
-
-def format_interval(row: MetricRow) -> str:
-    """`[0.874, 0.950]`, or a dash where it is undefined."""
-    return "–" if row.low is None or row.high is None else f"[{row.low:.3f}, {row.high:.3f}]"
+            yield MemoryRow(name, tuple(form.gib(table["memory"].get(one)) for one in MEMORY))
 
 
 def _load(load: Mapping[str, Any]) -> str:
@@ -195,36 +241,19 @@ def _load(load: Mapping[str, Any]) -> str:
 def _quantiles(table: Mapping[str, Any] | None) -> str:
     """`12.1 / 40.3`; a dash for a percentile that so few requests do not tell."""
     if table is None:
-        return "–"
-    return " / ".join(_number(table[name]["value"]) for name in ("p50", "p95"))
+        return form.DASH
+    return " / ".join(form.figure(table[name]["value"]) for name in ("p50", "p95"))
 
 
 def _with_ends(entry: Mapping[str, Any] | None) -> str:
     """`12.1 [11.8, 12.6]`, as far as there are ends."""
-    if entry is None or entry["value"] is None:
-        return "–"
-    if entry["low"] is None and entry["high"] is None:
-        return _number(entry["value"])
-    low, high = _number(entry["low"]), _number(entry["high"])
-    return f"{_number(entry['value'])} [{low}, {high}]"
-
-
-def _number(value: float | None) -> str:
-    """Three figures that count, or all before the point; a dash for none."""
-    if value is None:
-        return "–"
-    if not value:
-        return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{digits}f}".replace(",", " ")
+    if entry is None:
+        return form.DASH
+    return form.figure_with_interval(entry["value"], entry["low"], entry["high"])
 
 
 def _good(table: Mapping[str, Any]) -> str:
     if table["attainment"] is None:
-        return "–"
-    rate = _number((table["good_per_s"] or {}).get("value"))
-    return f"{rate}, {table['attainment']['value'] * 100:.1f} %"
-
-
-def _gib(value: float | None) -> str:
-    return "–" if value is None else f"{value / 2**30:.2f}"
+        return form.DASH
+    rate = form.figure((table["good_per_s"] or {}).get("value"))
+    return f"{rate}, {form.share(table['attainment']['value'])}"

@@ -1,24 +1,44 @@
-"""After the report: scores to trackers, the end to notifiers. One that fails costs the experiment nothing."""
+"""After the end: scores to trackers, the news to notifiers. One that fails costs the experiment nothing.
+
+What notifiers are to be told stands in `told.jsonl`, see `experiment/outbox.py`. Compute nodes often reach
+nobody, so whoever looks from the login node next tells what is still owed. Nobody is told twice: one process
+tells at a time, and what was told is not told again. Only where a process died over it nobody knows; then it
+is told again and says that it may have been before, for news that is lost is worse.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import subprocess
 import time
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from hpcbench import plugins, secret
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment import outbox
+from hpcbench.experiment.access import use_umask
+from hpcbench.experiment.files import Appender
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.once import alone
+from hpcbench.experiment.outbox import Delivery, deliveries
+from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.submission import outcome
+from hpcbench.notifiers.sending import LIMIT, send_apart
 from hpcbench.reporting.tables import metric_rows
+from hpcbench.schema.documents import Notification
 
-TIMEOUT = 30.0
-"""Longest wait for whoever is told, seconds."""
+PAUSES = (1.0, 3.0)
+"""Seconds before the second and the third try within one call."""
+
+PATIENCE = LIMIT + 5.0
+"""Longest wait for another process that is telling, seconds."""
+
+# --- what there is to tell -----------------------------------------------------------------------------
 
 
 def tell(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -> list[str]:
@@ -26,23 +46,261 @@ def tell(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -
 
     Args:
         experiment: it has ended.
-        state: `done` or `incomplete`.
+        state: `done` or `incomplete`; of other ends nobody is told.
         tables: what the reports were given; None without a report.
     """
-    plan, failed = experiment.resolved.plan, []
-    for tracker in plan.trackers if tables is not None else ():
+    failed: list[str] = []
+    for tracker in experiment.resolved.plan.trackers if tables is not None else ():
         failed += _tried("trackers", tracker.plugin, tracker.options, "log", tables)
+    return failed + _settled(experiment, _end(experiment, state, tables))
+
+
+def tell_verdict(experiment: Experiment, verdict: Mapping[str, Any]) -> list[str]:
+    """Send what a gate said, unless it said GO; the same verdict is told once.
+
+    Args:
+        experiment: the candidate.
+        verdict: `report/verdict.json`.
+
+    Returns:
+        What could not be done, one line each.
+    """
+    if verdict["verdict"] == "GO":
+        return []
+    lasting = {key: one for key, one in verdict.items() if key != "time"}
+    text = json.dumps(lasting, sort_keys=True, ensure_ascii=False)
+    reasons = [str(one) for one in verdict.get("reasons") or ()]
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    summary = f"{verdict['verdict']} for {experiment.id} against {verdict.get('baseline')}"
     event = {
+        **_common(experiment, f"verdict-{hashlib.sha256(text.encode()).hexdigest()[:12]}"),
+        "state": "regression",
+        "report": _report(experiment),
+        "summary": f"{summary}: {reasons[0]}{more}" if reasons else summary,
+        "verdict": dict(verdict),
+    }
+    return _settled(experiment, event)
+
+
+def catch_up(experiment: Experiment) -> list[str]:
+    """Tell what is still owed of an experiment and due; for whoever looks from the login node. Never raises.
+
+    Returns:
+        What could not be done, one line each.
+    """
+    try:
+        state = outbox.unsaid(experiment)
+        event = _end(experiment, state, None) if state is not None else None
+        if event is None and not outbox.waiting(experiment):
+            return []
+    except (OSError, ValueError, KeyError, TypeError, HpcbenchError):
+        return []  # not ours to read, or of another version
+    return _settled(experiment, event, patience=0.0)
+
+
+def send_now(experiment: Experiment) -> list[Delivery]:
+    """Tell all that is owed, whenever it was tried last; returns how each stands then.
+
+    Raises:
+        OSError: the experiment's directory cannot be written.
+    """
+    with alone(_lock(experiment), PATIENCE) as mine:
+        if mine:
+            _send(experiment, [one for one in deliveries(experiment) if one.state != "told"])
+    return deliveries(experiment)
+
+
+def send_test(
+    experiment: Experiment, notifications: Sequence[Notification], plan: str
+) -> list[Delivery]:
+    """Tell every notification that this is a test, and how each took it; nothing is written down.
+
+    Args:
+        experiment: an experiment, or a place where one could be: of a plan there may be none yet.
+        notifications: of a plan.
+        plan: its name.
+    """
+    event = {
+        **_common(None, f"test-{time.time_ns():x}"),
         "experiment": experiment.id,
+        "plan": plan,
+        "state": "test",
+        "report": None,
+        "summary": f"a test of plan {plan}: whoever reads this will be told how its experiments end",
+    }
+    found = [Delivery(event, number, one.plugin) for number, one in enumerate(notifications)]
+    return sorted(_each(experiment, found, notifications), key=lambda one: one.number)
+
+
+def _end(
+    experiment: Experiment, state: str, tables: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """How it ended, as an event; None: nobody is to be told."""
+    if not any(state in one.when for one in experiment.resolved.plan.notifications):
+        return None
+    known = outcome(experiment) or {"round": 0}
+    report = str(experiment.report_dir) if tables is not None else _report(experiment)
+    return {
+        **_common(experiment, outbox.end_of(known["round"], state)),
         "state": state,
-        "report": str(experiment.report_dir) if tables is not None else None,
+        "report": report,
         "summary": _summary(experiment, state, tables),
+    }
+
+
+def _common(experiment: Experiment | None, identity: str) -> dict[str, Any]:
+    name = experiment.id if experiment is not None else "hpcbench"
+    return {
+        "id": f"{name}.{identity}",
+        "experiment": name,
+        "plan": experiment.resolved.plan.name if experiment is not None else "",
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    for notification in plan.notifications:
-        if state in notification.when:
-            failed += _tried("notifiers", notification.plugin, notification.options, "send", event)
-    return failed
+
+
+def _report(experiment: Experiment) -> str | None:
+    return str(experiment.report_dir) if experiment.report_dir.is_dir() else None
+
+
+def _summary(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -> str:
+    """One line: how it ended, and the first metric of each of the first run tasks."""
+    known = outcome(experiment) or {}
+    left = len(known.get("shards_left") or ())
+    head = f"{experiment.id} is {state}" + (f", {left} shards are left" if left else "")
+    try:
+        metrics = tables["metrics"] if tables is not None else metrics_of(experiment)
+    except (OSError, ValueError, HpcbenchError):
+        return head
+    first: dict[str, str] = {}
+    for row in metric_rows(metrics):
+        if row.value is not None:
+            first.setdefault(row.run_task, f"{row.run_task} {row.metric} {row.value:.3f}")
+    shown = list(first.values())[:5]
+    more = f" and {len(first) - 5} more" if len(first) > 5 else ""
+    return f"{head}: {', '.join(shown)}{more}" if shown else head
+
+
+# --- telling it ---------------------------------------------------------------------------------------
+
+
+def _settled(
+    experiment: Experiment, event: Mapping[str, Any] | None, patience: float = PATIENCE
+) -> list[str]:
+    """Owe an event, and tell what is due; returns what could not be done. Never raises."""
+    if event is None and not experiment.told_file.exists():
+        return []
+    if not experiment.resolved.plan.notifications:
+        return []
+    try:
+        use_umask(experiment.resolved.site)
+        with alone(_lock(experiment), patience) as mine:
+            if not mine:
+                return (
+                    ["notifiers: another process is telling, and takes its time"]
+                    if patience
+                    else []
+                )
+            known = deliveries(experiment)
+            if event is not None and all(one.event["id"] != event["id"] for one in known):
+                with Appender(experiment.told_file) as log:
+                    log.write({"event": "owed", "time": time.time(), "what": event})
+                known = deliveries(experiment)
+            now = time.time()
+            tried = _send(experiment, [one for one in known if one.due(now)])
+            tried.sort(key=lambda one: one.number)
+    except PermissionError:
+        return []  # somebody else's experiment
+    except Exception as error:  # noqa: BLE001 - nobody is told; the experiment has ended all the same
+        return [secret.mask(f"notifiers: {type(error).__name__}: {error}")]
+    return [f"notifiers {one.plugin}: {one.said}" for one in tried if one.state == "failed"]
+
+
+def _send(experiment: Experiment, due: Sequence[Delivery]) -> list[Delivery]:
+    """Tell each, all at once, and write down how it went."""
+    notifications = experiment.resolved.plan.notifications
+    ready, tried = [], []
+    for one in due:
+        lacking = _lacking(notifications[one.number].options)
+        if lacking:  # a shell that has it will come; nothing was tried
+            tried.append(replace(one, state="failed", said=lacking))
+        else:
+            ready.append(one)
+    if not ready:
+        return tried
+    with Appender(experiment.told_file) as log:
+        for one in ready:
+            log.write(_line("sending", one, pid=os.getpid()))
+        log.sync()
+        for one in _each(experiment, ready, notifications):
+            after = max(0.0, one.not_before - time.time()) or None
+            log.write(_line(one.state, one, said=one.said, after=after))
+            log.sync()
+            tried.append(one)
+    return tried
+
+
+def _line(kind: str, delivery: Delivery, **more: Any) -> dict[str, Any]:
+    identity, number = delivery.key
+    told = {"event": kind, "time": time.time(), "id": identity, "notification": number}
+    return (
+        told
+        | {"plugin": delivery.plugin}
+        | {key: one for key, one in more.items() if one is not None}
+    )
+
+
+def _lacking(options: Mapping[str, Any]) -> str | None:
+    """The first secret that cannot be had here."""
+    for message, remedy in secret.missing(json.dumps(dict(options), ensure_ascii=False)):
+        return f"{message} ({remedy})"
+    return None
+
+
+def _each(
+    experiment: Experiment, ready: Sequence[Delivery], notifications: Sequence[Notification]
+) -> Iterator[Delivery]:
+    """Each as it comes back, told or failed."""
+    if not ready:
+        return
+    packages = (
+        experiment.manifest.get("host_packages") if experiment.manifest_file.exists() else None
+    )
+    with ThreadPoolExecutor(min(8, len(ready))) as pool:
+        jobs = {
+            pool.submit(
+                send_apart,
+                {
+                    "packages": packages,
+                    "pauses": list(PAUSES),
+                    "plugin": one.plugin,
+                    "options": dict(notifications[one.number].options),
+                    "event": _repeated(one.event) if one.state == "sending" else one.event,
+                },
+            ): one
+            for one in ready
+        }
+        for job in as_completed(jobs):
+            found, now = job.result(), time.time()
+            told = found["why"] is None
+            yield replace(
+                jobs[job],
+                state="told" if told else "failed",
+                at=now,
+                said=found["remark"] if told else found["why"],
+                tries=jobs[job].tries + 1,
+                not_before=now + (found["after"] or 0.0),
+            )
+
+
+def _repeated(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {**event, "summary": f"{event['summary']} (you may have been told this before)"}
+
+
+def _lock(experiment: Experiment) -> Path:
+    return experiment.told_file.with_suffix(".lock")
+
+
+# --- trackers ------------------------------------------------------------------------------------------
 
 
 def _tried(kind: str, name: str, options: Mapping[str, Any], method: str, what: Any) -> list[str]:
@@ -52,122 +310,3 @@ def _tried(kind: str, name: str, options: Mapping[str, Any], method: str, what: 
     except Exception as error:  # noqa: BLE001 - foreign code and foreign servers: told, never raised
         return [secret.mask(f"{kind} {name}: {type(error).__name__}: {error}")]
     return []
-
-
-def _summary(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -> str:
-    """One line: how it ended, and the first metric of each of the first run tasks."""
-    head = f"{experiment.id} is {state}"
-    if tables is None:
-        return head
-    first: dict[str, str] = {}
-    for row in metric_rows(tables["metrics"]):
-        if row.value is not None:
-            first.setdefault(row.run_task, f"{row.run_task} {row.metric} {row.value:.3f}")
-    shown = list(first.values())[:5]
-    more = f" and {len(first) - 5} more" if len(first) > 5 else ""
-    return f"{head}: {', '.join(shown)}{more}" if shown else head
-
-
-class JsonlTracker:
-    """Appends one line a run task and metric to a JSONL file: a history that grows with every experiment."""
-
-    api: ClassVar[int] = 1
-
-    class Options(BaseModel):
-        """Options of the jsonl tracker."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
-
-        path: str
-        """The file; made if it is not there."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.path = Path(self.Options.model_validate(dict(options)).path).expanduser()
-
-    def log(self, tables: Mapping[str, Any]) -> None:
-        """One write of all lines, so that experiments that end at once do not mix theirs."""
-        lines = "".join(
-            json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in _lines(tables)
-        )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-        try:
-            os.write(descriptor, lines.encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _lines(tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for run_task, table in tables["metrics"]["run_tasks"].items():
-        for metric, entry in table["metrics"].items():
-            known = {"value": None, **(entry or {})}
-            keys = ("value", "low", "high", "n", "clusters", "signature")
-            yield {
-                "experiment": tables["id"],
-                "plan": tables["plan"]["name"],
-                "run_task": run_task,
-                "model": table["model"],
-                "dataset": table["dataset"],
-                "coverage": table["coverage"],
-                "metric": metric,
-                **{key: known.get(key) for key in keys},
-            }
-
-
-class CommandNotifier:
-    """Runs a program of the user's with the event as JSON on its standard input."""
-
-    api: ClassVar[int] = 1
-
-    class Options(BaseModel):
-        """Options of the command notifier."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
-
-        argv: tuple[str, ...] = Field(min_length=1)
-        """Program and arguments; no shell reads them."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.argv = self.Options.model_validate(dict(options)).argv
-
-    def send(self, event: Mapping[str, Any]) -> None:
-        """Run it; another exit code than 0 is a failure."""
-        done = subprocess.run(
-            list(self.argv), input=json.dumps(event, ensure_ascii=False), text=True,
-            capture_output=True, timeout=TIMEOUT, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-200:]}")
-
-
-class WebhookNotifier:
-    """Posts the event to a URL, as JSON or in the form that Slack and Mattermost take."""
-
-    api: ClassVar[int] = 1
-
-    class Options(BaseModel):
-        """Options of the webhook notifier."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
-
-        url: str
-        """Where to; usually a secret, so a reference: `${env:WEBHOOK_URL}`."""
-        form: Literal["json", "text"] = "json"
-        """`json`: the event; `text`: an object with one key `text`, the summary."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = self.Options.model_validate(dict(options))
-
-    def send(self, event: Mapping[str, Any]) -> None:
-        """Post it; another answer than 2xx is a failure."""
-        if not self.options.url.startswith(("https://", "http://")):
-            raise ValueError("the URL of a webhook begins with https://")
-        body = event if self.options.form == "json" else {"text": event["summary"]}
-        request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
-            self.options.url,
-            data=json.dumps(body, ensure_ascii=False).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310 - as above
-            answer.read()

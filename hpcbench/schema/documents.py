@@ -19,7 +19,9 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length
 FlatName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
 """A name that becomes a folder or part of an experiment's id: no `/`."""
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+_STRICT = ConfigDict(
+    extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, defer_build=True
+)
 """Documents are stored as JSON: no infinities, and options are what JSON can hold."""
 
 
@@ -104,7 +106,7 @@ class Package(Document):
 
     source: Annotated[LocalSource | GitSource | PypiSource, Discriminator("type")]
     """Where it comes from."""
-    install_args: InstallArgs = InstallArgs()
+    install_args: InstallArgs = Field(default_factory=InstallArgs)
     """How it is installed."""
     provides: Mapping[PluginKind, tuple[str, ...]] = Field(default_factory=dict)
     """Plugins it brings: kind → names; who names one of them gets the package."""
@@ -129,7 +131,17 @@ class MLTask(Document):
     output: Literal["text", "label", "object"] = "text"
     """What an answer is read into: free text, one label, or an object of keys and values."""
     output_schema: Mapping[str, JsonValue] | None = None
-    """JSON Schema an object must meet; one that does not counts as not read."""
+    """JSON Schema an object, or a list of objects, must meet; one that does not counts as invalid. Of labels:
+    `enum`, the labels there are."""
+    output_model: str | None = None
+    """The same as a pydantic model, by the dotted path of its class: `my_package.models.Invoice`."""
+    label_field: str | None = None
+    """Field of a sample that lists the labels there are, where they differ from sample to sample."""
+    repair: Literal["mark", "refuse"] = "mark"
+    """Whether an object that is not sound JSON (cut off, single quotes, trailing commas, …) is mended and
+    marked so, or counts as invalid."""
+    reasoning: Literal["strip", "keep"] = "strip"
+    """Whether thoughts before the answer, `<think>…</think>` and the like, are taken off first."""
     metrics: tuple[Name, ...] = Field(min_length=1)
     """Metric documents that fit this kind of work."""
     default_metrics: tuple[Name, ...] = ()
@@ -138,6 +150,17 @@ class MLTask(Document):
     """Prompt document used when a run task names none."""
     required_packages: tuple[Name, ...] = ()
     """Package documents whose plugins it uses."""
+
+
+class Larger(Part):
+    """A larger shape of a model's job."""
+
+    gpus: int | None = Field(default=None, gt=0)
+    """GPUs of the engine; none: as many as before."""
+    memory_gb: float | None = Field(default=None, gt=0)
+    """Memory of the job, GiB; none: as much as before."""
+    gpu_type: str | None = None
+    """Type of GPU; none: as before."""
 
 
 class Model(Document):
@@ -174,6 +197,10 @@ class Model(Document):
     """GPUs one engine needs."""
     gpu_memory_gb: float | None = Field(default=None, gt=0)
     """Least memory of each of these GPUs, GiB."""
+    nodes: int = Field(default=1, gt=0)
+    """Nodes one engine needs; more than one is not supported yet, and said so."""
+    larger: tuple[Larger, ...] = ()
+    """Shapes to go on with, in this order, when memory ran out; none: it is not tried again."""
     chat_template: str | None = None
     """File with the Jinja2 chat template to use instead of the model's own, relative to this file; a resolved
     plan holds its text."""
@@ -209,7 +236,7 @@ class Dataset(Document):
     """Fields every sample has beside its images, for cross-checks."""
     group_by: tuple[str, ...] = ()
     """Metadata every sample has, for prompts and tables, e.g. `doc_type`."""
-    mapping: FieldMap = FieldMap()
+    mapping: FieldMap = Field(default_factory=FieldMap)
     """Where a record keeps what a sample needs, where it is not in hpcbench's own form."""
     on_bad: Literal["fail", "skip"] = "fail"
     """What a row is that cannot be a sample (no reference, an image that is missing or no image, wrong
@@ -385,7 +412,7 @@ class Load(Part):
     """Samples of each point, the first so many; none: all. More than there are is an error."""
     warm_up: int = Field(default=8, ge=0)
     """Distinct samples asked before each point and not counted."""
-    slo: Slo = Slo()
+    slo: Slo = Field(default_factory=Slo)
     """What makes an answer a good one, for goodput."""
 
 
@@ -405,7 +432,7 @@ class RunTaskSettings(Part):
     """Only a random sample of those; the same for every model and every repeat of the plan."""
     limit: int | None = Field(default=None, gt=0)
     """Only the first so many of those, in the dataset's order."""
-    generation: Generation = Generation()
+    generation: Generation = Field(default_factory=Generation)
     """How answers are sampled."""
     output_schema: Literal["none", "prompt", "response_format"] = "none"
     """Whether the ML task's JSON Schema is told to the model: after the prompt's text, or as OpenAI's
@@ -423,7 +450,7 @@ class RunTaskSettings(Part):
     warm_up: int = Field(default=1, ge=0)
     """Distinct samples asked after each load of the model and not counted: what an engine does but once
     (compiling, filling caches of kernels and grammars) is no sample's fault."""
-    slo: Slo = Slo()
+    slo: Slo = Field(default_factory=Slo)
     """What makes an answer a good one, for goodput."""
     load: Load | None = None
     """A sweep over loads: one run task a point."""
@@ -434,8 +461,17 @@ class RunTaskSettings(Part):
     """Longest wait for one answer over all tries, seconds."""
     on_failed: Literal["exclude", "zero"] = "zero"
     """What a sample without an answer counts: left out (coverage falls) or zero."""
-    resources: Resources = Resources()
+    on_invalid: Literal["exclude", "zero"] = "exclude"
+    """What an answer counts that cannot be read, or breaks its schema: left out or zero. It is counted, and
+    tables tell both values."""
+    score_timeout: float = Field(default=30, gt=0)
+    """Longest that one metric may take for one sample, seconds; what takes longer is a fault, and told."""
+    resources: Resources = Field(default_factory=Resources)
     """What one worker needs."""
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    """Which of several is worked on first: the higher."""
+    after: tuple[FlatName, ...] = ()
+    """Run tasks of the plan that are to be done first, whether they succeed or not."""
     packages: tuple[PackageEntry, ...] = ()
     """Package documents, or packages written out, beside those whose plugins it names."""
     reports: tuple[Name, ...] = ()
@@ -489,12 +525,16 @@ class Matrix(RunTaskSettings):
 
 
 class Notification(Part):
-    """Who is told how an experiment ended."""
+    """Who is told how an experiment ended, and what a gate said of it."""
 
     plugin: str
     """Name in the entry-point group `hpcbench.notifiers`, or a class by its dotted path."""
-    when: tuple[Literal["done", "incomplete"], ...] = ("done", "incomplete")
-    """Ends that are told."""
+    when: tuple[Literal["done", "incomplete", "regression"], ...] = (
+        "done",
+        "incomplete",
+        "regression",
+    )
+    """What is told: both ends, and a gate that did not say GO."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the notifier; secrets as references."""
 
@@ -517,6 +557,88 @@ class Upload(Part):
     """Options of that storage, over the site's; secrets as references."""
 
 
+GateLevel = Literal["critical", "advisory"]
+"""Whether a check decides the verdict, or is only told."""
+
+
+class QualityRule(Part):
+    """By how much a metric may be worse than the baseline's. With both margins the wider one counts."""
+
+    absolute: float | None = Field(default=None, gt=0)
+    """In the metric's unit."""
+    relative: float | None = Field(default=None, gt=0, lt=1)
+    """As a share of the baseline's value."""
+    level: GateLevel = "critical"
+    """`critical` decides the verdict; `advisory` is only told."""
+
+
+class RatioRule(Part):
+    """By how much a figure of speed or memory may be worse than the baseline's."""
+
+    relative: float = Field(gt=0)
+    """As a share of the baseline's value: 0.1 allows a latency 10 % longer, a rate 10 % lower."""
+    level: GateLevel = "advisory"
+    """`critical` decides the verdict; `advisory` is only told."""
+
+
+class CoverageRule(Part):
+    """How many of the samples need an answer."""
+
+    least: float = Field(default=0.98, ge=0, le=1)
+    """Answered ÷ asked, of each run task."""
+    level: GateLevel = "critical"
+    """`critical` decides the verdict; `advisory` is only told."""
+
+
+SameInBoth = Literal["dataset", "ml_task", "model", "prompt", "samples"]
+"""What can be asked to be the same in a candidate as in its baseline."""
+
+
+SPEED_FIGURES = (
+    *(f"{latency}_{at}" for latency in ("ttft", "tpot", "e2e", "ttft_due", "e2e_due", "itl")
+      for at in ("mean", "p50", "p90", "p95", "p99")),
+    "answers_per_s", "documents_per_s", "good_per_s", "tokens_per_s",
+)  # fmt: skip
+"""What a gate knows of speed, see docs/measuring.md; latencies in milliseconds."""
+
+MEMORY_FIGURES = (
+    "gpu_peak", "torch_allocated", "kv_peak", "effective", "host_peak", "host_held_peak",
+)  # fmt: skip
+"""What a gate knows of memory, in bytes, see docs/measuring.md."""
+
+
+class Gate(Document):
+    """How much worse than its baseline a candidate may be: the policy of `hpcbench gate` and `regress`.
+
+    Keys of `metrics`, `speed` and `memory` are `[RUN_TASK:]NAME`, both with `*` and `?`. A key with a
+    run task comes before one without, then a name before a pattern, then the first; what no key fits is not
+    judged.
+    """
+
+    metrics: Mapping[str, QualityRule] = Field(default_factory=dict)
+    """Metric → its margin."""
+    speed: Mapping[str, RatioRule] = Field(default_factory=dict)
+    """Figure of speed → its margin: `ttft_p95`, `e2e_*`, `answers_per_s`, see docs/gate.md."""
+    memory: Mapping[str, RatioRule] = Field(default_factory=dict)
+    """Figure of memory → its margin: `gpu_peak`, `host_*`."""
+    coverage: CoverageRule = Field(default_factory=CoverageRule)
+    """How many samples of the candidate need an answer."""
+    same: tuple[SameInBoth, ...] = ("dataset", "ml_task", "samples")
+    """What must be the same in both for scores to be compared; what is not makes them inconclusive. Without
+    `samples` those that both have asked are judged, as after `--set run_tasks.X.limit=200`."""
+    confidence: float = Field(default=0.95, ge=0.5, lt=1)
+    """Of the two-sided intervals that margins are held against."""
+    identical: Literal["pass", "judge"] = "pass"
+    """Where no sample's score differs: passed, or judged like any, by how few documents there are."""
+    on_inconclusive: Literal["inconclusive", "no-go"] = "inconclusive"
+    """What a critical check that cannot be decided makes of the verdict, where no other one fails."""
+    on_advisory: Literal["go", "inconclusive"] = "go"
+    """What an advisory check that does not pass makes of the verdict, where all critical ones pass."""
+    confirm: int = Field(default=0, ge=0, le=10)
+    """How often `hpcbench regress` asks run tasks again that fail, and judges all answers together, before it
+    says NO-GO."""
+
+
 Stage = Literal["inference", "evaluation", "reporting"]
 """What follows on preparation."""
 
@@ -532,12 +654,24 @@ class ExperimentPlan(Document):
     """Run tasks by models × datasets × prompts."""
     only: tuple[FlatName, ...] = ()
     """Only these of all those run tasks; none: all."""
+    limit: int | None = Field(default=None, gt=0)
+    """Most samples of every run task: of this and its own `limit` the smaller one."""
     load: Load | None = None
     """A sweep over loads for every run task, instead of its own."""
     parallelism: int = Field(default=1, gt=0, le=10_000)
     """Most workers of one array at work at once."""
     shard_size: int | None = Field(default=None, gt=0)
-    """Samples in a shard; none: chosen so that each worker gets about four."""
+    """Samples in a shard; none: as many as take `shard_minutes`, judged by earlier experiments."""
+    shard_minutes: float = Field(default=5, gt=0, le=1440)
+    """How long a shard should take: what a worker takes at a time."""
+    max_job_minutes: int | None = Field(default=None, ge=5)
+    """Longest time limit of a job, whatever run tasks ask for: many short jobs fit into holes of the queue
+    that a long one waits for. None: as run tasks say."""
+    pilot: int = Field(default=0, ge=0)
+    """So many samples of every run task are asked first; where fewer than half of them get an answer, that
+    run task is stopped. 0: no pilot."""
+    max_gpu_hours: float | None = Field(default=None, gt=0)
+    """Most GPU-hours that its jobs may take in all; no job is submitted that could exceed it."""
     executor: Literal["slurm", "local"] | None = None
     """Where jobs run; none: the site profile's."""
     site: Name | None = None
@@ -553,7 +687,10 @@ class ExperimentPlan(Document):
     reports: tuple[Name, ...] = ("markdown", "html")
     """Report documents to write."""
     baseline: str | None = None
-    """Experiment that this one is to be compared with: its id; the report names it."""
+    """Experiment that this one is to be compared with: its id, or the name of a baseline; the report names
+    it."""
+    gate: Name | None = None
+    """Gates document by which it is judged against `baseline` when it ends; none: only when asked."""
     notifications: tuple[Notification, ...] = ()
     """Who is told how it ended; one that fails never fails the experiment."""
     trackers: tuple[Tracker, ...] = ()
@@ -577,6 +714,25 @@ class Partition(Part):
     """Type of GPU → its memory, GiB; Slurm does not know it."""
 
 
+class SshSite(Part):
+    """How a cluster is reached from elsewhere; keys come from the agent or ~/.ssh, never from here."""
+
+    host: str
+    """Login node: a name of ~/.ssh/config or of the network."""
+    user: str | None = None
+    """User there; none: ~/.ssh/config's, else the own name."""
+    port: int | None = Field(default=None, gt=0, lt=65536)
+    """Port; none: ~/.ssh/config's, else 22."""
+    jump: str | None = None
+    """Host to go through, `[USER@]HOST[:PORT]`; none: ~/.ssh/config's ProxyJump."""
+    identity: str | None = None
+    """File with the private key; none: the agent's and the usual ones."""
+    known_hosts: str | None = None
+    """File of host keys beside ~/.ssh/known_hosts; a host that is in none is refused."""
+    hpcbench: str = "hpcbench"
+    """The command there, a path unless it is on the PATH of a login shell."""
+
+
 class SlurmSite(Part):
     """What sbatch needs to know about this cluster."""
 
@@ -588,8 +744,20 @@ class SlurmSite(Part):
     """Account to charge."""
     qos: str | None = None
     """Quality of service."""
+    reservation: str | None = None
+    """Reservation to run in."""
+    constraint: str | None = None
+    """Features that nodes must have, as sbatch writes them."""
     gpu_gres: str = "gpu"
     """How GPUs are asked for: `gpu`, or with a type, `gpu:a100`."""
+    gpu_option: Literal["gres", "gpus", "gpus-per-node"] = "gres"
+    """sbatch's option for GPUs: `--gres=gpu:a100:2`, `--gpus=a100:2` or `--gpus-per-node=a100:2`."""
+    template: str | None = None
+    """Jinja2 template of shell lines at the start of every job, after `setup`: a file, or a name in
+    `slurm_templates/`; it sees `site`, `group` and `plan`."""
+    submit_from_jobs: bool = True
+    """Whether compute nodes may call sbatch, scontrol and scancel; where not, the next `status`, `watch` or
+    cron call on the login node does what is due."""
     drain_seconds: int = Field(default=90, ge=10, le=3600)
     """How long before the time limit a worker is told to drain."""
     options: Mapping[str, bool | int | str] = Field(default_factory=dict)
@@ -645,12 +813,22 @@ class Site(Document):
     """Folder of experiments and caches, on the shared file system."""
     scratch: str | None = None
     """Node-local folder for sockets and temporary files; variables such as `$TMPDIR` are expanded."""
-    slurm: SlurmSite = SlurmSite()
+    slurm: SlurmSite = Field(default_factory=SlurmSite)
     """sbatch."""
-    container: ContainerSite = ContainerSite()
+    container: ContainerSite = Field(default_factory=ContainerSite)
     """Apptainer."""
     setup: tuple[str, ...] = ()
-    """Shell lines at the start of every job: module loads, proxies."""
+    """Shell lines at the start of every job."""
+    modules: tuple[str, ...] = ()
+    """Environment modules that every job loads."""
+    env: Mapping[str, str] = Field(default_factory=dict)
+    """Environment of every job, such as https_proxy; secrets as references."""
+    group: str | None = None
+    """Unix group that experiments belong to; none: the user's."""
+    umask: str | None = Field(default=None, pattern=r"^0?[0-7]{3}$")
+    """umask of submit and of every job, octal; none: as it is."""
+    ssh: SshSite | None = None
+    """How `hpcbench --site NAME` reaches this cluster from elsewhere; none: this is it."""
     models: tuple[str, ...] = ()
     """Folders with models as `ORGANISATION/NAME`, where `hf://` is looked for first."""
     storage: Mapping[str, Mapping[str, JsonValue]] = Field(default_factory=dict)
@@ -659,6 +837,10 @@ class Site(Document):
     """Caches of others, `HOME/cache`, that are only read: what is there is used in place."""
     cache_gb: float | None = Field(default=None, gt=0)
     """Most GiB of datasets, and of models, that are kept: what was used longest ago goes first."""
+    gpu_hour_price: float | None = Field(default=None, gt=0)
+    """What a GPU costs for an hour; then reports tell what 1,000 documents cost."""
+    currency: str = ""
+    """Currency of the price, for people: EUR, RUB."""
     staging: str | None = None
     """Node-local folder to which a job copies its datasets and models before it starts; variables such as
     `$TMPDIR` are expanded."""
@@ -675,6 +857,7 @@ KINDS: Mapping[str, type[Document]] = {
     "prompts": Prompt,
     "run_tasks": RunTask,
     "experiments": ExperimentPlan,
+    "gates": Gate,
     "sites": Site,
 }
 """Folder of a registry → the kind of document it holds."""

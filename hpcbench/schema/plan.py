@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from hpcbench.schema.documents import (
     Dataset,
     ExperimentPlan,
+    Gate,
     Metric,
     MLTask,
     Model,
@@ -43,6 +45,10 @@ class ResolvedRunTask(Part):
     sweep: str | None = None
     """The run task whose sweep it is a point of; None: it is no point. A point is one shard: one worker, one
     engine."""
+    pair: str | None = None
+    """The run task whose arms `a` and `b` are compared, of which this is one; None: it is no arm."""
+    arm: Literal["a", "b"] | None = None
+    """Which of the two it is."""
 
     @property
     def name(self) -> str:
@@ -53,6 +59,24 @@ class ResolvedRunTask(Part):
     def environment(self) -> str:
         """What its engine runs in, a key: the image, and the packages beside it."""
         return " + ".join([self.model.image or "", *self.engine_packages])
+
+
+class Arms(Part):
+    """Two arms of one plan that are held against each other while they run: what `hpcbench ab` was told."""
+
+    a: tuple[str, ...] = ()
+    """Settings of arm a, as they were written."""
+    b: tuple[str, ...] = ()
+    """Settings of arm b."""
+    metrics: tuple[str, ...] = ()
+    """Metrics and figures of speed that decide; none: the first metric of each run task."""
+    margins: Mapping[str, float] = Field(default_factory=dict)
+    """Metric → difference that does not matter, in its unit; of a figure of speed a share of it. `*` stands
+    for all others."""
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Chance of any false alarm, over all that decide and all looks."""
+    early_stop: bool = True
+    """Whether a run task ends as soon as all that decides is decided."""
 
 
 class ResolvedPlan(Part):
@@ -70,10 +94,14 @@ class ResolvedPlan(Part):
     """`--set` of the command line, as they were written."""
     reports: tuple[Report, ...] = ()
     """Reports to write."""
+    gate: Gate | None = None
+    """By which it is judged against the plan's baseline when it ends."""
     packages: Mapping[str, Package] = Field(default_factory=dict)
     """Packages whose plugins it uses, by name."""
     origins: Mapping[str, str] = Field(default_factory=dict)
     """`kind/name` → file the document was read from."""
+    arms: Arms | None = None
+    """What two arms of the plan are to be compared by; None: it has no arms."""
 
     @property
     def executor(self) -> str:
@@ -90,6 +118,12 @@ class ResolvedPlan(Part):
             if run_task.name == name:
                 return run_task
         raise KeyError(name)
+
+    @property
+    def pairs(self) -> dict[str, tuple[str, str]]:
+        """Run task → its arms, `a` first; empty unless there are arms."""
+        own = {(one.pair, one.arm): one.name for one in self.run_tasks if one.pair is not None}
+        return {pair: (own[pair, "a"], own[pair, "b"]) for pair, arm in own if arm == "a" and pair}
 
     @property
     def host_packages(self) -> tuple[str, ...]:
@@ -123,22 +157,59 @@ class Measured(Part):
     """Run task → places of its samples in the dataset, from and to (exclusive), in order."""
 
 
-class Shard(Part):
-    """A slice of a run task's samples."""
+class Shard(NamedTuple):
+    """A slice of a run task's samples: what a worker takes at a time. A tuple: there may be 100,000."""
 
     run_task: str
     """Run task it belongs to."""
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple's `index` is not missed
     """Number within the run task, from 0."""
     start: int
     """First sample."""
     stop: int
     """One past the last sample."""
+    seconds: float = 0.0
+    """How long one worker is thought to take for it."""
+    pilot: bool = False
+    """Whether it is asked before everything else of its run task."""
 
     @property
     def id(self) -> str:
         """`RUN_TASK/INDEX`, unique in the experiment."""
         return f"{self.run_task}/{self.index:05d}"
+
+
+class Cut(Part):
+    """How a run task is cut into shards: the pilot's samples if there is one, then slices of one size."""
+
+    run_task: str
+    """The run task."""
+    samples: int
+    """Its samples."""
+    size: int
+    """Samples in a shard; in the last one what is left."""
+    pilot: int = 0
+    """Samples of the first shard, where there is a pilot."""
+    seconds_per_sample: float = 0.0
+    """How long one worker is thought to take for a sample."""
+
+    @property
+    def count(self) -> int:
+        """Shards."""
+        rest = self.samples - min(self.pilot, self.samples)
+        return bool(self.pilot) + -(-rest // self.size)
+
+    def shard(self, index: int) -> Shard:
+        """The shard of that number."""
+        pilot = bool(self.pilot) and index == 0
+        first = 0 if pilot else self.pilot + (index - bool(self.pilot)) * self.size
+        stop = min(self.samples, self.pilot if pilot else first + self.size)
+        seconds = (stop - first) * self.seconds_per_sample
+        return Shard(self.run_task, index, first, stop, seconds, pilot)
+
+    def shards(self) -> Iterator[Shard]:
+        """Its shards, in order."""
+        return map(self.shard, range(self.count))
 
 
 class Group(Part):
@@ -160,18 +231,28 @@ class Group(Part):
     """Array tasks."""
     throttle: int
     """Most of them at once."""
+    after: tuple[str, ...] = ()
+    """Groups whose jobs must have ended before its own start."""
+    level: int = 0
+    """Which of its model's larger shapes it has, from 1; 0: as planned."""
 
 
 class WorkPlan(Part):
-    """What is to be done, by whom."""
+    """What is to be done, by whom. A shard is not written down: a hundred thousand follow from a few cuts."""
 
     groups: tuple[Group, ...]
     """Arrays to submit."""
-    shards: tuple[Shard, ...]
-    """Every shard of every run task."""
+    cuts: tuple[Cut, ...]
+    """Each run task, and how it is cut."""
+    load_seconds: Mapping[str, float] = Field(default_factory=dict)
+    """Model → how long it is thought to take until it is ready."""
 
-    def shards_of(self, run_tasks: tuple[str, ...]) -> tuple[Shard, ...]:
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """Every shard of every run task."""
+        return tuple(shard for cut in self.cuts for shard in cut.shards())
+
+    def shards_of(self, run_tasks: Sequence[str]) -> tuple[Shard, ...]:
         """Shards of these run tasks, in the order of `run_tasks`."""
-        place = {name: position for position, name in enumerate(run_tasks)}
-        wanted = [shard for shard in self.shards if shard.run_task in place]
-        return tuple(sorted(wanted, key=lambda shard: (place[shard.run_task], shard.index)))
+        own = {cut.run_task: cut for cut in self.cuts}
+        return tuple(shard for name in run_tasks for shard in own[name].shards())

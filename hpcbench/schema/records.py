@@ -7,7 +7,7 @@ Every record becomes one line of JSON; `RECORD_VERSION` stands in the header lin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,6 +58,18 @@ Image = Path | bytes | StoredImage
 
 
 @dataclass(frozen=True, slots=True)
+class Boxes:
+    """Where something stands on a sample's first image."""
+
+    corners: tuple[tuple[float, float, float, float], ...]
+    """Left, top, right, bottom of each."""
+    labels: tuple[str, ...]
+    """What is there, of each: a text, or the field that it is the value of."""
+    size: tuple[float, float] | None = None
+    """Width and height that corners are measured by; None: the image's own pixels."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One input with its references."""
 
@@ -73,6 +85,9 @@ class Sample:
     """The document it belongs to: the cluster of the error bars."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What tables may group by, e.g. `doc_type`."""
+    boxes: Callable[[], Boxes] | None = field(default=None, compare=False, repr=False)
+    """Gives what the dataset marks on the first image, for people to look at; prompts and scores know
+    nothing of it. It is read when somebody looks, and may raise UserError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +118,43 @@ class PromptEntry:
     """Few-shot examples instead of the document's."""
     version: str = ""
     """Version of the wording, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Where an object departs from its schema."""
+
+    kind: Literal["missing", "extra", "mistyped", "value"]
+    """A required field is not there; one that does not belong is; a type is wrong; a value is not allowed."""
+    path: str
+    """Where, `seller.inn`, `items[2].price`; empty: the whole."""
+    message: str
+    """What is wrong, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An answer as it was read: its value, or why there is none."""
+
+    value: object | None
+    """What metrics compare; None: it could not be read, or breaks its schema."""
+    reason: str = ""
+    """Why there is no value, in a few words, the same for the same cause; empty where there is one."""
+    form: str = ""
+    """What it was found in: text, json, fence, prose (JSON amid words), lines (`key: value`), table, parser;
+    empty: nothing was found."""
+    repairs: tuple[str, ...] = ()
+    """What had to be mended before it could be read, e.g. `closed brackets`; empty: it was sound, or lost."""
+    faults: tuple[Fault, ...] = ()
+    """Where it departs from its schema."""
+    required: int = 0
+    """Fields that the schema demands, nested ones counted."""
+    found: int = 0
+    """Fields that the answer has, nested ones counted."""
+    extra: int = 0
+    """Those of them that the schema does not name; faults only where it forbids them."""
+    truncated: bool = False
+    """The answer was cut at max_tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +236,8 @@ class Response:
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""
-        return asdict(self)
+        # Not by `asdict`, which copies every stamp of every chunk.
+        return {**_fields(self), "times": _fields(self.times)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Response:
@@ -199,3 +252,7 @@ class Response:
                 "image_sha256": tuple(data["image_sha256"]),
             }
         )
+
+
+def _fields(record: Response | Times) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__slots__}

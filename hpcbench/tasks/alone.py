@@ -1,8 +1,9 @@
-"""Scoring answers without a cluster: `python -m hpcbench.tasks.vqa --dataset DATASET --responses FILE`.
+"""Scoring a file of answers, without an experiment: `hpcbench score FILE`, `python -m hpcbench.tasks.vqa`.
 
-The dataset is a document by name or file, or a folder with a table of annotations. Responses are JSONL,
+The dataset is a document by name or file, or a folder with a table of annotations. Answers are JSONL,
 either hpcbench's own or objects with `id` and `text`, or CSV with `id` and one of `answer`, `model_answer`,
-`prediction`, `text`; delimiter `,` or `;`. Scores are the same as `hpcbench submit` would report.
+`prediction`, `text`; delimiter `,` or `;`. A CSV without `id`, as v0.1 wrote them, has a row for each sample,
+in the dataset's order. Scores are the same as `hpcbench submit` would report.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ import argparse
 import csv
 import json
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench import evaluation
+from hpcbench import evaluation, plugins
 from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.evaluation import Answer, Place, Scored, Subject
+from hpcbench.evaluation.scores import update
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import Catalog, load_document, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.schema.records import Response, Sample, Times
+from hpcbench.schema.records import Sample
 
 ANSWERS = ("text", "answer", "model_answer", "prediction")
 NAMES = ("sample_id", "id")
@@ -34,7 +39,7 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
     """Score a file of responses; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog=f"python -m hpcbench.tasks.{ml_task}",
-        description=f"Score answers of ML task {ml_task}.",
+        description=f"Score answers of ML task {ml_task}; `hpcbench score` does this and more.",
     )
     parser.add_argument("--dataset", required=True, help="document's name or file, or a folder")
     parser.add_argument(
@@ -49,7 +54,13 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(argv)
     try:
-        table = _scored(ml_task, arguments)
+        catalog = Catalog(arguments.registry)
+        dataset = dataset_of(catalog, arguments.dataset, arguments.annotations, arguments.split)
+        names = arguments.metrics.split(",") if arguments.metrics else ()
+        run_task = run_task_of(catalog, ml_task, dataset, names)
+        with tempfile.TemporaryDirectory() as folder:
+            scored = score_file(run_task, arguments.responses, Path(folder))
+            table = evaluation.tabulate(scored)
     except HpcbenchError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command line of its own
         return error.exit_code
@@ -60,56 +71,88 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _scored(ml_task: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    catalog = Catalog(arguments.registry)
+def score_file(
+    run_task: ResolvedRunTask, path: Path, folder: Path, columns: Sequence[str] = ()
+) -> Scored:
+    """Score a file of answers; the scores go to `folder`.
+
+    Args:
+        run_task: how answers are read, of which dataset, by which metrics.
+        path: the file.
+        folder: an empty folder.
+        columns: metadata or fields to keep beside the dataset's `group_by`.
+
+    Raises:
+        UserError: the file cannot be read, or an answer is of no sample.
+    """
+    metrics = evaluation.load_metrics(run_task)
+    subject = Subject(run_task, metrics, _Answered(run_task, path), more_columns=tuple(columns))
+    place = Place(folder, run_task.name)
+    update(subject, place)
+    return Scored(run_task, metrics, place)
+
+
+def run_task_of(
+    catalog: Catalog, ml_task: str, dataset: Dataset, metrics: Sequence[str] = ()
+) -> ResolvedRunTask:
+    """A run task that nobody ran; without names, its metrics are those of the ML task."""
     document = catalog.get(MLTask, ml_task)
-    wanted = arguments.metrics.split(",") if arguments.metrics else ()
-    names = wanted or document.default_metrics or document.metrics
-    dataset = _dataset(catalog, arguments)
-    run_task = ResolvedRunTask(
+    names = metrics or document.default_metrics or document.metrics
+    return ResolvedRunTask(
         task=RunTask(name=ml_task, ml_task=ml_task, model="answers", dataset=dataset.name),
         ml_task=document,
         model=Model(name="answers", source="/", engine="none"),
         dataset=dataset,
         prompt=Prompt(name="none", user=""),
-        metrics=tuple(catalog.get(Metric, name) for name in names),
-    )
-    iterator = open_dataset(dataset)
-    answers = dict(read_responses(arguments.responses))
-    samples = list(iterator.iter(0, iterator.count()))
-    strangers = answers.keys() - {sample.id for sample in samples}
-    if strangers:
-        raise UserError(
-            Problem(
-                f"{len(strangers)} answers are of no sample of the dataset, e.g. '{min(strangers)}'",
-                str(arguments.responses),
-                remedy="another split or dataset?",
-            )
-        )
-    pairs: list[tuple[Sample, Response | None]] = [(one, answers.get(one.id)) for one in samples]
-    metrics = evaluation.load_metrics(run_task)
-    return evaluation.tabulate(
-        run_task, list(evaluation.score(run_task, pairs, metrics)), metrics, 0
+        metrics=tuple(metric_of(catalog, name) for name in names),
     )
 
 
-def _dataset(catalog: Catalog, arguments: argparse.Namespace) -> Dataset:
-    named = arguments.dataset
+def metric_of(catalog: Catalog, name: str) -> Metric:
+    """A metric's document, or, where there is none, the plugin of that name with its defaults."""
+    if not catalog.files("metrics", name) and plugins.find("metrics", name) is not None:
+        return Metric(name=name, plugin=name)
+    return catalog.get(Metric, name)
+
+
+def dataset_of(catalog: Catalog, named: str, annotations: str, split: str | None) -> Dataset:
+    """A dataset by its document's name or file, or a folder; fetched if it is not on this machine."""
     if Path(named).is_dir():
-        dataset = Dataset(
-            name="folder", source=str(Path(named).resolve()), annotations=arguments.annotations
-        )
+        source = str(Path(named).resolve())
+        dataset = Dataset(name="folder", source=source, annotations=annotations)
     elif named.endswith(".yaml"):
         dataset = with_absolute_paths(*load_document(Dataset, Path(named)))
     else:
         dataset = with_absolute_paths(*catalog.get_with_source(Dataset, named))
     site = user_site() or Site(name="default")
     dataset = Cache(home(site) / "cache", site).local(dataset)
-    return dataset.model_copy(update={"split": arguments.split or dataset.split})
+    return dataset.model_copy(update={"split": split or dataset.split})
 
 
-def read_responses(path: Path) -> Iterator[tuple[str, Response]]:
-    """Sample id and answer of each line; of two answers to one sample the first counts.
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The samples of a dataset with the answers of a file, each time anew."""
+
+    run_task: ResolvedRunTask
+    path: Path
+
+    def __iter__(self) -> Iterator[tuple[Sample, Answer | None]]:
+        iterator = open_dataset(self.run_task.dataset)
+        count = iterator.count()
+        named, listed = _read(self.path)
+        if listed and len(listed) != count:
+            what = f"{len(listed)} rows without an id for {count} samples"
+            remedy = "add a column `id`, or choose the split they are of"
+            raise UserError(Problem(what, str(self.path), remedy=remedy))
+        for number, sample in enumerate(iterator.iter(0, count)):
+            yield sample, listed[number] if listed else named.pop(sample.id, None)
+        if named:
+            what = f"{len(named)} answers are of no sample of the dataset, e.g. '{min(named)}'"
+            raise UserError(Problem(what, str(self.path), remedy="another split or dataset?"))
+
+
+def _read(path: Path) -> tuple[dict[str, Answer], list[Answer]]:
+    """Answers by sample, of two to one sample the first; or in order, where none says of which it is.
 
     Raises:
         UserError: the file cannot be read, or a line is no answer.
@@ -118,17 +161,20 @@ def read_responses(path: Path) -> Iterator[tuple[str, Response]]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
-    rows = _csv(text) if path.suffix.lower() == ".csv" else _jsonl(text, path)
-    seen: set[str] = set()
-    for number, row in rows:
+    table = path.suffix.lower() == ".csv"
+    named: dict[str, Answer] = {}
+    listed: list[Answer] = []
+    for number, row in _csv(text) if table else _jsonl(text, path):
         name = next((row[key] for key in NAMES if key in row), None)
-        if name is None or not ({*ANSWERS, "outcome"} & row.keys()):
-            raise UserError(
-                Problem(f"needs {NAMES[1]} and one of {', '.join(ANSWERS)}", str(path), number)
-            )
-        if str(name) not in seen:
-            seen.add(str(name))
-            yield str(name), _response(str(name), row)
+        nameless = name is None and not (table and not named)
+        if nameless or not ({*ANSWERS, "outcome"} & row.keys()):
+            what = f"needs {NAMES[1]} and one of {', '.join(ANSWERS)}"
+            raise UserError(Problem(what, str(path), number))
+        if name is None:
+            listed.append(_answer(str(number), row))
+        else:
+            named.setdefault(str(name), _answer(str(name), row))
+    return named, listed
 
 
 def _csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -139,24 +185,26 @@ def _csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(Problem(f"not JSON: {error}", str(path), number)) from error
         if not isinstance(row, dict):
             raise UserError(Problem("not a JSON object", str(path), number))
         yield number, row
 
 
-def _response(name: str, row: Mapping[str, Any]) -> Response:
-    if "outcome" in row:
-        return Response.from_json(row)
-    answer = next(row[key] for key in ANSWERS if key in row)
+def _answer(name: str, row: Mapping[str, Any]) -> Answer:
+    if "times" in row:
+        return Answer.from_json(row)
+    answer = next((row[key] for key in ANSWERS if key in row), None)
+    if answer is None:
+        return Answer(name, str(row.get("outcome", "failed")), None)
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-    return Response(name, "ok", text, None, None, Times(0, 0, None, (), 0), 1, ())
+    return Answer(name, str(row.get("outcome", "ok")), text)
 
 
 def _print(table: Mapping[str, Any]) -> None:
@@ -176,6 +224,7 @@ def _print(table: Mapping[str, Any]) -> None:
         )
     console = Console(highlight=False)
     console.print(out)
-    console.print(
-        f"{table['answered']} of {table['asked']} samples answered, {table['unread']} not read"
-    )
+    told = f"{table['answered']} of {table['asked']} samples answered"
+    console.print(f"{told}, {table['invalid']} invalid")
+    for fault in table["faults"]:
+        console.print(f"{fault['count']} not scored by {fault['metric']}: {fault['message']}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import ClassVar
 
-from hpcbench.parsers import Label
+from hpcbench.parsers import Label, Output
 from hpcbench.schema.records import Sample
 
 
@@ -16,6 +16,7 @@ class Classification:
     """Document classification."""
 
     api: ClassVar[int] = 1
+    wants: ClassVar[Output] = "label"
 
     def parse(self, text: str, sample: Sample) -> str:
         """What the answer says."""

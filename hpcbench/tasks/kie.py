@@ -1,4 +1,4 @@
-"""Key-information extraction: the answer is one JSON object, with or without a code fence.
+"""Key-information extraction: the answer is one JSON object, however it is wrapped.
 
 Alone, without a cluster: `python -m hpcbench.tasks.kie --dataset DATASET --responses FILE`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import ClassVar
 
-from hpcbench.parsers import JsonObject
+from hpcbench.parsers import JsonObject, Output
 from hpcbench.schema.records import Sample
 
 
@@ -16,8 +16,9 @@ class Kie:
     """Key-information extraction."""
 
     api: ClassVar[int] = 1
+    wants: ClassVar[Output] = "object"
 
-    def parse(self, text: str, sample: Sample) -> dict[str, object] | None:
+    def parse(self, text: str, sample: Sample) -> object | None:
         """What the answer says."""
         return JsonObject().parse(text)
 

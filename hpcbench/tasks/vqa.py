@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import ClassVar
 
-from hpcbench.parsers import Text
+from hpcbench.parsers import Output, Text
 from hpcbench.schema.records import Sample
 
 
@@ -16,6 +16,7 @@ class Vqa:
     """Visual question answering."""
 
     api: ClassVar[int] = 1
+    wants: ClassVar[Output] = "text"
 
     def parse(self, text: str, sample: Sample) -> str:
         """What the answer says."""

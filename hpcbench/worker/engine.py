@@ -20,9 +20,10 @@ from hpcbench import environments, plugins, secret
 from hpcbench.data.staging import staging_folder
 from hpcbench.environments.failures import is_apptainers_own, recognise
 from hpcbench.environments.orphans import end_session
-from hpcbench.errors import EnvironmentFault, RunFailed
+from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.plain import neutral
 from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor import LoggedMemory, logged_memory, over_socket
@@ -31,6 +32,10 @@ from hpcbench.schema.plan import Group, ResolvedRunTask
 
 LOG_BYTES = 4 * 2**20
 """Most of an engine's log that is searched for what it says of memory."""
+
+
+START_POLL_SECONDS = 0.02
+"""How often a wrapper that starts is asked whether it is up; a miss costs but a `connect`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class EngineProcess:
         ]
         self._measured: Mapping[str, Any] = experiment.manifest["measured"]  # type: ignore[assignment]
         stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
+        self._stored = stored
         self._environment = plugins.Environment(**stored[group.environment])
         self.elsewhere = self._environment.kind in environments.ELSEWHERE
         """Whether it runs on another machine, whose memory and GPUs cannot be looked at from here."""
@@ -90,12 +96,13 @@ class EngineProcess:
             EngineGone: the wrapper is gone.
         """
         begun, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
+        tasks = [task for task in self.run_tasks if task.model.name == model.name]
+        await self._be_in(tasks[0].environment)
         if self._process is None or self._process.poll() is not None:
             await self._start_process()
         if self.model is not None or (await self.client.status())["state"] != "empty":
             await self.client.unload()
             self.model = None
-        tasks = [task for task in self.run_tasks if task.model.name == model.name]
         recount, uncounted = _counter(model)
         files_under = self._media_root(tasks)
         self.client = await self._client(model.name, files_under=files_under, recount=recount)
@@ -107,8 +114,9 @@ class EngineProcess:
             media_root=str(files_under) if files_under else None,
             cpus=self.group.resources.cpus,
             images=max(images) if all(images) else 0,
-            # Points of a sweep ask the same samples: what the first left in caches would flatter the others.
-            reuse=any(reuse) and not any(task.sweep for task in tasks),
+            # Points of a sweep ask the same samples, and so do arms of one load: what the first left in
+            # caches would flatter the others.
+            reuse=any(reuse) and not any(task.sweep for task in tasks) and not _both_arms(tasks),
         )
         ready = await self.client.load(body, model.load_timeout + 30, on_progress=on_progress)
         self.model = model.name
@@ -120,9 +128,23 @@ class EngineProcess:
             uncounted=uncounted,
         )
 
+    async def cause(self) -> str:
+        """Why the engine ended, in a word of the wrapper's; `unknown` if it cannot tell."""
+        try:
+            return str((await self.client.status())["error"]["cause"])
+        except (HpcbenchError, OSError, KeyError, TypeError):
+            return "unknown"
+
     def gauges(self) -> Callable[[], str]:
         """Asks for the engine's metrics."""
         return over_socket(Path(self._socket), self._key)
+
+    async def _be_in(self, environment: str) -> None:
+        """Leave the environment that the wrapper runs in, if a model needs another: arms may differ in it."""
+        wanted = plugins.Environment(**self._stored[environment])
+        if wanted != self._environment:
+            await self._end_process()
+            self._environment = wanted
 
     def _media_root(self, tasks: Sequence[ResolvedRunTask]) -> Path | None:
         """The folder below which images are named instead of sent, if any run task wants that."""
@@ -198,7 +220,7 @@ class EngineProcess:
             try:
                 await self.client.status()
             except (RunFailed, OSError):
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(START_POLL_SECONDS)
             else:
                 return
         raise LoadFailed(
@@ -256,6 +278,12 @@ def _counter(model: Model) -> tuple[Callable[[str], int] | None, str]:
     return counter(Path(model.source))
 
 
+def _both_arms(tasks: Sequence[ResolvedRunTask]) -> bool:
+    """Whether two arms of one run task are among them."""
+    pairs = [task.pair for task in tasks if task.pair is not None]
+    return len(set(pairs)) < len(pairs)
+
+
 def _since(log: Path, begin: int) -> list[str]:
     """Lines of a log from a place on; of a very long one the first."""
     with log.open("rb") as file:
@@ -266,7 +294,7 @@ def _since(log: Path, begin: int) -> list[str]:
 def _tail(log: Path) -> list[str]:
     """The last lines of a log that say something."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    return [line.strip() for line in lines[-40:] if line.strip()]
+    return [line.strip() for line in map(neutral, lines[-40:]) if line.strip()]
 
 
 def explained(error: LoadFailed | EngineGone, log: Path) -> str:

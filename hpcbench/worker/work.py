@@ -9,10 +9,12 @@ import os
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,20 @@ from hpcbench.data.datasets import Ranges, open_dataset, samples, total
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap
 from hpcbench.errors import EnvironmentFault, HpcbenchError
+from hpcbench.experiment.board import Board, Candidate
 from hpcbench.experiment.claims import (
     Claim,
     Fenced,
     Owner,
-    ShardState,
-    claim,
-    shard_states,
+    responses_of,
+    states_of,
+    suspects,
 )
+from hpcbench.experiment.control import wish, wishes
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.ledger import Files
+from hpcbench.experiment.pairs import PairedBoard
+from hpcbench.experiment.submission import rounds
 from hpcbench.inference import (
     Adaptive,
     EngineGone,
@@ -46,14 +53,16 @@ from hpcbench.monitor import (
     Monitor,
     Summary,
     check_allocation,
+    machine,
     memory_figures,
 )
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.documents import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
-from hpcbench.schema.records import Request, Sample
+from hpcbench.schema.records import Request, Response, Sample, Times
 from hpcbench.worker.engine import EngineProcess, Loaded, explained, scratch
+from hpcbench.worker.looking import look_if_due
 from hpcbench.worker.news import News
 
 PROGRESS_SECONDS = 5.0
@@ -63,34 +72,88 @@ ACKNOWLEDGE_SECONDS = 0.25
 """Answers wait at most this long for their fsync."""
 
 ENGINE_DEATHS = 2
-"""A model whose engine died so often under one worker is given up by that worker."""
+"""A model whose engine died so often under one worker, for no sample's fault, is given up by that worker."""
+
+POISONOUS = 5
+"""So many samples may end an engine before the engine is thought to be at fault, not they."""
+
+LOAD_FAILURES = 3
+"""A worker that failed so often in a row to load anything is on a bad node: it claims no more."""
+
+WISH_SECONDS = 5.0
+"""How often a worker looks at what people want of the experiment."""
+
+WAIT_SECONDS, LONGEST_WAIT = 2.0, 900.0
+"""How often, and how long in all, a worker looks whether the pilot that another one is at is done."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run one worker: `hpcbench.worker EXPERIMENT GROUP`."""
+    """Run one worker: `hpcbench.worker EXPERIMENT GROUP ROUND PLACE/WORKERS`."""
     experiment = Experiment(Path(argv[0]))
     experiment.use_packages()
-    group = next(group for group in experiment.work.groups if group.id == argv[1])
-    code = asyncio.run(Worker(experiment, group, Owner.here()).run())
+    current = rounds(experiment)[int(argv[2])]
+    place, _, workers = argv[3].partition("/")
+    told = replace(Owner.here(), round=current.number)
+    group = current.group(argv[1])
+    worker = Worker(experiment, group, told, int(place), int(workers))
+    code = asyncio.run(worker.run())
+    if not code and not worker.stop.is_set():
+        _go_on(experiment, current.number, forgotten=worker.owner != told)
     if code:
         sys.exit(code)
 
 
-class Worker:
-    """One worker of one group."""
+def _go_on(experiment: Experiment, number: int, *, forgotten: bool) -> None:
+    """Do what is due when a worker ends that found nothing left, where no job waits to do it; `forgotten`:
+    slurmctld has lost its state since, and the job that finalises may be lost with it."""
+    now = rounds(experiment)[number]
+    site = experiment.resolved.site.slurm
+    if experiment.resolved.executor != "slurm" or not site.submit_from_jobs:
+        return
+    if forgotten or now.several or now.deferred or now.rides(site.cpu_partition):
+        command = [sys.executable, "-m", "hpcbench.finalise", str(experiment.path), "--worker"]
+        subprocess.run(command, check=False)
 
-    def __init__(self, experiment: Experiment, group: Group, owner: Owner) -> None:
+
+class Worker:
+    """One worker of one group.
+
+    Args:
+        experiment: the experiment.
+        group: its group.
+        owner: who it is.
+        place: its place among the workers of the group, from 0.
+        workers: how many those are.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        group: Group,
+        owner: Owner,
+        place: int = 0,
+        workers: int = 1,
+    ) -> None:
         self.experiment, self.group, self.owner = experiment, group, owner
         self.started = time.monotonic()
         self.stop = asyncio.Event()
+        """Set: take nothing more, answer what is in flight, end."""
+        self.halt = asyncio.Event()
+        """Set: the same for the shard at hand."""
+        self.at: str | None = None
+        """Run task of the shard at hand."""
+        self.wishes = wishes(experiment)
         self.news = News(experiment, group, owner)
-        self.given_up: set[str] = set()
+        self.place, self.workers = place, workers
+        self.board: Board
         self.deaths: dict[str, int] = {}
-        self.longest_shard = 0.0
-        self.done: set[str] = set()
+        self.suspected: dict[str, set[str]] = {}
+        """Run task → samples that an engine was at when it died, but for those that did not end one alone."""
+        self.poisonous = self.failed_loads = 0
+        self.waited = 0.0
         self.datasets: dict[str, DatasetIterator] = {}
+        """Document → the dataset it is of."""
         self.staged: dict[str, str] = {}
-        self.chance = random.Random(owner.id)
         self.loaded: Loaded | None = None
         self.warm = False
         """Whether the engine has answered anything since it was loaded."""
@@ -100,13 +163,35 @@ class Worker:
         """Model → what was learnt of the concurrency that serves it best."""
         self.monitor: Monitor
 
+    def _board(self) -> Board:
+        work, resolved = self.experiment.work, self.experiment.resolved
+        own = {cut.run_task: cut for cut in work.cuts}
+        tasks = {name: resolved.run_task(name) for name in self.group.run_tasks}
+        pairs = [arms for arms in resolved.pairs.values() if set(arms) <= set(tasks)]
+        board: Callable[..., Board] = Board
+        if pairs:
+            board = partial(PairedBoard, pairs=pairs, seed=resolved.plan.seed)
+        return board(
+            [own[name] for name in tasks],
+            {name: task.model.name for name, task in tasks.items()},
+            Files(self.experiment, self.group.id, self.owner),
+            self.owner,
+            priorities={name: task.task.priority for name, task in tasks.items()},
+            load_seconds=work.load_seconds,
+            place=self.place / self.workers,
+            workers=self.workers,
+            rests=lambda run_task: self.wishes.rests(run_task),
+            chance=random.Random(self.owner.id),
+        )
+
     async def run(self) -> int:
         """Work until nothing is left; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
             loop.add_signal_handler(number, self._drain, signal.Signals(number).name)
         try:
-            self.news.open()
+            self.owner = self.news.open()
+            self.board = self._board()
             if reaped := reap():
                 self.news.write("orphans_reaped", names=reaped)
             async with (
@@ -165,57 +250,70 @@ class Worker:
         self.news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message)
 
     async def _work(self, wrapper: EngineProcess) -> None:
-        while not self.stop.is_set():
-            state = self._choose(wrapper.model)
-            if state is None:
-                return
-            run_task = self.experiment.resolved.run_task(state.shard.run_task)
-            near = await self._near(run_task.model.source)
-            model = run_task.model.model_copy(update={"source": near})
-            if not await self._load(wrapper, model):
-                continue
-            taken = claim(self.experiment, state, self.owner)
-            if taken is not None:
-                begun = time.monotonic()
-                await self._shard(wrapper, run_task, taken)
-                self.longest_shard = max(self.longest_shard, time.monotonic() - begun)
+        watching = asyncio.ensure_future(self._watch_wishes())
+        try:
+            while not self.stop.is_set():
+                found = self.board.next(wrapper.model, self._seconds_left())
+                if found is None:
+                    return
+                if found == "wait":
+                    if not await self._wait():
+                        return
+                    continue
+                await self._take(wrapper, found)
+        finally:
+            watching.cancel()
 
-    def _choose(self, loaded: str | None) -> ShardState | None:
-        """The next shard to try: our own from before a requeue, of the loaded model, else any."""
-        left = seconds(self.group.resources.time_limit) - (time.monotonic() - self.started)
-        if self.longest_shard and left < 1.5 * self.longest_shard:
-            self.news.write("time_limit_near", seconds_left=round(left))
-            return None
-        resolved = self.experiment.resolved
-        known = shard_states(self.experiment, self.group.run_tasks, skip=self.done)
-        self.done.update(state.shard.id for state in known if state.state == "done")
-        states = [
-            state
-            for state in known
-            if (state.claimable or self._mine(state))
-            and resolved.run_task(state.shard.run_task).model.name not in self.given_up
-        ]
-        if not states:
-            return None
+    def _seconds_left(self) -> float:
+        """Until this job's time is up. What is thought too long for a fresh worker is tried all the same: no
+        later worker will have more time, and what it answers until it is told to end is not asked again."""
+        if self.loaded is None:
+            return float("inf")
+        limit = seconds(self.group.resources.time_limit)
+        return limit - (time.monotonic() - self.started)
 
-        def preference(state: ShardState) -> tuple[bool, bool]:
-            model = resolved.run_task(state.shard.run_task).model.name
-            return (not self._mine(state), loaded is not None and model != loaded)
+    async def _take(self, wrapper: EngineProcess, found: Candidate) -> None:
+        """Load the model of a shard, claim it, do it."""
+        run_task = self.experiment.resolved.run_task(found.shard.run_task)
+        if not await self._load(wrapper, await self._model(run_task)):
+            return
+        taken = self.board.claim(found)
+        if taken is None:
+            return
+        begun, self.at, self.halt = time.monotonic(), run_task.name, asyncio.Event()
+        self.news.write("shard_claimed", shard=taken.shard.id, attempt=taken.attempt)
+        await self._shard(wrapper, run_task, taken)
+        self.at = None
+        self.board.took(found.shard.seconds, time.monotonic() - begun)
+        if run_task.pair is not None and await look_if_due(
+            self.experiment, run_task.pair, self.stop
+        ):
+            self.wishes = wishes(self.experiment)
 
-        best = min(map(preference, states))
-        likely = [state for state in states if preference(state) == best]
-        # Nearly in order, but workers that start together do not all reach for the same shard.
-        return self.chance.choice(likely[: 2 * self.group.workers])
+    async def _model(self, run_task: ResolvedRunTask) -> Model:
+        """A run task's model, as near as it can be had and in this group's shape."""
+        near = await self._near(run_task.model.source)
+        return run_task.model.model_copy(update={"source": near, "gpus": self.group.gpus})
 
-    def _mine(self, state: ShardState) -> bool:
-        """Whether an earlier run of this very array task left it behind."""
-        owner = state.owner
-        return (
-            state.state == "claimed"
-            and owner is not None
-            and owner["job"] == self.owner.job
-            and owner["restart"] < self.owner.restart
-        )
+    async def _wait(self) -> bool:
+        """Wait a little for a pilot; False if that has taken too long."""
+        if self.waited >= LONGEST_WAIT:
+            return False
+        self.waited += WAIT_SECONDS
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), WAIT_SECONDS)
+        return True
+
+    async def _watch_wishes(self) -> None:
+        """Do as people want, while it runs."""
+        while True:
+            await asyncio.sleep(WISH_SECONDS)
+            with contextlib.suppress(OSError):  # a file system that hangs is met elsewhere too
+                self.wishes = await asyncio.to_thread(wishes, self.experiment)
+            if self.wishes.cancelled or self.wishes.paused:
+                self._drain("cancel" if self.wishes.cancelled else "pause")
+            elif self.at is not None and self.wishes.rests(self.at):
+                self.halt.set()
 
     async def _near(self, source: str) -> str:
         """A copy on this node of a dataset or model, where the site wants one and there is room."""
@@ -254,15 +352,18 @@ class Worker:
         try:
             self.loaded, self.warm = loading.result(), False
         except (LoadFailed, EngineGone) as error:
-            self.given_up.add(model.name)
+            self.board.given_up.add(model.name)
             self.news.write(
                 "model_failed",
                 sync=True,
                 model=model.name,
                 message=explained(error, wrapper.log),
                 log=str(wrapper.log),
+                cause=(error.cause if isinstance(error, LoadFailed) else None) or "unknown",
             )
+            self._load_failed()
             return False
+        self.failed_loads = 0
         self._watch(wrapper, self.loaded)
         self.news.write(
             "model_ready",
@@ -270,6 +371,7 @@ class Worker:
             model=model.name,
             seconds=round(self.loaded.seconds, 1),
             versions=dict(self.loaded.versions),
+            hardware=None if wrapper.elsewhere else await asyncio.to_thread(machine, model.gpus),
             **({"uncounted": self.loaded.uncounted} if self.loaded.uncounted else {}),
         )
         return True
@@ -288,16 +390,25 @@ class Worker:
         self.monitor.watch_engine(loaded.pid if loaded and seen_from_here else None)
         self.monitor.ask_engine(wrapper.gauges() if loaded else None)
 
+    def _load_failed(self) -> None:
+        """After several in a row it is this node, not the models: leave the work to others."""
+        self.failed_loads += 1
+        if self.failed_loads >= LOAD_FAILURES:
+            what = f"{self.failed_loads} loads in a row failed on {self.owner.node}"
+            self.news.write("bad_node", sync=True, node=self.owner.node, message=what)
+            self._drain("bad node")
+
     async def _shard(self, wrapper: EngineProcess, run_task: ResolvedRunTask, taken: Claim) -> None:
         """Ask every sample of the shard that has no answer yet."""
         try:
-            await self._ask(wrapper, run_task, taken)
+            await self._answer(wrapper, run_task, taken)
         except Fenced as fenced:
             taken.abandon()
             self.news.write("fenced", message=str(fenced))
+            if _is_replaced(self.experiment, taken, self.owner):
+                self._drain("replaced by a later run of this job")
         except EngineGone as gone:
-            taken.end("drained", reason=str(gone))
-            self._engine_died(wrapper, run_task.model, gone)
+            taken.end("failed", reason=str(gone), in_flight=list(gone.in_flight))
         except OSError:
             taken.abandon()
             raise
@@ -306,32 +417,115 @@ class Worker:
             self.news.write("shard_failed", sync=True, shard=taken.shard.id, message=str(error))
         else:
             whole = len(taken.answered) == taken.shard.stop - taken.shard.start
+            if whole and taken.shard.pilot:
+                self._judge(run_task, taken)
             taken.end("done" if whole else "drained")
+            if whole:
+                self.board.done(taken.shard)
 
-    async def _ask(self, wrapper: EngineProcess, run_task: ResolvedRunTask, taken: Claim) -> None:
+    def _judge(self, run_task: ResolvedRunTask, pilot: Claim) -> None:
+        """Stop a run task whose pilot failed, before anybody can take more of it."""
+        answers = list(responses_of(self.experiment, pilot.shard))
+        good = sum(answer.outcome in ("ok", "truncated") for answer in answers)
+        if 2 * good < len(answers):
+            worst = next(one for one in answers if one.outcome not in ("ok", "truncated"))
+            why = f"its pilot failed: {good} of {len(answers)} samples were answered"
+            wish(self.experiment, "stop", [run_task.name], f"{why}; {worst.error or worst.outcome}")
+            self.wishes = wishes(self.experiment)
+
+    async def _answer(
+        self, wrapper: EngineProcess, run_task: ResolvedRunTask, taken: Claim
+    ) -> None:
+        """Ask every sample that has no answer yet; when the engine dies, load it again and go on.
+
+        Raises:
+            EngineGone: the model is given up: its engine dies for no sample's fault, or does not load.
+        """
+        suspected = self.suspected.setdefault(run_task.name, set())
+        own = suspects(self.experiment, taken.shard)
+        while True:
+            suspected.update(own)
+            try:
+                await self._alone(wrapper, run_task, taken, own)
+                await self._ask(wrapper, run_task, taken)
+                return
+            except EngineGone as gone:
+                taken.acknowledge()
+                own = list(gone.in_flight)
+                await self._engine_died(wrapper, run_task.model, gone)
+                if run_task.model.name in self.board.given_up:
+                    raise
+                if not await self._load(wrapper, await self._model(run_task)):
+                    if self.stop.is_set():
+                        return
+                    raise
+
+    async def _alone(
+        self,
+        wrapper: EngineProcess,
+        run_task: ResolvedRunTask,
+        taken: Claim,
+        suspected: Sequence[str],
+    ) -> None:
+        """Ask alone, one after the other, what an engine was at when it died.
+
+        Who ends the engine alone, after it has answered something else, is found guilty: it gets an answer
+        that says so, and the others go on. That takes one load for each of the guilty, where halving the
+        suspects would take several.
+
+        Raises:
+            EngineGone: the engine cannot be had again, dies of anything, or of too many samples.
+        """
+        for sample_id in suspected:
+            if sample_id in taken.answered or self.halt.is_set() or self.stop.is_set():
+                continue
+            try:
+                await self._ask(wrapper, run_task, taken, only=sample_id)
+                self.suspected[run_task.name].discard(sample_id)
+            except EngineGone as gone:
+                if not self.warm or self.poisonous >= POISONOUS:
+                    raise
+                self.poisonous += 1
+                self.deaths[run_task.model.name] = max(0, self._deaths(run_task.model) - 1)
+                taken.record(_poisonous(run_task, sample_id, gone))
+                taken.acknowledge()
+                message = (
+                    f"sample {sample_id} ended the engine twice, the second time alone: {gone}"
+                )
+                self.news.write("poisonous", sync=True, run_task=run_task.name, message=message)
+                wrapper.model = None
+                if not await self._load(wrapper, await self._model(run_task)):
+                    if self.stop.is_set():
+                        return
+                    raise
+
+    async def _ask(
+        self,
+        wrapper: EngineProcess,
+        run_task: ResolvedRunTask,
+        taken: Claim,
+        only: str | None = None,
+    ) -> None:
+        """Ask what is left of a shard, or one sample of it."""
         last_sync = last_news = time.monotonic()
-        if run_task.name not in self.datasets:
-            cache = self.experiment.cache_dir
-            near = await self._near(run_task.dataset.source)
-            dataset = run_task.dataset.model_copy(update={"source": near})
-            self.datasets[run_task.name] = open_dataset(dataset, cache)
         chosen = self.experiment.chosen(run_task.name)
-        asking = _Asking(run_task, self.datasets[run_task.name], chosen)
-        await self._warm_up(wrapper, asking)
+        asking = _Asking(run_task, await self._dataset(run_task), chosen)
+        await self._warm_up(wrapper, asking, at_least=1 if only else 0)
         self.monitor.mark(run_task.name)
         assert self.loaded is not None
         seen = self.seen.setdefault(run_task.name, _Seen(self.loaded.memory))
         responses = drive(
             wrapper.client,
-            asking.left(taken),
-            self._concurrency(run_task),
-            self.stop,
-            arrivals=asking.arrivals(self.experiment.resolved.plan.seed),
+            asking.left(taken, only),
+            1 if only else self._concurrency(run_task),
+            self.halt,
+            arrivals=None if only else asking.arrivals(self.experiment.resolved.plan.seed),
             health=seen.health,
         )
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
                 taken.record(response)
+                self.warm = True
                 if response.times.chunks:
                     seen.first_tokens.append((response.times.chunks[0] - response.times.send) / 1e6)
                 now = time.monotonic()
@@ -343,15 +537,25 @@ class Worker:
                     last_news = now
         taken.acknowledge()
 
-    async def _warm_up(self, wrapper: EngineProcess, asking: _Asking) -> None:
+    async def _dataset(self, run_task: ResolvedRunTask) -> DatasetIterator:
+        """A run task's dataset, opened once for all that ask of it."""
+        document = run_task.dataset.model_dump_json()
+        if document not in self.datasets:
+            near = await self._near(run_task.dataset.source)
+            dataset = run_task.dataset.model_copy(update={"source": near})
+            self.datasets[document] = open_dataset(dataset, self.experiment.cache_dir)
+        return self.datasets[document]
+
+    async def _warm_up(self, wrapper: EngineProcess, asking: _Asking, at_least: int = 0) -> None:
         """Ask what is not counted: once after each load, and before each point of a sweep."""
-        count = asking.run_task.task.warm_up
+        count = max(at_least, asking.run_task.task.warm_up)
         if count and not (self.warm and asking.run_task.sweep is None) and not self.stop.is_set():
             self.monitor.mark("warm-up")
             concurrency = asking.run_task.task.concurrency
             at_once = min(count, concurrency) if isinstance(concurrency, int) else count
-            await warm_up(wrapper.client, asking.others(count), at_once)
-        self.warm = True
+            avoided = self.suspected.get(asking.run_task.name, ())
+            await warm_up(wrapper.client, asking.others(count, avoided), at_once)
+            self.warm = True
 
     def _concurrency(self, run_task: ResolvedRunTask) -> int | Adaptive:
         wanted = run_task.task.concurrency
@@ -359,24 +563,54 @@ class Worker:
             return self.best.setdefault(run_task.model.name, Adaptive())
         return wanted
 
-    def _engine_died(self, wrapper: EngineProcess, model: Model, gone: EngineGone) -> None:
+    def _deaths(self, model: Model) -> int:
+        return self.deaths.get(model.name, 0)
+
+    async def _engine_died(self, wrapper: EngineProcess, model: Model, gone: EngineGone) -> None:
+        cause = await wrapper.cause()
         wrapper.model = None
-        self.deaths[model.name] = self.deaths.get(model.name, 0) + 1
-        self.news.write("engine_died", sync=True, model=model.name, message=str(gone))
+        self.deaths[model.name] = self._deaths(model) + 1
+        self.news.write("engine_died", sync=True, model=model.name, message=str(gone), cause=cause)
         if self.deaths[model.name] >= ENGINE_DEATHS:
-            self.given_up.add(model.name)
+            self.board.given_up.add(model.name)
             self.news.write(
                 "model_failed",
                 sync=True,
                 model=model.name,
                 message=f"the engine died {ENGINE_DEATHS} times: {gone}",
                 log=str(wrapper.log),
+                cause=cause,
             )
 
     def _drain(self, name: str) -> None:
         if not self.stop.is_set():
             self.stop.set()
+            self.halt.set()
             self.news.write("draining", signal=name)
+
+
+def _poisonous(run_task: ResolvedRunTask, sample_id: str, gone: EngineGone) -> Response:
+    """The answer of a sample that ends engines."""
+    now = time.monotonic_ns()
+    return Response(
+        sample_id=sample_id,
+        outcome="failed",
+        text=None,
+        finish_reason=None,
+        usage=None,
+        times=Times(start=now, send=now, headers=None, chunks=(), done=now),
+        tries=0,  # as of one that was never sent: its times say nothing of the engine's speed
+        image_sha256=(),
+        error=f"ended the engine twice, the second time alone: {gone}",
+        prompt=run_task.prompt.name,
+    )
+
+
+def _is_replaced(experiment: Experiment, taken: Claim, owner: Owner) -> bool:
+    """Whether a later run of this very job works on: Slurm took this one for dead."""
+    (state,) = states_of(experiment, [taken.shard])
+    newer = state.owner
+    return newer is not None and newer["job"] == owner.job and newer["restart"] > owner.restart
 
 
 @dataclass
@@ -400,16 +634,17 @@ class _Asking:
         said = {key: value for key, value in settings.items() if value not in (None, [])}
         self._generation = said | extra | self._prompt.generation
 
-    def left(self, taken: Claim) -> Iterator[Request]:
-        """What is still to be asked of a shard, in the dataset's order."""
+    def left(self, taken: Claim, only: str | None = None) -> Iterator[Request]:
+        """What is still to be asked of a shard, in the dataset's order; `only`: one sample of it."""
         for sample in samples(self._dataset, self._chosen, taken.shard.start, taken.shard.stop):
-            if sample.id not in taken.answered:
+            if sample.id not in taken.answered and only in (None, sample.id):
                 yield self._request(sample)
 
-    def others(self, count: int) -> Iterator[Request]:
+    def others(self, count: int, avoided: Collection[str] = ()) -> Iterator[Request]:
         """As many that are not counted: of samples nobody asks about, else of those, made new to caches.
 
-        They lie apart from each other, so that they are as different as the dataset is.
+        They lie apart from each other, so that they are as different as the dataset is. Of the `avoided`
+        there is none: an engine may not survive them.
         """
         whole = self._dataset.count()
         spare = _between(self._chosen, whole)
@@ -417,9 +652,12 @@ class _Asking:
         number = total(places)
         for turn in range(min(count, number)):
             at = turn * number // min(count, number)
-            for sample in samples(self._dataset, places, at, at + 1):
-                request = self._request(sample)
-                yield request if spare else as_new(request)
+            for place in range(at, min(at + 1 + len(avoided), number)):
+                (sample,) = samples(self._dataset, places, place, place + 1)
+                if sample.id not in avoided:
+                    request = self._request(sample)
+                    yield request if spare else as_new(request)
+                    break
 
     def arrivals(self, seed: int) -> Iterator[float] | None:
         """When requests are due, where they are sent at a rate."""

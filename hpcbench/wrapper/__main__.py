@@ -22,6 +22,7 @@ from pathlib import Path
 
 import uvicorn
 
+from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
 from hpcbench.wrapper.app import Wrapper
 from hpcbench.wrapper.family import Guard
 from hpcbench.wrapper.masking import Mask, hidden_values

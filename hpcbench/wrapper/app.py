@@ -1,4 +1,4 @@
-"""The wrapper's HTTP face: control plane in FastAPI, data plane beside it, a key before both.
+"""The wrapper's HTTP face: the control plane, the data plane beside it, a key before both.
 
 | | |
 |---|---|
@@ -9,6 +9,9 @@
 | `/v1/chat/completions`, `/v1/models` | passed on (hpcbench.wrapper.proxy) |
 
 Every error has OpenAI's form and a stable code. docs/wrapper.md tells it to users.
+
+Both planes are plain ASGI: a framework for six routes takes longer to import than all the rest of the
+wrapper together, at every start of every worker.
 """
 
 from __future__ import annotations
@@ -16,24 +19,35 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hpcbench.wrapper.process import EngineFailed
-from hpcbench.wrapper.proxy import PATHS, Proxy, Receive, Scope, Send, error_body, refuse
+from hpcbench.wrapper.proxy import (
+    PATHS,
+    Disconnected,
+    Proxy,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    left,
+    read_body,
+    refuse,
+)
 from hpcbench.wrapper.supervisor import Busy, Load, Supervisor
 
 BODY_LIMIT = 64 * 2**20
 """Largest request, bytes."""
 
-_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_JSON = b"application/json"
+_PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
+
+Answering = Callable[[bytes, Receive, Send], Awaitable[None]]
+"""A route: the request's body, and where to answer."""
 
 
 class Wrapper:
@@ -41,7 +55,7 @@ class Wrapper:
 
     def __init__(self, supervisor: Supervisor, key: str, body_limit: int = BODY_LIMIT) -> None:
         self._key = key.encode()
-        self._control = control_plane(supervisor)
+        self._control = ControlPlane(supervisor, body_limit)
         self._proxy = Proxy(supervisor, body_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,48 +79,91 @@ class Unload(BaseModel):
     """How long requests in flight may go on."""
 
 
-def control_plane(supervisor: Supervisor) -> FastAPI:
+class ControlPlane:
     """Routes that start, end and describe the engine."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
 
-    @app.post("/v1/model/load", status_code=202)
-    async def load(ask: Load) -> dict[str, str]:
-        supervisor.load(ask)
-        return {"state": "loading"}
+    def __init__(self, supervisor: Supervisor, body_limit: int) -> None:
+        self._supervisor, self._body_limit = supervisor, body_limit
+        self._routes: dict[str, tuple[str, Answering]] = {
+            "/v1/model/load": ("POST", self._load),
+            "/v1/model/unload": ("POST", self._unload),
+            "/status": ("GET", self._status),
+            "/events": ("GET", self._events),
+            "/healthz": ("GET", self._healthz),
+            "/metrics": ("GET", self._metrics),
+        }
 
-    @app.post("/v1/model/unload")
-    async def unload(ask: Unload | None = None) -> dict[str, str]:
-        await supervisor.unload(ask.drain_seconds if ask else 0)
-        return {"state": supervisor.state}
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, route = self._routes.get(scope["path"], ("", None))
+        if route is None:
+            return await refuse(send, 404, "not_found", "there is no such route")
+        if scope["method"] != method:
+            return await refuse(send, 405, "method_not_allowed", f"use {method}")
+        try:
+            body = await read_body(receive, self._body_limit)
+            if body is None:
+                text = f"the request is larger than {self._body_limit} bytes"
+                return await refuse(send, 413, "too_large", text)
+            await route(body, receive, send)
+        except Disconnected:
+            return None
+        except ValidationError as error:
+            await refuse(send, 422, "bad_request", _mistakes(error))
+        except Busy as busy:
+            await refuse(send, 409, "busy", str(busy))
+        except EngineFailed as error:
+            await refuse(send, 500, error.kind, **error.to_json())
+        except Exception as error:
+            # The traceback goes to the wrapper's log; what it holds is nobody else's business.
+            text = f"a bug of the wrapper: {type(error).__name__}"
+            await refuse(send, 500, "internal_error", text)
+            raise
 
-    @app.get("/status")
-    async def status() -> dict[str, Any]:
-        return supervisor.status()
+    async def _load(self, body: bytes, receive: Receive, send: Send) -> None:
+        self._supervisor.load(Load.model_validate_json(body))
+        await _answer_json(send, {"state": "loading"}, 202)
 
-    @app.get("/events")
-    async def events() -> Response:
-        return StreamingResponse(_events(supervisor), media_type="text/event-stream")
+    async def _unload(self, body: bytes, receive: Receive, send: Send) -> None:
+        ask = Unload() if body.strip() in (b"", b"null") else Unload.model_validate_json(body)
+        await self._supervisor.unload(ask.drain_seconds)
+        await _answer_json(send, {"state": self._supervisor.state})
 
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
+    async def _status(self, body: bytes, receive: Receive, send: Send) -> None:
+        await _answer_json(send, self._supervisor.status())
 
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        own = supervisor.meter.text(supervisor.state)
-        return PlainTextResponse(own + await _engines_metrics(supervisor), media_type=_PROMETHEUS)
+    async def _healthz(self, body: bytes, receive: Receive, send: Send) -> None:
+        await _answer_json(send, {"status": "ok"})
 
-    app.add_exception_handler(EngineFailed, _engine_failed)
-    app.add_exception_handler(Busy, _busy)
-    app.add_exception_handler(RequestValidationError, _bad_request)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _bug)
-    return app
+    async def _metrics(self, body: bytes, receive: Receive, send: Send) -> None:
+        own = self._supervisor.meter.text(self._supervisor.state)
+        text = own + await _engines_metrics(self._supervisor)
+        await answer(send, 200, _PROMETHEUS, text.encode())
+
+    async def _events(self, body: bytes, receive: Receive, send: Send) -> None:
+        """News until there are no more, or the client leaves."""
+        telling = asyncio.ensure_future(_tell(self._supervisor.news(), send))
+        leaving = asyncio.ensure_future(left(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            telling.cancel()
+            await asyncio.wait({telling})
+        if not telling.cancelled():
+            telling.result()
 
 
-async def _events(supervisor: Supervisor) -> AsyncIterator[bytes]:
-    async for status in supervisor.news():
-        yield b"data: " + json.dumps(status).encode() + b"\n\n"
+async def _tell(news: AsyncIterator[dict[str, Any]], send: Send) -> None:
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for status in news:
+        event = b"data: " + json.dumps(status).encode() + b"\n\n"
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _answer_json(send: Send, data: dict[str, Any], status: int = 200) -> None:
+    await answer(send, status, _JSON, json.dumps(data).encode())
 
 
 async def _engines_metrics(supervisor: Supervisor) -> str:
@@ -116,38 +173,14 @@ async def _engines_metrics(supervisor: Supervisor) -> str:
     try:
         async with route.session.get(
             "http://engine/metrics", timeout=aiohttp.ClientTimeout(total=5)
-        ) as answer:
-            return await answer.text() if answer.status == 200 else ""
+        ) as said:
+            return await said.text() if said.status == 200 else ""
     except (aiohttp.ClientError, OSError, asyncio.TimeoutError, UnicodeError):  # noqa: UP041 (Python 3.10)
         return ""
 
 
-async def _engine_failed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, EngineFailed)
-    return _error(500, error.kind, **error.to_json())
-
-
-async def _busy(request: Request, error: Exception) -> Response:
-    return _error(409, "busy", str(error))
-
-
-async def _bad_request(request: Request, error: Exception) -> Response:
-    """Places and reasons only: FastAPI's own answer repeats the input, which may hold tokens."""
-    assert isinstance(error, RequestValidationError)
-    problems = (f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in error.errors())
-    return _error(422, "bad_request", "; ".join(problems))
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed"}
-    return _error(error.status_code, codes.get(error.status_code, "http_error"), str(error.detail))
-
-
-async def _bug(request: Request, error: Exception) -> Response:
-    """The traceback is in the wrapper's log; what it holds is nobody else's business."""
-    return _error(500, "internal_error", f"a bug of the wrapper: {type(error).__name__}")
-
-
-def _error(status: int, code: str, message: str, **more: Any) -> Response:
-    return JSONResponse(error_body(status, code, message, **more), status)
+def _mistakes(error: ValidationError) -> str:
+    """Places and reasons only: the input may hold tokens."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    told = ((".".join(map(str, one["loc"])), one["msg"]) for one in found)
+    return "; ".join(f"{place}: {what}" if place else what for place, what in told)

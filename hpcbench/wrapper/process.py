@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shlex
 import signal
 import time
 from collections.abc import Mapping
@@ -80,7 +81,7 @@ class Child:
         """
         mark = secrets.token_hex(8)
         try:
-            output = log.open(f"starts {' '.join(command.argv)}")
+            output = log.open(f"starts {shlex.join(command.argv)}")
         except OSError as error:
             text = f"the log {log.path} cannot be written: {error.strerror or error}"
             cause = causes.classify([text])

@@ -52,7 +52,7 @@ class Proxy:
         if scope["method"] != method:
             return await self._refuse(send, 405, "method_not_allowed", f"use {method}")
         try:
-            body = await self._read(receive)
+            body = await read_body(receive, self._body_limit)
         except Disconnected:
             return None
         if body is None:
@@ -74,28 +74,11 @@ class Proxy:
             self._meter.in_flight -= 1
         return None
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body; None when it is too large (read to its end, so that the client hears why)."""
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Disconnected
-            part = message.get("body", b"")
-            size += len(part)
-            if size <= self._body_limit:
-                parts.append(part)
-            else:
-                parts.clear()
-            if not message.get("more_body", False):
-                return b"".join(parts) if size <= self._body_limit else None
-
     async def _guarded(self, exchange: _Exchange, body: bytes, receive: Receive) -> None:
         """One exchange, which a client that leaves cancels, and with it the engine's work."""
         task = asyncio.current_task()
         assert task is not None
-        leaving = asyncio.ensure_future(_disconnect(receive))
+        leaving = asyncio.ensure_future(left(receive))
         leaving.add_done_callback(lambda done: done.cancelled() or task.cancel())
         try:
             await exchange.run(body)
@@ -233,12 +216,39 @@ class _Exchange:
         return (time.perf_counter() - self._begin) * 1e3
 
 
+async def read_body(receive: Receive, limit: int) -> bytes | None:
+    """The whole body; None when it is too large (read to its end, so that the client hears why).
+
+    Raises:
+        Disconnected: the client went away.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        part = message.get("body", b"")
+        size += len(part)
+        if size <= limit:
+            parts.append(part)
+        else:
+            parts.clear()
+        if not message.get("more_body", False):
+            return b"".join(parts) if size <= limit else None
+
+
+async def answer(send: Send, status: int, content_type: bytes, body: bytes) -> None:
+    """Answer in one piece."""
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def refuse(send: Send, status: int, code: str, message: str, **more: Any) -> None:
     """Answer with an error in OpenAI's form."""
     body = json.dumps(error_body(status, code, message, **more)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await answer(send, status, b"application/json", body)
 
 
 def error_body(status: int, code: str, message: str, **more: Any) -> dict[str, Any]:
@@ -247,7 +257,8 @@ def error_body(status: int, code: str, message: str, **more: Any) -> dict[str, A
     return {"error": {"message": message, "type": kind, "code": code, **more}}
 
 
-async def _disconnect(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
+    """Wait until the client has gone away."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

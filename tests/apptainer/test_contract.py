@@ -1,4 +1,4 @@
-"""The contract of environments, for Apptainer as an ordinary user has it."""
+"""The contract of environments, for Apptainer and SingularityCE as an ordinary user has them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class OfTheUser(Subject):
 
 class TestApptainer(EnvironmentContract):
     @pytest.fixture
-    def subject(self, user: User, image: str, shared_cache: Path) -> OfTheUser:
+    def subject(self, user: User, image: str, shared_cache: Path, program: Path) -> OfTheUser:
         site = {
-            "program": str(user.lab.home / "bin/apptainer"),
+            "program": str(program),
             "insecure_registries": [image.removeprefix("docker://").partition("/")[0]],
         }
         argv = [user.python, "-c", PREPARE, image, shared_cache, json.dumps(site)]

@@ -105,14 +105,19 @@ def folder(lab: Lab) -> Iterator[Path]:
 
 
 def build(
-    lab: Lab, recipe: Recipe, target: Path, options: Sequence[str], env: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
+    lab: Lab, recipe: Recipe, target: Path, options: Sequence[str], env: Mapping[str, str],
+    program: str | Path = "apptainer",
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """`apptainer build` of the definition that a recipe gives."""
     definition = target.with_suffix(".def")
     definition.write_text(recipe.definition({"hpcbench.recipe.digest": recipe.digest}))
-    argv = ["apptainer", "build", "--fakeroot", "--no-https", *options]
-    kept = {"APPTAINER_CACHEDIR": f"{target.parent}/cache", "APPTAINER_TMPDIR": f"{target.parent}"}
-    words = [*argv, str(target), str(definition)]
+    argv = [program, "build", "--fakeroot", "--no-https", *options]
+    kept = {
+        f"{name}_{key}": f"{target.parent}{below}"
+        for name in ("APPTAINER", "SINGULARITY")
+        for key, below in (("CACHEDIR", "/cache"), ("TMPDIR", ""))
+    }
+    words = [*argv, target, definition]
     done = lab.run_as_user(words, cwd=target.parent, env={**kept, **env}, timeout=LONGEST)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done
@@ -177,16 +182,17 @@ def test_an_experiment_runs_in_the_image_of_the_cpu_recipe(
 
 
 def test_what_is_easily_misread_is_built_as_docker_builds_it(
-    lab: Lab, base: str, folder: Path
+    lab: Lab, base: str, folder: Path, program: Path
 ) -> None:
     (folder / "Dockerfile").write_text(TRICKY.strip())
     (folder / "a.lock").write_text("l\n")
-    build(lab, parse(folder / "Dockerfile", {"BASE": base}), folder / "tricky", ["--sandbox"], {})
+    recipe = parse(folder / "Dockerfile", {"BASE": base})
+    build(lab, recipe, folder / "tricky", ["--sandbox"], {}, program)
     assert (folder / "tricky/out").read_text() == AS_PODMAN_MADE_IT.lstrip()
 
 
 def test_a_definition_of_the_users_own_is_built_where_it_lies(
-    user: User, image: str, base: str, folder: Path
+    user: User, image: str, base: str, folder: Path, program: Path
 ) -> None:
     definition = folder / "own.def"
     definition.write_text(
@@ -195,12 +201,13 @@ def test_a_definition_of_the_users_own_is_built_where_it_lies(
     )
     (folder / "beside.txt").write_text("beside")
     user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
+    user.at_site(program=str(program))
     done = user.hpcbench("images", "build", definition)
     assert "Python of" in done.stderr, done.stderr  # a plain Debian has none
     (sif,) = (user.home / "cache/images").glob("*.sif")
-    read = ["apptainer", "-q", "exec", sif, "cat", "/opt/beside.txt", "/opt/made"]
+    read = [program, "-q", "exec", sif, "cat", "/opt/beside.txt", "/opt/made"]
     assert user.lab.run_as_user(read).stdout == "besidemade\n"
-    labels = user.lab.run_as_user(["apptainer", "inspect", "--labels", sif]).stdout
+    labels = user.lab.run_as_user([program, "inspect", "--labels", sif]).stdout
     assert "of.mine: yes" in labels
     assert "hpcbench.source.digest: sha256:" in labels
 
@@ -208,10 +215,7 @@ def test_a_definition_of_the_users_own_is_built_where_it_lies(
 @pytest.mark.parametrize("name", ["vllm", "sglang", "hf", "deepseek-ocr", "evaluation"])
 def test_the_other_recipes_lint_and_run_dry(lab: Lab, base: str, folder: Path, name: str) -> None:
     path = folder / "images" / name / "Dockerfile"
-    assert [one.message for one in lint(parse(path))] == [
-        f"the base {parse(path).definition({}).splitlines()[1].removeprefix('From: ')} "
-        "is not pinned by its digest"
-    ]
+    assert lint(parse(path)) == []
     stubs = folder / "stubs"
     stubs.mkdir()
     for program in ("apt-get", "pip", "python3"):

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from hpcbench import environments
 from hpcbench.schema.documents import ContainerSite
-site = ContainerSite(insecure_registries=(sys.argv[1].split("/")[2],))
+site = ContainerSite(program=sys.argv[3], insecure_registries=(sys.argv[1].split("/")[2],))
 begun = time.monotonic()
 found = environments.prepare(sys.argv[1], Path(sys.argv[2]), site)
 print(json.dumps({**asdict(found), "seconds": time.monotonic() - begun}))
@@ -37,7 +37,7 @@ from hpcbench.schema.documents import ContainerSite
 environment = Environment(**json.loads(sys.argv[1]))
 command = environments.wrap(
     environment, ["python", "-c", sys.argv[3]], [sys.argv[2]], {"TOKEN": "a,secret b"}, 0,
-    ContainerSite(),
+    ContainerSite(program=sys.argv[4]),
 )
 assert not any("secret" in word for word in command.argv)
 done = subprocess.run(command.argv, env={**os.environ, **command.env}, input="by pipe\\n", text=True)
@@ -45,16 +45,20 @@ sys.exit(done.returncode)
 """
 
 
-def prepare(user: User, image: str, cache: Path) -> dict[str, Any]:
-    done = user.lab.run_as_user([user.python, "-c", PREPARE, image, cache], timeout=400)
+def prepare(
+    user: User, image: str, cache: Path, program: Path = Path("apptainer")
+) -> dict[str, Any]:
+    done = user.lab.run_as_user([user.python, "-c", PREPARE, image, cache, program], timeout=400)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
-def run_inside(user: User, found: dict[str, Any], code: str) -> subprocess.CompletedProcess[str]:
+def run_inside(
+    user: User, found: dict[str, Any], code: str, program: Path
+) -> subprocess.CompletedProcess[str]:
     environment = json.dumps({key: found[key] for key in found if key != "seconds"})
-    return user.lab.run_as_user([user.python, "-c", RUN, environment, user.folder, code])
+    return user.lab.run_as_user([user.python, "-c", RUN, environment, user.folder, code, program])
 
 
 def test_two_who_want_one_image_build_it_once_and_a_third_waits_for_nothing(
@@ -82,16 +86,16 @@ def test_two_who_want_one_image_build_it_once_and_a_third_waits_for_nothing(
 
 
 def test_what_runs_in_the_image_sees_engine_packages_and_only_what_was_given(
-    user: User, image: str, shared_cache: Path
+    user: User, image: str, shared_cache: Path, program: Path
 ) -> None:
-    found = prepare(user, image, shared_cache)
+    found = prepare(user, image, shared_cache, program)
     code = (
-        "import os, sys, torch, transformers, fastapi, hpcbench.plugins as p\n"
+        "import os, sys, torch, transformers, uvicorn, hpcbench.plugins as p\n"
         "p.load('engines', 'huggingface')\n"
         "print(os.environ['TOKEN'], sys.stdin.readline().strip(), 'SLURM_CONF' in os.environ)\n"
         "sys.exit(7)\n"
     )
-    done = run_inside(user, found, code)
+    done = run_inside(user, found, code, program)
     assert done.stdout.strip() == "a,secret b by pipe False", done.stderr
     assert done.returncode == 7
 
@@ -110,8 +114,9 @@ def test_an_image_the_registry_does_not_know_is_one_clear_line(user: User, image
 
 
 def test_an_image_is_built_listed_and_verified_and_damage_is_found(
-    slurm_user: User, image: str, shared_cache: Path
+    slurm_user: User, image: str, shared_cache: Path, program: Path
 ) -> None:
+    slurm_user.at_site(program=str(program))
     (built,) = slurm_user.json("images", "build", image)
     (again,) = slurm_user.json("images", "build", image)
     assert again["path"] == built["path"]
@@ -120,9 +125,13 @@ def test_an_image_is_built_listed_and_verified_and_damage_is_found(
     assert (listed["reference"], listed["digest"]) == (image, built["digest"])
     assert listed["probe"]["torch"].startswith("2.")
     assert "as it was built" in slurm_user.ok("images", "verify", built["digest"])
-    labels = slurm_user.lab.run_as_user(["apptainer", "inspect", "--labels", built["path"]]).stdout
-    assert f"hpcbench.build.tool: {listed['tool']}" in labels
-    assert "hpcbench.build.time: 20" in labels
+    assert listed["tool"].startswith(program.name)
+    labels = slurm_user.lab.run_as_user([program, "inspect", "--labels", built["path"]]).stdout
+    if program.name == "apptainer":
+        assert f"hpcbench.build.tool: {listed['tool']}" in labels
+        assert "hpcbench.build.time: 20" in labels
+    else:  # an address has no labels of ours
+        assert f"deffile.from: {image.removeprefix('docker://').replace(':1@', '@')}" in labels
 
     sif = Path(built["path"])
     with sif.open("r+b") as opened:
@@ -169,7 +178,7 @@ HASHED = "$2b$04$eZtanlwD.xo7cQZTMHaf9eGzab4r2esuu3skHFhltkZsrOOEHxD/6"
 
 
 def test_a_registry_that_wants_a_login_gets_it_and_nobody_else_sees_it(
-    user: User, tmp_path: Path
+    user: User, tmp_path: Path, program: Path
 ) -> None:
     """The image holds one file: it is built, and only then found to have no Python."""
     port, layout = free_port(), tmp_path / "oci"
@@ -190,6 +199,7 @@ def test_a_registry_that_wants_a_login_gets_it_and_nobody_else_sees_it(
         push += [f"--dest-creds=me:{PASSWORD}", f"oci:{layout}:1", reference]
         subprocess.run(push, check=True, capture_output=True)
         user.init(insecure_registry=f"127.0.0.1:{port}")
+        user.at_site(program=str(program))
         user.environment["DOCKER_CONFIG"] = str(user.folder / "docker")
         refused = user.hpcbench("images", "build", reference)
         assert refused.returncode == 3

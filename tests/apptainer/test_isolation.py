@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)
 
 
 def test_a_hostile_engine_reads_nothing_but_its_model_and_writes_nothing_but_its_folder(
-    slurm_user: User, image: str
+    slurm_user: User, image: str, program: Path
 ) -> None:
     user, folder = slurm_user, slurm_user.folder / "hostile"
     folder.mkdir()
@@ -34,7 +34,7 @@ def test_a_hostile_engine_reads_nothing_but_its_model_and_writes_nothing_but_its
     secret.write_text("s3cret")
     secret.chmod(0o644)
     user.environment |= {"RUN_MODE": "dev", "MY_TOKEN": "s3cret", "SSH_AUTH_SOCK": "/tmp/agent"}
-    user.at_site(network="none")
+    user.at_site(network="none", program=str(program))
     user.write("packages/hostile.yaml", {
         "name": "hostile", "provides": {"engines": ["hostile"]},
         "source": {"type": "local", "path": str(folder)},

@@ -13,7 +13,9 @@ from .system import LabError
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("install", help="Debian packages and Apptainer; nothing is started")
+    verbs.add_parser(
+        "install", help="Debian packages, Apptainer and SingularityCE; nothing is started"
+    )
     verbs.add_parser("up", help="install what is missing, start everything")
     down = verbs.add_parser("down", help="end everything, keep the data")
     down.add_argument("--purge", action="store_true", help="remove data and user as well")

@@ -86,6 +86,11 @@ class Lab:
             "SLURM_CONF": slurm.daemon_environment(self.home)["SLURM_CONF"],
         } | {name: os.environ[name] for name in PASSED if name in os.environ}
 
+    @property
+    def singularity(self) -> Path:
+        """SingularityCE; `singularity` on the user's PATH is Apptainer by its old name."""
+        return self.home / "singularity-ce/usr/bin/singularity"
+
     def user_argv(self, argv: Sequence[str | Path]) -> list[str]:
         """The command that runs `argv` as the ordinary user (for a Popen of one's own)."""
         switch = ["setpriv", f"--reuid={slurm.USER}", f"--regid={slurm.USER}", "--init-groups"]
@@ -125,10 +130,11 @@ class Lab:
     # -- up and down ------------------------------------------------------------------------
 
     def install(self) -> None:
-        """Install the Debian packages, Apptainer and uv, whatever of them is missing."""
+        """Install the Debian packages, Apptainer, SingularityCE and uv, whatever of them is missing."""
         with self._alone():
             packages.install_packages()
             packages.unpack_apptainer(self.home)
+            packages.unpack_singularity(self.home)
             packages.ensure_uv(self.home)
 
     def up(self, timeout: float = 60) -> None:
@@ -167,6 +173,7 @@ class Lab:
                 return
             if _known_user():
                 run(["userdel", "--force", slurm.USER], what=f"remove the user {slurm.USER}")
+            packages.remove_singularity(self.home)
             shutil.rmtree(self.home, ignore_errors=True)
             if self.home.exists():
                 raise LabError(f"cannot remove all of {self.home}: something there is in use")
@@ -288,11 +295,12 @@ class Lab:
                 self._slurm("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def wait_responding(self, timeout: float = 60) -> None:
-        """Wait until every node is up, busy or not."""
+        """Wait until every node is up, busy or not; those that Slurm drained may serve again."""
         good = {"idle", "mixed", "allocated", "completing"}
 
         def ready() -> bool:
             with contextlib.suppress(LabError):
+                self._resume_drained()
                 states = self.node_states()
                 return len(states) == len(slurm.NODES) and good.issuperset(states.values())
             return False
@@ -332,6 +340,71 @@ class Lab:
         kill([pid] if pid else [])  # first, or it would tell that its jobs ended
         daemon.pid_file.unlink(missing_ok=True)
         self._kill_jobs(node)
+
+    def kill_slurmd(self, node: str) -> None:
+        """End a node's daemon alone: what its jobs run lives on, as after a network cut."""
+        daemon = slurm.daemons(self.home)[node]
+        pid = daemon.pid()
+        kill([pid] if pid else [])
+        daemon.pid_file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def without(self, *names: str, timeout: float = 60) -> Iterator[None]:
+        """Daemons (`slurmctld`, `slurmdbd`) stopped in order, and started again at the end."""
+        try:
+            self._stop(*names)
+            yield
+        finally:
+            self._start(*names, timeout=timeout)
+            self.wait_responding(timeout)
+            self._resume_drained()
+
+    @contextlib.contextmanager
+    def slurmctld_killed(self, saved: Path | None = None, timeout: float = 60) -> Iterator[None]:
+        """slurmctld killed, so that it saves nothing more, and started again at the end.
+
+        Args:
+            saved: what it shall know of jobs then, by `save_jobs`; None: what it saved last, seconds ago.
+            timeout: until it answers, seconds.
+        """
+        daemon = slurm.daemons(self.home)["slurmctld"]
+        try:
+            pid = daemon.pid()
+            kill([pid] if pid else [])
+            daemon.pid_file.unlink(missing_ok=True)
+            yield
+        finally:
+            if saved is not None:
+                for path in self._job_state():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.copytree(saved, self._state, dirs_exist_ok=True, symlinks=True)
+            self._start("slurmctld", timeout=timeout)
+
+    def save_jobs(self, to: Path) -> Path:
+        """A copy of what slurmctld has saved of jobs; it does so every few seconds."""
+        to.mkdir()
+        for path in self._job_state():
+            copy = to / path.name
+            shutil.copytree(path, copy) if path.is_dir() else shutil.copy2(path, copy)
+        return to
+
+    @property
+    def _state(self) -> Path:
+        return self.home / "slurm" / "state"
+
+    def _job_state(self) -> list[Path]:
+        """Jobs, and below `hash.N` their scripts."""
+        return [*self._state.glob("job_state*"), *self._state.glob("hash.*")]
+
+    @contextlib.contextmanager
+    def submit_limit(self, jobs: int) -> Iterator[None]:
+        """The ordinary user may have so many jobs at once, each array task one."""
+        change = ("sacctmgr", "--immediate", "modify", "user", slurm.USER, "set")
+        try:
+            self._slurm(*change, f"MaxSubmitJobs={jobs}")
+            yield
+        finally:
+            self._slurm(*change, "MaxSubmitJobs=-1")
 
     def start_node(self, node: str) -> None:
         """Start a node's slurmd; it serves again as soon as it has registered."""

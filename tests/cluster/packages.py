@@ -1,15 +1,18 @@
-"""Debian packages, uv, and an Apptainer unpacked from Debian sid beside its own C library."""
+"""Debian packages, uv, and Apptainer and SingularityCE, unpacked beside a C library of their own."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shutil
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
+from http.client import HTTPException
 from pathlib import Path
 
 from .system import SYSTEM_PATH, LabError, run, timed
@@ -18,13 +21,26 @@ PACKAGES = (
     *("slurm-wlm", "slurmdbd", "munge", "mariadb-server"),
     *("mmdebstrap", "umoci", "skopeo", "docker-registry"),
     *("patchelf", "squashfs-tools", "squashfuse", "fuse3", "fuse-overlayfs", "uidmap", "fakeroot"),
-    *("python3-venv", "debian-archive-keyring"),
+    *("python3-venv", "debian-archive-keyring", "cron"),
 )
+LIBRARY = Path("usr/lib/x86_64-linux-gnu")
 POLICY = Path("/usr/sbin/policy-rc.d")
 APT_ENV = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LANG": "C.UTF-8"}
 APT_GET = (
     *("apt-get", "-y", "-q", "-o", "Acquire::Retries=4", "-o", "Acquire::http::Timeout=30"),
     *("-o", "DPkg::Lock::Timeout=300"),  # somebody else may be installing
+)
+
+# Ubuntu's, as no Debian has one; noble is served until 2029 at least.
+SINGULARITY_DEB = "singularity-container_4.1.1+ds2-1build1_amd64.deb"
+SINGULARITY_URL = (
+    f"http://archive.ubuntu.com/ubuntu/pool/universe/s/singularity-container/{SINGULARITY_DEB}"
+)
+SINGULARITY_SHA256 = "cb2e67f0f6897a78dd201b86c06575ba3f49144011952754b8633c7b1ab6d4b4"
+# Unlike Apptainer it looks for its parts nowhere but where its package lays them.
+SINGULARITY_PLACES = (
+    *("usr/bin/singularity", "usr/lib/x86_64-linux-gnu/singularity"),
+    *("etc/singularity", "var/lib/singularity"),
 )
 
 
@@ -113,6 +129,50 @@ def unpack_apptainer(home: Path) -> None:
         run([program, "--version"], what="start the Apptainer of Debian sid", timeout=20)
 
 
+def unpack_singularity(home: Path) -> None:
+    """Put SingularityCE, setuid as clusters have it, under `home/singularity-ce`; nothing if it starts.
+
+    It is no program of `home/bin`: `singularity` there is Apptainer, as clusters with Apptainer have it.
+    """
+    prefix = home / "singularity-ce"
+    program = prefix / "usr/bin/singularity"
+    if all(_link(place).resolve() == prefix / place for place in SINGULARITY_PLACES):
+        with contextlib.suppress(LabError):
+            run([program, "--version"], what="start SingularityCE", timeout=20)
+            return
+    with timed("SingularityCE from Ubuntu"):
+        work = home / "singularity-ce.new"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        deb = _fetch(SINGULARITY_URL, SINGULARITY_SHA256, work / "deb")
+        run(["dpkg", "-x", deb, work / "root"], what="unpack SingularityCE")
+        shutil.rmtree(prefix, ignore_errors=True)
+        (work / "root").rename(prefix)
+        shutil.rmtree(work)
+        starters = prefix / LIBRARY / "singularity/bin"
+        _bind(
+            _glibc(home / "apptainer"), [program, starters / "starter", starters / "starter-suid"]
+        )
+        (starters / "starter-suid").chmod(0o4755)  # patchelf wrote it anew
+        configuration = prefix / "etc/singularity/singularity.conf"
+        text = configuration.read_text()  # Ubuntu's ldconfig has another name than Debian's
+        configuration.write_text(text.replace("/usr/sbin/ldconfig.real", "/usr/sbin/ldconfig"))
+        for place in SINGULARITY_PLACES:
+            link = _link(place)
+            if link.exists() and not link.is_symlink():
+                raise LabError(f"cannot unpack SingularityCE: this machine has a {link} of its own")
+            link.unlink(missing_ok=True)
+            link.symlink_to(prefix / place)
+        run([program, "--version"], what="start Ubuntu's SingularityCE", timeout=20)
+
+
+def remove_singularity(home: Path) -> None:
+    """Take away what lies outside of `home`."""
+    for place in SINGULARITY_PLACES:
+        if _link(place).is_symlink() and _link(place).readlink() == home / "singularity-ce" / place:
+            _link(place).unlink()
+
+
 def ensure_uv(home: Path) -> Path:
     """uv, linked into `home/bin`, where the ordinary user finds it as well."""
     program = home / "bin/uv"
@@ -160,18 +220,45 @@ def _download(apt: Path) -> dict[str, Path]:
     return {path.name.partition("_")[0]: path for path in (apt / "debs").glob("*.deb")}
 
 
-def _relocate(prefix: Path) -> None:
-    """Bind Apptainer to the C library beside it, and let it find its files where they now are."""
-    library = Path("usr/lib/x86_64-linux-gnu")
-    glibc = prefix / "glibc" / library
-    if not glibc.is_dir():  # merged-/usr packages and older ones differ
-        glibc = prefix / "glibc/lib/x86_64-linux-gnu"
-    for binary in ("usr/bin/apptainer", "usr/lib/x86_64-linux-gnu/apptainer/bin/starter"):
+def _link(place: str) -> Path:
+    return Path("/", place)
+
+
+def _fetch(url: str, sha256: str, target: Path) -> Path:
+    """Download a file that is known by its hash; a mirror that hangs or is cut off is asked again."""
+    for attempt in range(4):
+        try:
+            time.sleep(3 * attempt)
+            with urllib.request.urlopen(url, timeout=60) as answer, target.open("wb") as file:
+                shutil.copyfileobj(answer, file)
+            found = hashlib.sha256(target.read_bytes()).hexdigest()
+            if found == sha256:
+                return target
+            problem = f"its SHA-256 is {found}, not {sha256}"
+        except (OSError, HTTPException) as error:
+            problem = str(error)
+    raise LabError(f"cannot download {url}: {problem}")
+
+
+def _glibc(prefix: Path) -> Path:
+    merged = prefix / "glibc" / LIBRARY  # merged-/usr packages and older ones differ
+    return merged if merged.is_dir() else prefix / "glibc/lib/x86_64-linux-gnu"
+
+
+def _bind(glibc: Path, binaries: Sequence[Path]) -> None:
+    """Bind programs to the C library in that folder."""
+    for binary in binaries:
         run(
             ["patchelf", "--set-interpreter", glibc / "ld-linux-x86-64.so.2"]
-            + ["--set-rpath", f"{glibc}:/{library}", prefix / binary],
+            + ["--set-rpath", f"{glibc}:/{LIBRARY}", binary],
             what=f"fit {binary} to its C library",
         )
+
+
+def _relocate(prefix: Path) -> None:
+    """Bind Apptainer to the C library beside it, and let it find its files where they now are."""
+    programs = [prefix / "usr/bin/apptainer", prefix / LIBRARY / "apptainer/bin/starter"]
+    _bind(_glibc(prefix), programs)
     for folder in ("etc", "var"):
         (prefix / folder).rename(prefix / "usr" / folder)
         (prefix / "usr/lib" / folder).symlink_to(Path("..") / folder)

@@ -62,21 +62,23 @@ def test_the_demo_prints_the_scores_and_where_the_report_lies(demo: tuple[Path, 
 def test_the_tiny_model_reads_the_easy_pages(metrics: dict[str, Any]) -> None:
     assert metrics["vqa-easy"]["exact_match"] >= 0.9
     assert metrics["ocr-easy"]["cer"] <= 0.2
-    assert metrics["kie-easy"]["kv_f1"] >= 0.6
+    assert metrics["kie-easy"]["kie_f1_micro"] >= 0.6
     assert metrics["classification-easy"]["accuracy"] >= 0.9
 
 
 def test_the_hard_pages_are_visibly_harder(metrics: dict[str, Any]) -> None:
     assert metrics["vqa-hard"]["exact_match"] < metrics["vqa-easy"]["exact_match"] - 0.1
     assert metrics["ocr-hard"]["cer"] > metrics["ocr-easy"]["cer"] + 0.05
-    assert metrics["kie-hard"]["kv_f1"] < metrics["kie-easy"]["kv_f1"] - 0.1
+    assert metrics["kie-hard"]["kie_f1_micro"] < metrics["kie-easy"]["kie_f1_micro"] - 0.1
 
 
 def test_reading_commands_agree(demo: tuple[Path, str]) -> None:
     home, _ = demo
     (row,) = json.loads(hpcbench(home, "list", "--json"))
     status = json.loads(hpcbench(home, "status", row["id"], "--json"))
-    assert status == row
+    assert {key: status[key] for key in ("id", "state", "answered", "samples")} == {
+        key: row[key] for key in ("id", "state", "answered", "samples")
+    }
     assert status["state"] == "done"
     assert all(task["answered"] == task["samples"] for task in status["run_tasks"])
     assert row["id"] in hpcbench(home, "list")

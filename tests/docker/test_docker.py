@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import signal
 import subprocess
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +17,12 @@ import pytest
 
 from hpcbench import environments
 from hpcbench.environments import docker_run
+from hpcbench.environments.sif import Program
+from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
+from hpcbench.schema.documents import ContainerSite
+from tests.cluster.lab import Lab
 from tests.cluster.system import wait_until, with_descendants
 from tests.docker.conftest import Dockerd, Podman, Service, as_nobody
 from tests.environments_contract import EnvironmentContract, Subject, wait_until_nothing_is_left
@@ -206,6 +212,28 @@ def test_an_archive_is_loaded_and_loaded_again_where_it_is_missing(
     done = subject.run("import pydantic; print('ran')")
     assert (done.stdout, done.returncode) == (b"ran\n", 0), done.stderr
     assert len(client.images.list()) == 2
+
+
+def test_an_image_of_dockers_daemon_becomes_a_sif(
+    dockerd: Dockerd, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`docker-daemon:NAME:TAG`, by the real daemon and the real Apptainer, which whoever has `image` has."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        entry = tarfile.TarInfo("hello")
+        entry.size = 5
+        tar.addfile(entry, io.BytesIO(b"hello"))
+    api = docker_run.connect(dockerd.socket).api
+    api.import_image_from_data(layer.getvalue(), repository="me/hello", tag="1")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{dockerd.socket}")
+    site = ContainerSite(program=str(Lab.current().home / "bin/apptainer"))
+    source = Source.of("docker-daemon:me/hello:1", tmp_path, site)
+    assert source.digest == api.inspect_image("me/hello:1")["Id"]
+    program = Program.find(site, tmp_path)
+    program.build(source, tmp_path / "hello.sif", say=lambda line: None)
+    assert program.label(tmp_path / "hello.sif") == source.digest
+    with pytest.raises(UserError, match="has none of that name"):
+        Source.of("docker-daemon:me/hello:2", tmp_path, site)
 
 
 def test_a_machine_without_the_image_fetches_it(subject: Subject, podman: Podman) -> None:

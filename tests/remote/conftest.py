@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,10 +20,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.packages import install_packages
-from tests.cluster.system import LabError
-from tests.conftest import unavailable
 from tests.remote.cutter import Cutter
+from tests.remote.sshd import Sshd, free_port
 
 KEY, SECRET = "AKIATEST", "s3cr3t-of-the-tests"
 
@@ -46,12 +43,6 @@ class Server:
     folder: Path
     options: dict[str, Any]
     port: int
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -107,34 +98,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def sftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder, port = tmp_path_factory.mktemp("sftp"), free_port()
-    ssh = folder / "ssh"
-    ssh.mkdir()
-    sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-    if not Path(sshd).exists():
-        try:
-            install_packages(("openssh-server",))
-        except LabError as error:
-            unavailable(f"no sshd on this machine: {error}")
-    for name in ("host", "user"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh / name)], check=True
-        )
-    (ssh / "authorized").write_text((ssh / "user.pub").read_text())
-    host_key = " ".join((ssh / "host.pub").read_text().split()[:2])
-    (ssh / "known").write_text(f"[127.0.0.1]:{port} {host_key}\n")
-    Path("/run/sshd").mkdir(exist_ok=True)
-    (ssh / "config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {ssh}/host\nPidFile {ssh}/pid\n"
-        f"AuthorizedKeysFile {ssh}/authorized\nStrictModes no\nPermitRootLogin yes\nUsePAM no\n"
-        "PasswordAuthentication no\nSubsystem sftp internal-sftp\nMaxStartups 100\n"
-    )
+    folder = tmp_path_factory.mktemp("sftp")
     data = folder / "data"
     data.mkdir()
-    options = {"key": str(ssh / "user"), "known_hosts": str(ssh / "known")}
-    url = f"sftp://{getpass.getuser()}@127.0.0.1:{port}{data}"
-    for _ in running([sshd, "-D", "-e", "-f", str(ssh / "config")], port, folder / "log"):
-        yield Server(url, data, options, port)
+    with Sshd.make(folder / "ssh") as server:
+        known = server.folder / "known"
+        known.write_text(server.known)
+        options = {"key": str(server.folder / "user"), "known_hosts": str(known)}
+        url = f"sftp://{getpass.getuser()}@127.0.0.1:{server.port}{data}"
+        yield Server(url, data, options, server.port)
 
 
 @pytest.fixture(scope="session")

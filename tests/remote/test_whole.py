@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hpcbench.experiment.claims import pieces_of
+from hpcbench.experiment.layout import Experiment
 from tests.remote.conftest import Server, settle
 
 ROOT = Path(__file__).parent.parent.parent
@@ -61,19 +63,12 @@ def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:
     table = json.loads((experiment / "metrics.json").read_text())["run_tasks"]["vqa"]
     assert (table["asked"], table["coverage"]) == (30, 1.0)
     assert table["metrics"]["anls"]["value"] > 0.5
-    events = [
-        json.loads(line)
-        for path in (experiment / "workers").glob("*.events.jsonl")
-        for line in path.read_text().splitlines()
-    ]
+    here = Experiment(experiment)
+    events = [event for _, own in here.worker_records() for event in own]
     staged = [Path(event["source"]).name for event in events if event["event"] == "staged"]
     assert sorted(staged) == ["files", "model"], "dataset and model came from the node's own disk"
-    prompts = {
-        json.loads(line).get("prompt")
-        for path in (experiment / "shards/vqa").glob("*.responses.jsonl")
-        for line in path.read_text().splitlines()
-    }
-    assert prompts - {None} == {"by_type", "by_type/receipts"}
+    prompts = {one.prompt for piece in pieces_of(here, "vqa") for one in piece}
+    assert prompts - {""} == {"by_type", "by_type/receipts"}
     manifest = json.loads((experiment / "manifest.json").read_text())
     assert manifest["sources"] == {"in_s3": "s3://bucket/demo"}
     assert manifest["measured"]["prompt_hashes"]["vqa"].startswith("sha256:")

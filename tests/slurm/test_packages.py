@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.user import User
+from tests.user import User, answers_on_disk
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,12 +56,7 @@ def test_an_engine_of_a_package_serves_inside_the_image_of_another(
     (environment,) = manifest["environments"].values()
     assert environment["kind"] == "apptainer"
     assert manifest["plugin_packages"]["echo"].startswith(f"file://{repository}@")
-    answers = [
-        json.loads(line)["text"]
-        for path in experiment.glob("shards/x/*.responses.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    assert answers == ["42"] * 12
+    assert [text for _, text in answers_on_disk(experiment)] == ["42"] * 12
 
 
 def test_a_package_that_conflicts_with_the_image_is_refused_with_both_versions(

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.experiment.layout import Experiment
 from tests.slurm.test_spine import KIE, VQA, _asked_twice
-from tests.user import User, until
+from tests.user import User, answers_on_disk, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(900)]
 
@@ -71,11 +72,8 @@ def test_a_worker_told_that_its_time_is_up_drains_and_the_rest_is_submitted_agai
     assert status["state"] == "done"
     assert status["round"] == 2
     assert _asked_twice(user.experiment(experiment)) == []
-    events = [
-        json.loads(line)["event"]
-        for path in (user.experiment(experiment) / "workers").glob("*.events.jsonl")
-        for line in path.read_text().splitlines()
-    ]
+    here = Experiment(user.experiment(experiment))
+    events = [event["event"] for _, own in here.worker_records() for event in own]
     assert {"draining", "stopped", "finished"} <= set(events)
 
 
@@ -112,9 +110,9 @@ def test_missing_weights_are_named_in_status_with_the_log(slurm_user: User, imag
 
     status = user.wait(experiment)
     assert status["state"] == "incomplete"
-    (trouble,) = [one for one in status["troubles"] if one["model"] == "broken"]
-    assert "safetensors" in trouble["message"]
-    assert "Traceback" not in trouble["message"]
+    (trouble,) = [one for one in status["failures"] if one["models"] == ["broken"]]
+    assert "safetensors" in trouble["cause"]
+    assert "Traceback" not in trouble["cause"]
     assert Path(trouble["log"]).is_file()
     printed = user.ok("status", experiment)
     assert trouble["log"] in printed
@@ -144,10 +142,10 @@ def test_a_broken_image_file_is_an_invalid_sample_and_the_rest_is_scored(slurm_u
 
     status = user.wait(experiment)
     assert status["state"] == "done"
-    (trouble,) = status["troubles"]
-    assert trouble["run_task"] == "vqa"
-    assert trouble["message"].startswith("invalid: ")
-    assert "image" in trouble["message"]
+    (trouble,) = status["failures"]
+    assert trouble["run_tasks"] == ["vqa"]
+    assert trouble["cause"].startswith("invalid: ")
+    assert "image" in trouble["cause"]
     metrics = json.loads((user.experiment(experiment) / "metrics.json").read_text())
     outcomes = metrics["run_tasks"]["vqa"]["outcomes"]
     assert outcomes["invalid"] == trouble["count"] >= 1
@@ -178,7 +176,7 @@ def test_a_full_disk_is_named_in_status_and_room_and_resume_cure_it(small_disk: 
 
     status = _until_troubled(user, experiment)
 
-    assert any("disk full" in trouble["message"] for trouble in status["troubles"]), status
+    assert any("disk full" in trouble["cause"] for trouble in status["failures"]), status
     assert "Traceback" not in user.ok("status", experiment)
     filler.unlink()
     until(lambda: user.lab.squeue() == [], 120, "the jobs to end")
@@ -192,7 +190,7 @@ def _until_troubled(user: User, experiment: str) -> dict[str, object]:
     deadline = time.monotonic() + 120
     while True:
         status: dict[str, object] = user.status(experiment)
-        if status["troubles"] or time.monotonic() > deadline:
+        if status["failures"] or time.monotonic() > deadline:
             return status
         time.sleep(1)
 
@@ -219,10 +217,4 @@ def _kill_one(experiment: str, chance: random.Random) -> None:
 
 def _answers(user: User, experiment: str) -> dict[str, str]:
     """Sample → answer, of every whole line on the disk."""
-    answers = {}
-    for path in sorted((user.experiment(experiment) / "shards").glob("*/*.responses.jsonl")):
-        text = path.read_text()
-        for line in text[: text.rfind("\n") + 1].splitlines():
-            record = json.loads(line)
-            answers[f"{path.parent.name}/{record['sample_id']}"] = record["text"]
-    return answers
+    return {key: text or "" for key, text in answers_on_disk(user.experiment(experiment))}

@@ -6,11 +6,15 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.user import User, until
+from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import rounds
+from tests.user import User, answers_on_disk, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
 
@@ -62,7 +66,9 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(slurm_user: User) -> 
     assert (user.folder / "known" / "drawn").exists(), "no worker drew the key we look for"
     assert _files_with(experiment, KEY) == []
     states = _accounting(user, experiment.name)
-    assert set(states) == {"COMPLETED"}, states
+    # The last worker reports, and spares the job that would have done it.
+    assert {state.partition(" ")[0] for state in states} <= {"COMPLETED", "CANCELLED"}, states
+    assert states.count("COMPLETED") >= 3
 
 
 def test_dry_run_prints_the_batch_script_and_touches_nothing(slurm_user: User) -> None:
@@ -101,7 +107,7 @@ def test_two_experiments_at_once_do_not_disturb_each_other(slurm_user: User) -> 
     assert states == {"one": "done", "two": "done"}
 
 
-@pytest.mark.parametrize("victim", [1, 2, 3])
+@pytest.mark.parametrize("victim", [1, 2])
 def test_submit_killed_after_any_sbatch_and_run_again_submits_nothing_twice(
     slurm_user: User, victim: int
 ) -> None:
@@ -118,7 +124,8 @@ def test_submit_killed_after_any_sbatch_and_run_again_submits_nothing_twice(
     assert len(user.json("list")) == 1
     names = _job_names(user, answer["id"])
     assert sorted(names) == sorted(set(names)), "a step was submitted twice"
-    assert len(names) == 3
+    (only,) = rounds(Experiment(user.experiment(answer["id"])))
+    assert set(only.jobs) == {"g0", "finalise"}
 
 
 def test_cancel_ends_the_jobs_and_resume_goes_on(slurm_user: User) -> None:
@@ -139,11 +146,9 @@ def test_cancel_ends_the_jobs_and_resume_goes_on(slurm_user: User) -> None:
 
 
 def _owners(experiment: Path) -> list[dict[str, object]]:
-    first_lines = [
-        path.read_text().splitlines()[0]
-        for path in (experiment / "shards").glob("*/*.events.jsonl")
-    ]
-    return [json.loads(line)["owner"] for line in first_lines]
+    here = Experiment(experiment)
+    names = [run_task.name for run_task in here.resolved.run_tasks]
+    return [dict(state.owner or {}) for state in shard_states(here, names)]
 
 
 def _make_keys_known(user: User) -> None:
@@ -181,11 +186,7 @@ def _job_names(user: User, experiment: str) -> list[str]:
 
 def _asked_twice(experiment: Path) -> list[str]:
     """Samples with more than one acknowledged answer."""
-    seen: dict[str, int] = {}
-    for path in (experiment / "shards").glob("*/*.responses.jsonl"):
-        for line in path.read_text().splitlines():
-            key = f"{path.parent.name}/{json.loads(line)['sample_id']}"
-            seen[key] = seen.get(key, 0) + 1
+    seen = Counter(key for key, _ in answers_on_disk(experiment))
     return [key for key, count in seen.items() if count > 1]
 
 

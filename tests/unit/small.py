@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.experiment.files import Appender, create_exclusive, write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
@@ -22,6 +22,9 @@ from hpcbench.schema.documents import (
 )
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import Response, Sample, Times
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def run_task(
@@ -150,3 +153,23 @@ def write_attempt(
             file.write(one.to_json())
     with Appender(events) as file:
         file.write({"event": end, "time": 1})
+
+
+def plan_without_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Path:
+    """A plan file over 100 samples whose model is an empty folder: what looks no further takes it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setenv("HPCBENCH_HOME", str(folder / "home"))
+    monkeypatch.chdir(folder)
+    write_dataset(folder / "pages", [record(number) for number in range(100)])
+    (folder / "weights").mkdir()
+    for name, document in {
+        "models/tiny.yaml": "name: tiny\nsource: ../../weights\nengine: vllm\n",
+        "datasets/pages.yaml": "name: pages\nsource: ../../pages\nannotations: a.jsonl\nfields: [question]\n",
+        "prompts/ask.yaml": 'name: ask\nuser: "{{ question }}"\n',
+    }.items():
+        path = folder / "registries" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(document)
+    path = folder / "plan.yaml"
+    path.write_text(text)
+    return path

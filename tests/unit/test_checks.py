@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.launch.submit import sbatch_text
+from hpcbench.launch.batch import sbatch_text
 from hpcbench.planning import plan_work
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import KINDS
@@ -67,9 +67,11 @@ def test_a_split_is_one_that_the_dataset_has(files: Files) -> None:
 
 
 def test_a_metric_scores_what_the_ml_task_reads_answers_into(files: Files) -> None:
-    files.write("ml_tasks/odd.yaml", "name: odd\nplugin: vqa\noutput: text\nmetrics: [kv_f1]\n")
+    files.write(
+        "ml_tasks/odd.yaml", "name: odd\nplugin: vqa\noutput: text\nmetrics: [kie_f1_micro]\n"
+    )
     assert files.refusal(PLAN.replace("vqa", "odd")) == [
-        "p.yaml:3:5: metric 'kv_f1' scores object, and ML task 'odd' reads answers into text"
+        "p.yaml:3:5: metric 'kie_f1_micro' scores object, and ML task 'odd' reads answers into text"
     ]
 
 
@@ -133,15 +135,40 @@ def test_a_chat_template_is_there_and_is_one_and_its_text_is_kept(files: Files) 
 
 
 def test_an_output_schema_is_a_json_schema_of_an_object(files: Files) -> None:
-    text = "name: form\nplugin: kie\nmetrics: [kv_f1]\noutput: {}\noutput_schema: {{type: {}}}\n"
+    text = "name: form\nplugin: kie\nmetrics: [kie_f1_micro]\noutput: {}\noutput_schema: {{type: {}}}\n"
     files.write("ml_tasks/form.yaml", text.format("object", "objct"))
     (told,) = files.refusal(PLAN.replace("vqa", "form"))
     assert told.startswith("registry/ml_tasks/form.yaml:5:16: no JSON Schema: 'objct' is not valid")
+    files.write("ml_tasks/form.yaml", text.format("label", "string"))
+    told = files.refusal(PLAN.replace("vqa", "form"))
+    assert any("form.yaml:5:16: the schema of a label is an `enum`" in line for line in told)
     files.write("ml_tasks/form.yaml", text.format("text", "object"))
     told = files.refusal(PLAN.replace("vqa", "form"))
     assert (
         told[-1] == "registry/ml_tasks/form.yaml:5:16: only an object has a schema (output: object)"
     )
+
+
+MODEL_TASK = "name: form\nplugin: kie\nmetrics: [truncated]\noutput: object\noutput_model: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("no_such_module.Form", "output_model no_such_module.Form cannot be imported"),
+        ("json.JSONDecoder", "output_model json.JSONDecoder is no pydantic model"),
+        ("Form", "output_model Form is no pydantic model"),
+    ],
+)
+def test_an_output_model_is_a_pydantic_model(files: Files, model: str, told: str) -> None:
+    files.write("ml_tasks/form.yaml", MODEL_TASK.format(model))
+    (line,) = files.refusal(PLAN.replace("vqa", "form"))
+    assert line.startswith(f"registry/ml_tasks/form.yaml:5:15: {told}")
+
+
+def test_a_metric_of_readings_fits_every_ml_task(files: Files) -> None:
+    files.write("ml_tasks/form.yaml", "name: form\nplugin: vqa\nmetrics: [truncated, valid_json]\n")
+    files.resolved(PLAN.replace("vqa", "form"))
 
 
 # --- the site -------------------------------------------------------------------------------------------
@@ -192,13 +219,9 @@ def test_what_the_profile_does_not_know_is_not_checked(files: Files) -> None:
     files.resolved(PLAN + "    resources: {cpus: 1000, partition: anything}\n")
 
 
-def test_an_array_is_no_larger_than_the_cluster_allows(files: Files) -> None:
-    files.write("sites/default.yaml", SITE)
-    assert files.refusal(PLAN + "parallelism: 1001\n") == [
-        "p.yaml:8:14: an array of 1001 workers is more than this cluster's MaxArraySize of 1001 allows "
-        "(at most 1000)"
-    ]
-    files.resolved(PLAN + "parallelism: 1001\nexecutor: local\n")
+def test_more_workers_than_an_array_may_have_are_no_mistake(files: Files) -> None:
+    files.write("sites/default.yaml", SITE)  # its MaxArraySize is 1001: they become several arrays
+    files.resolved(PLAN + "parallelism: 2000\n")
 
 
 # --- prod and dev ---------------------------------------------------------------------------------------

@@ -54,7 +54,13 @@ def test_its_parts_keep_their_places_as_fractions() -> None:
 
 def test_it_is_a_parser_of_an_ml_task() -> None:
     assert plugins.mismatch("parsers", DeepSeekOcr) is None
-    assert DeepSeekOcr().parse(PAGE) == layout(PAGE).markdown
+    assert DeepSeekOcr().parse(PAGE).value == layout(PAGE).markdown
+    assert not DeepSeekOcr().parse(PAGE).repairs
+
+
+def test_broken_regions_are_marked_as_mended() -> None:
+    reading = DeepSeekOcr().parse("a <|ref|>text<|/ref|><|det|>[[1, 2]]<|/det|> b")
+    assert reading.repairs == ("broken regions",)
 
 
 def test_an_answer_of_nothing_but_regions_is_read_as_their_labels() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.cli.main import main, parser
+from hpcbench.cli.main import main
+from hpcbench.cli.parse import parser
 from hpcbench.launch.status import ExperimentStatus
 from hpcbench.plugins import REQUIRED
 from hpcbench.registry.catalog import load_document

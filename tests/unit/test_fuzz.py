@@ -12,6 +12,8 @@ from hpcbench.errors import UserError
 from hpcbench.registry.resolve import load_plan
 from tests.unit.registries import Files
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 BATCHES, PLANS = 10, 1000
 
@@ -32,7 +34,7 @@ matrix:
     resources: &r {cpus: 2, memory_gb: 8, time_limit: "01:00:00", gpu_type: a100}
 run_tasks:
   - {name: y, ml_task: kie, model: org/tiny, dataset: pages, prompt: ask, resources: *r,
-     packages: [{name: p, source: {type: pypi, name: p, version: "1"}}], metrics: [kv_f1]}
+     packages: [{name: p, source: {type: pypi, name: p, version: "1"}}], metrics: [kie_f1_micro]}
 notifications: [{plugin: webhook, when: [done], options: {url: "${env:HOME}"}}]
 trackers: [{plugin: jsonl, options: {path: x.jsonl}}]
 reports: [html]

@@ -93,6 +93,19 @@ def test_ocrbench_takes_an_answer_or_a_list_of_them(tmp_path: Path) -> None:
     assert two.metadata == {"dataset": "ESTVQA", "question_type": "VQA"}
 
 
+def test_formulas_of_ocrbench_are_scored_by_the_rule_for_formulas(tmp_path: Path) -> None:
+    """With spaces, and with case, as the benchmark does; metrics that know no kinds see the text."""
+    from hpcbench.metrics import anls, ocrbench
+
+    row = {"dataset_name": "HME100k", "type": "Handwritten Mathematical Expression Recognition",
+           "question": "?", "image_path": "1.png", "answers": ["a ^ 2 + B"]}  # fmt: skip
+    write(tmp_path / "OCRBench.json", [row])
+    (sample,) = everything(opened("ocrbench", tmp_path))
+    assert ocrbench("it is a^2+B", sample.references) == 1
+    assert ocrbench("it is a^2+b", sample.references) == 0
+    assert anls("a ^ 2 + b", sample.references) == 1
+
+
 @pytest.mark.parametrize("splits", [True, False])
 def test_what_hugging_face_saved_to_disk(tmp_path: Path, splits: bool) -> None:
     pyarrow = pytest.importorskip("pyarrow")
@@ -166,6 +179,36 @@ def test_coco_boxes_are_labels_text_or_fields(
     assert one.images == (tmp_path / "images/a.png",)
 
 
+@pytest.mark.parametrize(
+    ("reference", "labels"),
+    [
+        ("label", ("item", "total", "item")),
+        ("text", ("bread", "7.00", "milk")),
+        ("fields", ("item", "total", "item")),
+    ],
+)
+def test_coco_boxes_go_with_the_sample(
+    tmp_path: Path, reference: str, labels: tuple[str, ...]
+) -> None:
+    coco(tmp_path)
+    (one,) = everything(opened("coco", tmp_path, options={"reference": reference}))
+    assert one.boxes is not None
+    found = one.boxes()
+    assert (found.labels, found.size) == (labels, (40, 30))
+    assert found.corners == ((0, 20, 5, 25), (0, 25, 5, 30), (0, 10, 5, 15))
+    assert one.boxes() == found
+
+
+@pytest.mark.parametrize("bbox", [None, [1, 2, 3], [1, 2, "x", 4], [0, 0, 1e400, 1], 7, {}])
+def test_coco_boxes_that_are_none_are_left_out(tmp_path: Path, bbox: Any) -> None:
+    picture(tmp_path / "images/a.png")
+    images = [{"id": 1, "file_name": "a.png", "width": "wide"}]
+    marks = [{"image_id": 1, "caption": "a", "bbox": bbox, "category_id": []}] * 2
+    write(tmp_path / "annotations/all.json", {"images": images, "annotations": marks})
+    (one,) = everything(opened("coco", tmp_path, options={"reference": "caption"}))
+    assert (one.references, one.boxes) == (("a", "a"), None)
+
+
 def test_pages_with_a_file_beside_each(tmp_path: Path) -> None:
     picture(tmp_path / "test/1.png")
     (tmp_path / "test/1.txt").write_text("Привет\n", encoding="utf-8")
@@ -207,6 +250,25 @@ def test_cord_lines_become_nested_keys(tmp_path: Path) -> None:
     )  # fmt: skip
     (text,) = everything(opened("cord", tmp_path, options={"task": "ocr"}))
     assert text.references == ("Iced Tea\n10,000\nRice\n12,000",)
+
+
+def test_cord_lines_and_words_have_boxes(tmp_path: Path) -> None:
+    picture(tmp_path / "test/image/r.png")
+    first = {"x1": 1, "y1": 2, "x2": 5, "y2": 2, "x3": 5, "y3": 4, "x4": 1, "y4": 4}
+    second = {name: value + 10 for name, value in first.items()}
+    words = [{"text": "Iced", "quad": first}, {"text": "Tea", "quad": second}, {"text": "!"}]
+    lines = [
+        {"category": "menu.nm", "words": words},
+        {"category": "menu.price", "words": words[2:]},
+    ]
+    write(tmp_path / "test/json/r.json", {"valid_line": lines})
+    (one,) = everything(opened("cord", tmp_path))
+    assert one.boxes is not None
+    assert (one.boxes().corners, one.boxes().labels) == (((1, 2, 15, 14),), ("menu.nm",))
+    (text,) = everything(opened("cord", tmp_path, options={"task": "ocr"}))
+    assert text.boxes is not None
+    assert text.boxes().corners == ((1, 2, 5, 4), (11, 12, 15, 14))
+    assert text.boxes().labels == ("Iced", "Tea")
 
 
 # --- pages ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbench.cli.main import main
-from tests.unit.small import record, write_dataset
+from tests.unit.small import plan_without_weights
 
 PLAN = """\
 name: speed
@@ -24,22 +24,7 @@ run_tasks:
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plan over 100 samples whose model is an empty folder: a dry run looks no further."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    write_dataset(tmp_path / "pages", [record(number) for number in range(100)])
-    (tmp_path / "weights").mkdir()
-    for name, text in {
-        "models/tiny.yaml": "name: tiny\nsource: ../../weights\nengine: vllm\n",
-        "datasets/pages.yaml": "name: pages\nsource: ../../pages\nannotations: a.jsonl\nfields: [question]\n",
-        "prompts/ask.yaml": 'name: ask\nuser: "{{ question }}"\n',
-    }.items():
-        path = tmp_path / "registries" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    path = tmp_path / "plan.yaml"
-    path.write_text(PLAN)
-    return path
+    return plan_without_weights(tmp_path, monkeypatch, PLAN)
 
 
 def planned(capsys: pytest.CaptureFixture[str], plan: Path, *arguments: str) -> dict[str, Any]:
@@ -61,7 +46,7 @@ def test_every_point_is_one_shard_and_one_worker_takes_them_all(
         capsys, plan, "--concurrency", "1,8", "--rate", "2.5", "--requests", "16", "--run-task", "vqa"
     )  # fmt: skip
     assert found["samples"] == {"vqa-c1": 16, "vqa-c8": 16, "vqa-r2.5": 16}
-    assert [shard["stop"] for shard in found["work"]["shards"]] == [16, 16, 16]
+    assert [(cut["samples"], cut["size"]) for cut in found["work"]["cuts"]] == [(16, 16)] * 3
     (group,) = found["work"]["groups"]
     assert (group["workers"], group["throttle"]) == (1, 1)
 

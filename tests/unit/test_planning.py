@@ -6,16 +6,21 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
 from hpcbench.planning import (
-    MAX_SHARD,
+    LONGEST_SHARD,
     MIN_SHARD,
-    default_shard_size,
+    SECONDS_PER_SAMPLE,
+    clock,
     plan_work,
+    shard_size,
+    shares,
     stage_key,
+    within,
+    worst_gpu_hours,
 )
 from hpcbench.schema.documents import seconds
 from hpcbench.schema.plan import ResolvedRunTask
@@ -54,7 +59,8 @@ def test_every_sample_is_in_one_shard_and_every_run_task_in_one_group(
     for group in work.groups:
         shards = work.shards_of(group.run_tasks)
         assert 1 <= group.workers <= min(parallelism, len(shards))
-        assert group.throttle == parallelism
+    at_once = [group.throttle for group in work.groups if not group.after]
+    assert sum(at_once) <= parallelism
 
 
 def test_what_needs_the_same_resources_and_image_shares_an_array() -> None:
@@ -81,14 +87,111 @@ def test_run_tasks_of_one_model_stand_together_so_that_it_is_loaded_once() -> No
     assert group.run_tasks == ("a", "c", "b")
 
 
-@given(samples=st.integers(1, 10**6), parallelism=st.integers(1, 1000))
-def test_shards_are_few_files_and_yet_enough_for_all_workers(
-    samples: int, parallelism: int
+@given(
+    samples=st.integers(1, 10**6),
+    parallelism=st.integers(1, 1000),
+    per_sample=st.floats(1e-3, 1e4),
+    wanted=st.floats(1, 1e5),
+)
+def test_shards_are_of_the_length_wanted_and_yet_enough_for_all_workers(
+    samples: int, parallelism: int, per_sample: float, wanted: float
 ) -> None:
-    size = default_shard_size(samples, parallelism)
-    assert MIN_SHARD <= size <= MAX_SHARD
-    if MIN_SHARD < size < MAX_SHARD:
-        assert samples / size <= 4 * parallelism
+    size = shard_size(samples, parallelism, per_sample, wanted)
+    assert size >= 1
+    if size > MIN_SHARD:
+        assert size * per_sample <= wanted + per_sample
+        assert size - 1 <= samples / (4 * parallelism)
+    else:
+        assert size * per_sample <= max(LONGEST_SHARD, wanted, per_sample)
+
+
+def test_shards_of_slow_models_hold_fewer_samples() -> None:
+    plan = resolved(run_task("quick"), run_task("slow"), parallelism=2, shard_minutes=2)
+    pace = {"quick": 0.5, "slow": 30.0}
+    sizes = {one.run_task: one.size for one in plan_work(plan, measured(plan, 5000), pace).cuts}
+    assert sizes == {"quick": 240, "slow": 8}
+
+
+def test_a_pilot_is_the_first_shard() -> None:
+    plan = resolved(run_task("a"), pilot=3, shard_size=10)
+    shards = plan_work(plan, measured(plan, 25)).shards
+    assert [(one.start, one.stop, one.pilot) for one in shards] == [
+        (0, 3, True), (3, 13, False), (13, 23, False), (23, 25, False),
+    ]  # fmt: skip
+
+
+@given(
+    samples=st.integers(1, 300), size=st.integers(1, 60), pilot=st.integers(0, 20),
+)  # fmt: skip
+def test_a_cut_knows_its_shards_without_making_them(samples: int, size: int, pilot: int) -> None:
+    plan = resolved(run_task("a"), pilot=pilot, shard_size=size)
+    (cut,) = plan_work(plan, measured(plan, samples)).cuts
+    shards = list(cut.shards())
+    assert len(shards) == cut.count
+    assert shards == [cut.shard(index) for index in range(cut.count)]
+    assert all(shard.start < shard.stop for shard in shards)
+
+
+def test_what_comes_after_something_is_a_group_that_waits_for_it() -> None:
+    plan = resolved(
+        run_task("a"), run_task("b", after=["a"]), run_task("c", after=["b"]), run_task("d")
+    )
+    groups = plan_work(plan, measured(plan)).groups
+    assert [(one.run_tasks, one.after) for one in groups] == [
+        (("a", "d"), ()), (("b",), ("g0",)), (("c",), ("g1",)),
+    ]  # fmt: skip
+
+
+def test_groups_share_the_parallelism_by_their_work_and_more_groups_than_that_queue_up() -> None:
+    tasks = [run_task(f"t{place}", resources={"cpus": place + 1}) for place in range(3)]
+    samples = {"t0": 900, "t1": 100, "t2": 100}
+    plan = resolved(*tasks, parallelism=8)
+    groups = plan_work(plan, measured(plan, samples)).groups
+    assert [one.throttle for one in groups] == [5, 2, 1]
+    plan = resolved(*tasks, parallelism=2)
+    groups = plan_work(plan, measured(plan, samples)).groups
+    assert [(one.throttle, one.after) for one in groups] == [(1, ()), (1, ()), (1, ("g0",))]
+
+
+@example([0.0], 3)
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20), st.integers(1, 100))
+def test_shares_are_whole_at_least_one_and_add_up(weights: list[float], total: int) -> None:
+    found = shares(weights, total)
+    assert min(found) >= 1
+    assert sum(found) == max(total, len(weights))
+
+
+def test_short_jobs_are_as_many_as_the_work_takes() -> None:
+    plan = resolved(run_task("a"), parallelism=4, max_job_minutes=30)
+    work = plan_work(plan, measured(plan, 9000), load_seconds={"m": 120.0})
+    (group,) = work.groups
+    assert group.resources.time_limit == "00:30:00"
+    assert group.throttle == 4
+    assert group.workers * (1800 - 120 - 90) >= 9000 * SECONDS_PER_SAMPLE
+
+
+@given(
+    cap=st.floats(0.5, 100), workers=st.integers(1, 40), gpus=st.integers(0, 8),
+    hours=st.integers(1, 24),
+)  # fmt: skip
+def test_no_job_is_planned_that_could_exceed_the_gpu_hours(
+    cap: float, workers: int, gpus: int, hours: int
+) -> None:
+    task = run_task("a", model={"gpus": gpus}, resources={"time_limit": f"{hours:02d}:00:00"})
+    plan = resolved(task, parallelism=workers, shard_size=1)
+    groups = plan_work(plan, measured(plan, 100)).groups
+    try:
+        kept = within(groups, cap)
+    except UserError:
+        assert cap < gpus / 6 + 1e-9, "one job of ten minutes would have fitted"
+        return
+    assert worst_gpu_hours(kept) <= cap + 1e-9
+    assert all(seconds(one.resources.time_limit) >= 600 for one in kept)
+
+
+@given(st.integers(60, 10**6))
+def test_a_duration_is_written_as_slurm_reads_it(duration: int) -> None:
+    assert seconds(clock(duration)) == duration
 
 
 def point(name: str = "a-c4", **task: Any) -> ResolvedRunTask:

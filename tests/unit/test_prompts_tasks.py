@@ -51,7 +51,7 @@ def test_text_answers_lose_only_the_space_around_them(task: Vqa | Ocr) -> None:
     [
         ('{"total": "1"}', {"total": "1"}),
         ('```json\n{"total": "1"}\n```', {"total": "1"}),
-        ('The fields are {"total": "1"}', None),
+        ('The fields are {"total": "1"}', {"total": "1"}),
         ("[1]", None),
         ("", None),
     ],

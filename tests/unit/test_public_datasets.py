@@ -37,6 +37,13 @@ def samples(dataset: PublicDataset) -> list[Sample]:
     return list(dataset.iter(0, dataset.count()))
 
 
+def boxes(sample: Sample) -> list[tuple[tuple[float, ...], str]]:
+    """Corners and labels of what its dataset marks."""
+    assert sample.boxes is not None
+    found = sample.boxes()
+    return list(zip(found.corners, found.labels, strict=True))
+
+
 def messages(dataset: PublicDataset) -> str:
     with pytest.raises(UserError) as caught:
         dataset.count()
@@ -122,6 +129,20 @@ def test_funsd_text_is_an_entity_a_line(funsd: Path) -> None:
     assert first.references == (expected,)
 
 
+def test_funsd_answers_and_words_have_boxes(tmp_path: Path) -> None:
+    entities: list[Any] = [dict(one) for one in FORM[1:5]]
+    entities[1]["box"] = [10, 20, 30, 40]
+    entities[3]["box"] = "gone"
+    entities[0]["words"] = [{"text": "Name:", "box": [4, 3, 2, 1]}, {"text": "x"}]
+    form(tmp_path, "a", [*entities, entity(5, "answer", "blue", (5, 3)), FORM[0]])
+    (kie,) = samples(Funsd(spec(tmp_path)))
+    assert boxes(kie) == [((10, 20, 30, 40), "Name:"), ((0, 0, 9, 9), "Colours")]
+    (ocr,) = samples(Funsd(spec(tmp_path, task="ocr")))
+    assert boxes(ocr)[0] == ((2, 1, 4, 3), "Name:")
+    labels = ["Name:", "Ann", "Lee", "Colours", "red", "blue", "ORDER", "FORM"]
+    assert [label for _, label in boxes(ocr)] == labels
+
+
 def test_funsd_splits_are_folders(funsd: Path) -> None:
     everything = Funsd(spec(funsd))
     assert [sample.id for sample in samples(everything)] == ["test/c", "test/d", "train/b"]
@@ -198,6 +219,10 @@ def test_sroie_reads_entities_and_boxes(sroie: Path) -> None:
     assert second.references == ({**RECEIPT, "address": "1, JALAN A"},)
     text = Sroie(spec(sroie, split="train", task="ocr"))
     assert samples(text)[0].references == ("SHOP SDN BHD\n1, JALAN A,",)
+    assert boxes(samples(text)[0]) == [
+        ((72, 25, 326, 64), "SHOP SDN BHD"), ((50, 82, 440, 121), "1, JALAN A,"),
+    ]  # fmt: skip
+    assert boxes(first) == []
     assert sroie / "train/box/X1.txt" in set(text.files())
     assert Sroie(spec(sroie, "entities")).count() == 3
 
@@ -290,6 +315,19 @@ def test_omnidocbench_is_markdown_in_reading_order(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert content_hash(tmp_path, dataset.files()).startswith("sha256:")
     assert samples(OmniDocBench(spec(tmp_path))) == [first, second]
+
+
+def test_omnidocbench_blocks_of_the_reference_have_boxes(tmp_path: Path) -> None:
+    put(tmp_path / "images" / "a.png", b"image")
+    poly = [1.5, 2, 7, 2, 7, 4, 1.5, 4]
+    blocks = [
+        block("title", 1, text="A", poly=poly), block("figure", 2, poly=poly),
+        block("text_block", 3, text="B", poly=None), block("text_block", None, text="C", poly=poly),
+    ]  # fmt: skip
+    (one,) = samples(omnidocbench(tmp_path, page("a.png", *blocks)))
+    assert boxes(one) == [((1.5, 2, 7, 4), "title")]
+    assert one.boxes is not None
+    assert one.boxes().size == (9, 9)
 
 
 def test_omnidocbench_tells_what_is_wrong(tmp_path: Path) -> None:

@@ -389,9 +389,9 @@ def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
 
 
 def test_a_metric_must_belong_to_the_ml_task(tmp_path: Path, registry: Path) -> None:
-    assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[anls, kv_f1]")) == [
-        "p.yaml:21:21: unknown metric of ML task 'vqa' 'kv_f1' "
-        "(there are: anls, cer, exact_match, wer)"
+    assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[anls, kie_f1_micro]")) == [
+        "p.yaml:21:21: unknown metric of ML task 'vqa' 'kie_f1_micro' "
+        "(there are: anls, cer, contains, exact_match, ned, ocrbench, ocrbench_v2, relaxed_accuracy, …)"
     ]
 
 

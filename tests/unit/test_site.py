@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.launch.site import Check, checks
+from hpcbench.launch.doctor import Check, checks
 from hpcbench.schema.documents import ContainerSite, Site
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpcbench import speed
 from hpcbench.schema.documents import Slo
-from tests.unit.timing import answered, closed_loop, failed, open_loop
+from tests.unit.timing import answered, closed_loop, failed, in_columns, measured, open_loop
 
 # --- one request --------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def test_an_answer_of_one_chunk_has_no_time_per_token() -> None:
 
 
 def test_time_between_tokens_spreads_a_chunks_gap_over_its_tokens() -> None:
-    figures = speed.measure(
+    figures = measured(
         [[answered(n, 0, 100, 180, chunks=3, tokens=12, counted=True) for n in range(9)]]
     )
     assert figures["itl_ms"]["mean"]["value"] == 10
@@ -50,7 +50,7 @@ def test_time_between_tokens_spreads_a_chunks_gap_over_its_tokens() -> None:
 
 
 def test_without_counts_by_chunk_there_is_no_time_between_tokens_only_between_chunks() -> None:
-    figures = speed.measure([[answered(n, 0, 100, 180) for n in range(9)]])
+    figures = measured([[answered(n, 0, 100, 180) for n in range(9)]])
     assert figures["itl_ms"] is None
     assert figures["chunk_gap_ms"]["mean"]["value"] == 20
 
@@ -58,7 +58,7 @@ def test_without_counts_by_chunk_there_is_no_time_between_tokens_only_between_ch
 def test_what_failed_makes_no_latency_look_better() -> None:
     slow = [answered(n, 0, 500, 1000) for n in range(10)]
     quick = [failed(n, 0, 1) for n in range(10, 30)]
-    figures = speed.measure([[*slow, *quick]])
+    figures = measured([[*slow, *quick]])
     assert figures["ttft_ms"]["p50"]["value"] == 500
     assert (figures["requests"], figures["answered"], figures["ttft_ms"]["n"]) == (30, 10, 10)
 
@@ -71,7 +71,7 @@ def test_a_percentile_of_too_few_requests_is_refused_and_says_how_many_it_needs(
     name: str, needs: int
 ) -> None:
     few, enough = (
-        speed.measure([[answered(n, n, n + 5, n + 9) for n in range(count)]])["ttft_ms"][name]
+        measured([[answered(n, n, n + 5, n + 9) for n in range(count)]])["ttft_ms"][name]
         for count in (needs - 1, needs)
     )
     assert few == {"value": None, "low": None, "high": None, "needs": needs}
@@ -81,9 +81,9 @@ def test_a_percentile_of_too_few_requests_is_refused_and_says_how_many_it_needs(
 def test_a_mean_over_batches_does_not_take_neighbours_for_independent() -> None:
     """A queue that builds up and ends: neighbours wait alike, so the mean is less certain than it looks."""
     waits = [100 + 90 * ((number // 100) % 2) for number in range(1000)]
-    told = speed.measure([[answered(n, n, n + wait, n + wait) for n, wait in enumerate(waits)]])
+    told = measured([[answered(n, n, n + wait, n + wait) for n, wait in enumerate(waits)]])
     mixed = random.Random(1).sample(waits, len(waits))
-    calm = speed.measure([[answered(n, n, n + wait, n + wait) for n, wait in enumerate(mixed)]])
+    calm = measured([[answered(n, n, n + wait, n + wait) for n, wait in enumerate(mixed)]])
     widths = [
         one["ttft_ms"]["mean"]["high"] - one["ttft_ms"]["mean"]["low"] for one in (told, calm)
     ]
@@ -94,7 +94,7 @@ def test_a_mean_over_batches_does_not_take_neighbours_for_independent() -> None:
 
 
 def test_a_closed_loop_of_equal_answers_has_the_rate_it_must_have() -> None:
-    figures = speed.measure([closed_loop(80, 4, lambda chance, n: 100)])
+    figures = measured([closed_loop(80, 4, lambda chance, n: 100)])
     assert figures["answers_per_s"]["value"] == pytest.approx(40)
     assert figures["tokens_per_s"]["value"] == pytest.approx(200)
     assert figures["window"]["in_flight"] == pytest.approx(4)
@@ -104,7 +104,7 @@ def test_a_closed_loop_of_equal_answers_has_the_rate_it_must_have() -> None:
 def test_the_drain_at_the_end_is_no_part_of_the_steady_window() -> None:
     """One straggler of ten seconds: over the whole run the rate is a third of the engine's."""
     piece = closed_loop(400, 8, lambda chance, n: 10_000 if n == 399 else 100)
-    figures = speed.measure([piece])
+    figures = measured([piece])
     assert figures["answers_per_s"]["value"] == pytest.approx(80, rel=0.05)
     assert figures["whole"]["answers_per_s"] < 30
 
@@ -112,15 +112,15 @@ def test_the_drain_at_the_end_is_no_part_of_the_steady_window() -> None:
 def test_a_stall_in_the_middle_stays_in_the_steady_window() -> None:
     """All slots wait two seconds in the middle: choosing the best stretch would hide it."""
     piece = closed_loop(400, 4, lambda chance, n: 2000 if 200 <= n < 204 else 20)
-    window = speed.steady_window(sorted(piece, key=lambda one: one.times.send))
+    window = speed.steady_window(in_columns(*piece))
     assert (window.end - window.begin) / 1e9 == pytest.approx(4, rel=0.05)
-    assert speed.measure([piece])["answers_per_s"]["value"] == pytest.approx(100, rel=0.05)
+    assert measured([piece])["answers_per_s"]["value"] == pytest.approx(100, rel=0.05)
 
 
 def test_moments_between_two_requests_do_not_end_the_window() -> None:
     """One after the other with a millisecond between: never in flight is not idle."""
     piece = [answered(n, 101 * n, 101 * n + 50, 101 * n + 100) for n in range(50)]
-    window = speed.steady_window(piece)
+    window = speed.steady_window(in_columns(*piece))
     assert (window.begin, window.end) == (window.first, window.last)
     assert window.usual == 1
 
@@ -128,7 +128,7 @@ def test_moments_between_two_requests_do_not_end_the_window() -> None:
 def test_a_burst_at_the_start_does_not_decide_what_is_usual() -> None:
     burst = [answered(n, 0, 50, 100) for n in range(64)]
     calm = [answered(100 + n, 100 + 100 * n, 150 + 100 * n, 200 + 100 * n) for n in range(100)]
-    assert speed.steady_window([*burst, *calm]).usual == 1
+    assert speed.steady_window(in_columns(*burst, *calm)).usual == 1
 
 
 def test_pieces_of_several_workers_are_the_rate_of_one_engine_and_their_clocks_do_not_meet() -> (
@@ -139,14 +139,14 @@ def test_pieces_of_several_workers_are_the_rate_of_one_engine_and_their_clocks_d
         answered(n, 10**9 + r.times.send / 1e6, 10**9 + r.times.chunks[0] / 1e6, 10**9 + r.times.done / 1e6)
         for n, r in enumerate(one)
     ]  # fmt: skip
-    figures = speed.measure([one, far])
+    figures = measured([one, far])
     assert figures["answers_per_s"]["value"] == pytest.approx(40)
     assert figures["window"]["seconds"] == pytest.approx(4)
     assert figures["window"]["pieces"] == 2
 
 
 def test_a_run_of_ramp_and_drain_alone_has_no_steady_rate_and_says_so() -> None:
-    figures = speed.measure([closed_loop(10, 8, lambda chance, n: 100 + n)])
+    figures = measured([closed_loop(10, 8, lambda chance, n: 100 + n)])
     assert figures["answers_per_s"] is None
     assert figures["whole"]["answers_per_s"] > 0
     assert any("no steady rates" in note for note in figures["notes"])
@@ -165,9 +165,9 @@ def test_any_run_gives_figures_that_hang_together(
         failed(n, one.times.send / 1e6, one.times.done / 1e6) if chance.random() < failing else one
         for n, one in enumerate(piece)
     ]
-    figures = speed.measure([piece] if whole else [piece[: count // 2], piece[count // 2 :]])
+    figures = measured([piece] if whole else [piece[: count // 2], piece[count // 2 :]])
     assert figures["requests"] == count
-    window = speed.steady_window(sorted(piece, key=lambda one: one.times.send))
+    window = speed.steady_window(in_columns(*piece))
     assert window.first <= window.begin <= window.end <= window.last
     assert 0 <= window.usual <= concurrency
     shown = figures["e2e_ms"]
@@ -184,12 +184,13 @@ def test_any_run_gives_figures_that_hang_together(
                 assert entry["value"] <= entry["high"]
 
 
+@pytest.mark.long
 def test_intervals_of_rates_cover_the_true_rate_about_as_often_as_they_say() -> None:
     """Four slots with exponential service of 100 ms: 40 answers a second, known from theory."""
     covered = 0
     for seed in range(100):
         piece = closed_loop(400, 4, lambda chance, n: chance.expovariate(1 / 100), seed)
-        rate = speed.measure([piece])["answers_per_s"]
+        rate = measured([piece])["answers_per_s"]
         covered += rate["low"] <= 40 <= rate["high"]
     assert 86 <= covered <= 99
 
@@ -206,7 +207,7 @@ def test_a_stall_shows_in_what_is_counted_from_due_and_hides_from_what_is_counte
     """
     arrivals = [10.0 * n for n in range(1000)]
     service = [2000.0 if n == 300 else 5.0 for n in range(1000)]
-    figures = speed.measure([open_loop(arrivals, service, room=1)])
+    figures = measured([open_loop(arrivals, service, room=1)])
     assert figures["e2e_ms"]["p99"]["value"] == pytest.approx(5)
     assert figures["e2e_due_ms"]["p90"]["value"] > 1000
     assert figures["queue_ms"]["p90"]["value"] > 1000
@@ -218,18 +219,21 @@ def test_a_stall_shows_in_what_is_counted_from_due_and_hides_from_what_is_counte
 
 def test_a_good_answer_keeps_every_limit_and_what_failed_is_never_good() -> None:
     slo = Slo(ttft_ms=100, tpot_ms=10, e2e_ms=200)
-    kept = answered(1, 0, 100, 140)  # TPOT 10
-    assert speed.good(kept, slo)
-    assert not speed.good(answered(2, 0, 101, 140), slo), "late first token"
-    assert not speed.good(answered(3, 0, 50, 150), slo), "slow tokens"
-    assert not speed.good(answered(4, 0, 100, 140, scheduled=-1), slo), "late from when it was due"
-    assert not speed.good(failed(5, 0, 1), slo)
-    assert speed.good(answered(6, 0, 90, 90, chunks=1, tokens=1), slo), "one token has no TPOT"
+    told = {
+        "kept, TPOT 10": (answered(1, 0, 100, 140), True),
+        "late first token": (answered(2, 0, 101, 140), False),
+        "slow tokens": (answered(3, 0, 50, 150), False),
+        "late from when it was due": (answered(4, 0, 100, 140, scheduled=-1), False),
+        "failed": (failed(5, 0, 1), False),
+        "one token has no TPOT": (answered(6, 0, 90, 90, chunks=1, tokens=1), True),
+    }
+    for why, (one, expected) in told.items():
+        assert speed.good(in_columns(one), slo).tolist() == [expected], why
 
 
 def test_goodput_counts_good_answers_over_time_and_attainment_over_all_that_was_asked() -> None:
     piece = closed_loop(200, 2, lambda chance, n: 100 if n % 4 else 300)
-    figures = speed.measure([[*piece, failed(200, 0, 1)]], Slo(e2e_ms=150))
+    figures = measured([[*piece, failed(200, 0, 1)]], Slo(e2e_ms=150))
     assert figures["attainment"]["good"] == 150
     assert figures["attainment"]["value"] == pytest.approx(150 / 201, abs=1e-6)
     ratio = figures["good_per_s"]["value"] / figures["answers_per_s"]["value"]
@@ -237,7 +241,7 @@ def test_goodput_counts_good_answers_over_time_and_attainment_over_all_that_was_
 
 
 def test_without_limits_there_is_no_goodput() -> None:
-    figures = speed.measure([closed_loop(40, 2, lambda chance, n: 100)], Slo())
+    figures = measured([closed_loop(40, 2, lambda chance, n: 100)], Slo())
     assert figures["good_per_s"] is None
     assert figures["attainment"] is None
 
@@ -248,8 +252,8 @@ def test_without_limits_there_is_no_goodput() -> None:
 def test_a_client_bound_run_is_not_valid_for_speed_and_says_why() -> None:
     piece = closed_loop(40, 2, lambda chance, n: 100)
     health = {"event": "client_health", "lag_p50_ms": 0.1, "lag_p99_ms": 0.4, "lag_max_ms": 1.0}
-    calm = speed.measure([piece], events=[{**health, "client_bound": False}])
-    late = speed.measure(
+    calm = measured([piece], events=[{**health, "client_bound": False}])
+    late = measured(
         [piece],
         events=[
             {**health, "client_bound": False},
@@ -265,7 +269,7 @@ def test_a_client_bound_run_is_not_valid_for_speed_and_says_why() -> None:
 def test_counts_of_tokens_that_disagree_are_flagged_but_for_the_one_that_ends_an_answer() -> None:
     def told(recount: int) -> dict[str, Any]:
         piece = [answered(n, 9 * n, 9 * n + 5, 9 * n + 9, recount=recount) for n in range(10)]
-        return speed.measure([piece])
+        return measured([piece])
 
     assert told(4)["notes"] == [], "an end token is counted and not seen"
     assert told(4)["recount"] == {"answers": 10, "engine": 50, "tokenizer": 40, "apart": 0.0}
@@ -274,7 +278,7 @@ def test_counts_of_tokens_that_disagree_are_flagged_but_for_the_one_that_ends_an
 
 def test_an_engine_that_tells_no_tokens_has_no_token_rate() -> None:
     piece = [answered(n, n, n + 5, n + 9, usage=None) for n in range(40)]
-    figures = speed.measure([piece])
+    figures = measured([piece])
     assert (figures["tokens_per_s"], figures["completion_tokens"]) == (None, None)
     assert figures["tpot_ms"] is None
 
@@ -284,14 +288,14 @@ def test_memory_is_the_largest_peak_that_any_worker_saw() -> None:
         {"event": "monitor", "memory": {"gpu_peak": 5, "host_peak": 9, "kv_peak": None}},
         {"event": "monitor", "memory": {"gpu_peak": 7, "host_peak": None, "kv_peak": None}},
     ]
-    assert speed.measure([], events=events)["memory"] == {
+    assert measured([], events=events)["memory"] == {
         "gpu_peak": 7, "host_peak": 9, "kv_peak": None,
     }  # fmt: skip
-    assert speed.measure([])["memory"] is None
+    assert measured([])["memory"] is None
 
 
 def test_nothing_asked_is_no_figure_and_no_error() -> None:
-    figures = speed.measure([])
+    figures = measured([])
     assert (figures["requests"], figures["ttft_ms"], figures["answers_per_s"]) == (0, None, None)
 
 
@@ -323,7 +327,7 @@ def test_a_sweep_names_its_knee_and_its_best_point_among_the_valid_ones() -> Non
 
     def point(concurrency: int, took: float, **more: Any) -> dict[str, Any]:
         piece = closed_loop(400, concurrency, lambda chance, n: took)
-        figures = speed.measure([piece], slo)
+        figures = measured([piece], slo)
         return {**figures, "load": {"sweep": "vqa"}, **more}
 
     run_tasks = {
@@ -338,3 +342,9 @@ def test_a_sweep_names_its_knee_and_its_best_point_among_the_valid_ones() -> Non
     assert found["points"] == ["vqa-c1", "vqa-c2", "vqa-c4", "vqa-c8", "vqa-c16"]
     assert found["knee"] == "vqa-c2"
     assert found["best"] == "vqa-c4"
+
+
+def test_requests_that_took_no_time_at_all_have_a_window_of_none() -> None:
+    window = speed.steady_window(in_columns(*(failed(n, 5, 5) for n in range(3))))
+    assert (window.usual, window.end - window.begin) == (1, 0)
+    assert measured([[failed(0, 5, 5)]])["requests"] == 1

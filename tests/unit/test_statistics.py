@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hpcbench.statistics import (
     NO_SPREAD,
     ONE_CLUSTER,
+    cluster_sums,
     clustered_standard_error,
     early_stopping_estimate,
     fewest_for_quantile,
@@ -19,6 +21,7 @@ from hpcbench.statistics import (
     ratio_interval,
 )
 
+CR1 = "t, clustered standard error CR1"
 VALUES = st.floats(-10, 10, allow_subnormal=False)
 ROWS = st.lists(st.tuples(VALUES, st.sampled_from("abcd")), min_size=1, max_size=20)
 
@@ -48,7 +51,7 @@ def test_mean_interval_is_t_with_one_degree_less_than_clusters() -> None:
 
 
 def test_clipping_only_when_asked() -> None:
-    values, clusters = [1, 1, 1, 0, 0, 0, 1, 0], [1, 1, 1, 2, 2, 2, 3, 3]
+    values, clusters = [1, 1, 0.9, 0, 0, 0, 1, 0], [1, 1, 1, 2, 2, 2, 3, 3]
     clipped = mean_interval(values, clusters, bounds=(0, 1))
     assert (clipped.low, clipped.high) == (0, 1)
     half_open = mean_interval(values, clusters, bounds=(0, None))
@@ -92,6 +95,62 @@ def test_wilson_stays_in_bounds_and_mirrors(case: tuple[int, int]) -> None:
 
 
 @settings(deadline=None)
+@given(
+    st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=200),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_sums_are_exact_whatever_the_order(
+    values: list[float], groups: int, chance: random.Random
+) -> None:
+    clusters = [chance.randrange(groups) for _ in values]
+    found = sorted(cluster_sums(values, clusters)[:, 0].tolist())
+    members: dict[int, list[float]] = {}
+    for value, cluster in zip(values, clusters, strict=True):
+        members.setdefault(cluster, []).append(value)
+    assert found == pytest.approx(sorted(map(math.fsum, members.values())), rel=1e-15, abs=1e-9)
+    rows = chance.sample(list(zip(values, clusters, strict=True)), len(values))
+    again = cluster_sums([v for v, _ in rows], [f"d{c}" for _, c in rows])[:, 0]
+    assert sorted(again.tolist()) == found, "to the bit"
+
+
+def test_arrays_and_integers_as_clusters_say_the_same_as_lists_and_names() -> None:
+    chance = numpy.random.default_rng(2)
+    values, clusters = chance.random(500), chance.integers(-40, 40, 500)
+    by_list = mean_interval(values.tolist(), [f"d{one}" for one in clusters.tolist()])
+    for labels in (clusters, clusters * 10**9, clusters + 40, clusters.astype(str)):
+        assert mean_interval(values, labels) == by_list
+
+
+@settings(deadline=None)
+@given(ROWS, st.sampled_from([-3.0, 0.001, 1e9]))
+def test_a_mean_in_another_unit_has_the_interval_in_that_unit(rows: list, factor: float) -> None:
+    values, clusters = zip(*rows, strict=True)
+    found = mean_interval(values, clusters)
+    scaled = mean_interval([factor * one for one in values], clusters)
+    assert scaled.method == found.method
+    if found.low is not None:
+        ends = sorted((factor * found.low, factor * found.high))
+        size = factor * max(map(abs, values))
+        assert [scaled.low, scaled.high] == pytest.approx(ends, rel=1e-9, abs=abs(1e-9 * size))
+
+
+def test_weights_are_how_often_a_sample_counts() -> None:
+    values, clusters = [0.2, 0.9, 0.4, 1.0, 0.0], ["a", "a", "b", "c", "d"]
+    weighted = mean_interval(values, clusters, weights=[2, 1, 3, 1, 2])
+    repeated = [[value] * count for value, count in zip(values, [2, 1, 3, 1, 2], strict=True)]
+    flat = [one for some in repeated for one in some]
+    names = [name for name, some in zip(clusters, repeated, strict=True) for _ in some]
+    plain = mean_interval(flat, names)
+    ends = (plain.estimate, plain.low, plain.high, plain.error)
+    assert (weighted.estimate, weighted.low, weighted.high, weighted.error) == pytest.approx(ends)
+    assert weighted.n == 5
+    assert mean_interval(values, clusters, weights=[7] * 5).low == pytest.approx(
+        mean_interval(values, clusters).low
+    )
+
+
+@settings(deadline=None)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_mean_does_not_depend_on_order_or_names(rows: list, chance: random.Random) -> None:
     shuffled = chance.sample(rows, len(rows))
@@ -116,6 +175,64 @@ def test_ratio_does_not_depend_on_order_or_names(
     assert interval(rows, "") == interval(shuffled, "document ")
 
 
+# --- shares near 0 and 1 ------------------------------------------------------------------------------
+
+
+def test_a_share_of_independent_samples_near_1_is_wilsons() -> None:
+    values = [1] * 97 + [0] * 3
+    found, wilson = mean_interval(values, bounds=(0, 1)), proportion_interval(97, 100)
+    assert (found.low, found.high, found.method) == (wilson.low, wilson.high, "Wilson")
+    assert mean_interval(values).method == CR1, "without bounds it is no share"
+    many = mean_interval([1] * 90 + [0] * 10, bounds=(0, 1))
+    assert many.method == CR1, "with ten of a kind, t will do"
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_with_none_of_a_kind_each_cluster_counts_as_one_sample(value: int) -> None:
+    found = mean_interval([value] * 40, [number // 4 for number in range(40)], bounds=(0, 1))
+    wilson = proportion_interval(10 * value, 10)
+    assert (found.low, found.high) == pytest.approx((wilson.low, wilson.high))
+    assert (found.n, found.clusters) == (40, 10)
+    assert found.method == "Wilson, effective sample size 10"
+
+
+def test_one_more_wrong_answer_never_raises_the_lower_end() -> None:
+    """In particular not the first one, though a single wrong answer hides whether they come together."""
+    clusters = [number // 4 for number in range(400)]
+    lows = [
+        mean_interval([0] * wrong + [1] * (400 - wrong), clusters, bounds=(0, 1)).low
+        for wrong in range(12)
+    ]
+    assert lows == sorted(lows, reverse=True)
+
+
+def test_wrong_answers_that_come_together_are_worth_less() -> None:
+    clusters = [number // 4 for number in range(400)]
+    together = mean_interval([0] * 4 + [1] * 396, clusters, bounds=(0, 1))
+    apart = mean_interval(
+        [0 if number in (0, 40, 80, 120) else 1 for number in range(400)], clusters, bounds=(0, 1)
+    )
+    assert together.estimate == apart.estimate
+    assert together.low < apart.low
+    assert together.high > apart.high
+
+
+@pytest.mark.parametrize(("share", "correlation"), [(0.97, 0.3), (0.99, 0.8), (0.03, 0.0)])
+def test_shares_near_the_ends_are_covered_where_t_is_not(share: float, correlation: float) -> None:
+    chance, rounds, hits, plain = numpy.random.default_rng(3), 300, 0, 0
+    documents = numpy.repeat(numpy.arange(60), 5)
+    for _ in range(rounds):
+        size = 1 / correlation - 1 if correlation else 1e9
+        rates = chance.beta(share * size, (1 - share) * size, 60)[documents]
+        values = (chance.random(300) < rates).astype(float)
+        found = mean_interval(values, documents, bounds=(0, 1))
+        hits += found.low <= share <= found.high
+        by_t = mean_interval(values, documents)
+        plain += by_t.low is not None and by_t.low <= share <= by_t.high
+    assert hits / rounds >= 0.93
+    assert hits >= plain
+
+
 def test_ratio_interval_is_set_by_its_seed() -> None:
     chance = random.Random(3)
     under = [chance.randint(5, 50) for _ in range(60)]
@@ -125,7 +242,7 @@ def test_ratio_interval_is_set_by_its_seed() -> None:
     assert first != ratio_interval(over, under, seed=2)
     assert first.estimate == sum(over) / sum(under)
     assert first.low < first.estimate < first.high
-    assert first.method == "percentile bootstrap of clusters"
+    assert first.method == "BCa bootstrap of clusters"
     wide = ratio_interval(over, under, seed=1, level=0.99)
     assert wide.low < first.low < first.high < wide.high
 
@@ -201,6 +318,11 @@ def test_undefined_intervals_say_why(found: object, method: str, clusters: int) 
         (lambda: mean_interval([1.0, math.nan]), "not a finite number"),
         (lambda: mean_interval([1, 2], ["a"]), "2 values do not fit 1 clusters"),
         (lambda: mean_interval([1, 2], level=95), "level is 95; it lies between 0 and 1"),
+        (lambda: mean_interval([1, 2], weights=[1]), "2 values do not fit 1 weights"),
+        (lambda: mean_interval([1, 2], weights=[1, -1]), "weights are 0 or more"),
+        (lambda: mean_interval([1, 2], weights=[0, 0]), "not all 0"),
+        (lambda: mean_interval([[1, 2]]), "2 dimensions"),
+        (lambda: mean_interval([1e300, 1]), "beyond 1e"),
         (lambda: proportion_interval(0, 0), "at least one sample"),
         (lambda: proportion_interval(3, 2), "3 successes among 2 samples"),
         (lambda: ratio_interval([], []), "at least one value"),
@@ -252,6 +374,21 @@ def test_a_quantile_lies_within_its_interval_and_its_values(
     assert min(values) <= found.estimate <= max(values)
     assert found.low is None or found.low <= found.estimate
     assert found.high is None or found.high >= found.estimate
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000), st.sampled_from([0.5, 0.9, 0.95, 0.99]) | st.floats(0.01, 0.99))
+def test_ranks_are_those_of_asking_the_distribution_of_each(n: int, share: float) -> None:
+    from scipy.special import bdtr, betainc
+
+    below = bdtr(numpy.arange(n + 1, dtype=float), n, share)
+    low, high = (below <= 0.025).sum(), (below < 0.975).sum() + 1
+    found = quantile_interval(range(1, n + 1), share)
+    assert found.low == (min(low, found.estimate) if low else None)
+    assert found.high == (max(high, found.estimate) if high <= n else None)
+    over = numpy.arange(1, n, dtype=float)
+    passed = int((betainc(n - over, over + 1, share) <= 1 - 0.99).sum())
+    assert early_stopping_estimate(range(n), share) == (n - passed if passed else None)
 
 
 @pytest.mark.parametrize(("share", "fewest"), [(0.5, 7), (0.9, 44), (0.95, 90), (0.99, 459)])

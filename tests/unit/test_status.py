@@ -1,31 +1,452 @@
-"""The state of an experiment while others are at work on it."""
+"""The state of shards, run tasks and experiments, whatever files and Slurm say: every state, every lie."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
-from hpcbench.experiment.files import Appender
-from hpcbench.launch import status as looking
-from tests.unit.small import experiment, record
+from hpcbench import slurm
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.control import wish
+from hpcbench.experiment.files import Appender, write_json
+from hpcbench.launch.status import Observer, briefs, due
+from hpcbench.launch.status import facts as finding
+from hpcbench.launch.status.shards import Life, Owned, judge
+from hpcbench.schema.plan import Shard
+from tests.unit.scene import Scene
+
+
+@pytest.fixture(autouse=True)
+def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.Fate]:
+    """What accounting knows: nothing, unless a test puts it in."""
+    known: dict[str, slurm.Fate] = {}
+
+    def told(ids: Iterable[str], names: Collection[str], **_: Any) -> Mapping[str, slurm.Fate]:
+        return {job: known.get(job, slurm.Fate(slurm.LOST)) for job in ids}
+
+    monkeypatch.setattr(slurm, "fates", told)
+    return known
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    one = Scene(tmp_path)
+    one.submitted()
+    return one
+
+
+def test_a_shard_nobody_took_is_pending(scene: Scene) -> None:
+    scene.job("4711", "PENDING", reason="Reservation")
+    scene.job("4712", "PENDING", reason="Dependency")
+    now = scene.look()
+    assert (now.state, now.shards.pending, now.answered) == ("pending", 4, 0)
+    assert [(wait.step, wait.why) for wait in now.waits] == [
+        ("g0", "waits for its reservation to begin")
+    ]
+
+
+def test_a_shard_is_claimed_until_it_has_its_first_answer(scene: Scene) -> None:
+    scene.job("4711_0")
+    scene.worker("4711_0", ("model_ready", {"model": "model-a"}))
+    scene.claimed("a", 0)
+    now = scene.look()
+    assert (now.state, now.shards.claimed) == ("running", 1)
+    scene.claimed("a", 1, "4711_1", answered=3)
+    scene.job("4711_1")
+    scene.worker("4711_1")
+    now = scene.look()
+    assert (now.shards.claimed, now.shards.running, now.answered) == (1, 1, 3)
+
+
+def test_what_a_worker_handed_back_is_acknowledged_and_counts(scene: Scene) -> None:
+    scene.job("4711_1")
+    scene.claimed("a", 0, answered=4, end="drained", reason="time limit")
+    (shard, *_) = Observer(scene.experiment).shards(scene.slurm)
+    assert (shard.state, shard.answered, shard.cause) == ("acknowledged", 4, "time limit")
+
+
+def test_a_shard_that_ended_too_many_workers_has_failed_with_its_cause(scene: Scene) -> None:
+    scene.job("4711_0")
+    for attempt in range(1, 9):
+        scene.claimed("a", 0, attempt=attempt, end="failed", reason="cannot read page.png")
+    now = scene.look()
+    assert now.shards.failed == 1
+    (shard, *_) = Observer(scene.experiment).shards(scene.slurm)
+    assert shard.cause is not None and shard.cause.endswith("cannot read page.png")
+
+
+def test_a_shard_whose_job_slurm_does_not_know_is_lost_once_its_news_is_old(scene: Scene) -> None:
+    scene.job("4712", "PENDING", reason="Dependency")
+    scene.claimed("a", 0, answered=3)
+    scene.worker("4711_0", heard=60)
+    assert scene.look().shards.running == 1, "its last file may still be on its way over NFS"
+    scene.worker("4711_1", heard=400)
+    scene.claimed("a", 1, "4711_1", answered=3)
+    now = scene.look()
+    assert (now.shards.running, now.shards.lost) == (1, 1)
+    assert now.state == "running"
+
+
+def test_a_lost_shard_says_what_accounting_knows(
+    scene: Scene, fates: dict[str, slurm.Fate]
+) -> None:
+    fates["4711_0"] = slurm.Fate("NODE_FAIL")
+    scene.job("4711_1")
+    scene.claimed("a", 0)
+    scene.worker("4711_0", ("progress", {"shard": "a/00000", "answered": 1}), heard=400)
+    now = scene.look()
+    (failure,) = now.failures
+    assert (failure.kind, failure.cause) == ("lost", "its node failed")
+    assert failure.run_tasks == ("a",)
+    assert failure.nodes == ("n1",)
+    assert Observer(scene.experiment).shards(scene.slurm)[0].cause == "its node failed"
+
+
+def test_without_accounting_a_lost_shard_is_lost_all_the_same(scene: Scene) -> None:
+    scene.job("4711_1")
+    scene.claimed("a", 0)
+    scene.worker("4711_0", heard=400)
+    now = scene.look()
+    assert now.shards.lost == 1
+    (failure,) = now.failures
+    assert failure.kind == "lost" and "no record" in failure.cause
+
+
+def test_another_job_of_the_same_number_is_not_ours(scene: Scene) -> None:
+    scene.job("4711_0", name="train-my-model")
+    scene.job("4712", "PENDING", reason="Dependency")
+    scene.claimed("a", 0)
+    scene.worker("4711_0", heard=400)
+    now = scene.look()
+    assert now.shards.lost == 1
+    assert now.jobs == {"PENDING": 1}
+
+
+def test_a_requeued_array_task_keeps_its_shard(scene: Scene) -> None:
+    scene.job("4711_0", "PENDING", restarts=1, reason="BeginTime")
+    scene.claimed("a", 0, answered=2)
+    scene.worker("4711_0", heard=900)
+    now = scene.look()
+    assert (now.shards.claimed, now.shards.lost) == (1, 0)
+    scene.jobs.clear()
+    scene.job("4711", "PENDING", task_ids="0,7-9", reason="Resources")
+    assert scene.look().shards.claimed == 1, "it may wait together with others of its array"
+
+
+def test_after_a_requeue_the_first_run_is_seen_as_gone_and_the_second_as_alive(
+    scene: Scene,
+) -> None:
+    scene.job("4711_0", restarts=1)
+    scene.worker("4711_0", heard=900)
+    scene.worker("4711_0", ("model_ready", {"model": "model-a"}), restart=1, node="n2")
+    now = scene.look()
+    assert [(worker.id, worker.node) for worker in now.workers] == [("4711_0-1", "n2")]
+    (failure,) = now.failures
+    assert "requeued" in failure.cause
+
+
+def test_a_worker_slurm_calls_running_of_which_nothing_is_heard_is_silent(scene: Scene) -> None:
+    scene.job("4711_0")
+    scene.worker("4711_0", ("model_ready", {"model": "model-a"}), heard=600)
+    scene.claimed("a", 0, answered=2)
+    now = scene.look()
+    assert (now.shards.silent, now.workers[0].state) == (1, "silent")
+    assert now.state == "running"
+
+
+def test_a_model_that_loads_for_long_is_not_silence(scene: Scene) -> None:
+    scene.job("4711_0")
+    scene.worker("4711_0", ("model_loading", {"model": "model-a"}), heard=900)
+    scene.monitor("4711_0", gpus=[{"gpu": 0, "utilisation": 97, "used": 61 * 2**30}])
+    (worker,) = scene.look().workers
+    assert (worker.state, worker.model) == ("loading", "model-a")
+    assert [(one.utilisation, one.used_gb) for one in worker.gpus] == [(97, 61.0)]
+
+
+def test_when_slurm_does_not_answer_files_count_and_nothing_is_lost(scene: Scene) -> None:
+    scene.fault = "squeue: Unable to contact slurm controller"
+    scene.claimed("a", 0, answered=2)
+    scene.worker("4711_0", heard=5)
+    scene.claimed("a", 1, "4711_1", answered=2)
+    scene.worker("4711_1", heard=900)
+    now = scene.look()
+    assert (now.state, now.shards.running, now.shards.silent, now.shards.lost) == (
+        "running", 1, 1, 0,
+    )  # fmt: skip
+    assert now.slurm is not None and now.slurm.fault == scene.fault
+    assert now.slurm.time == pytest.approx(scene.now - 5)
+    assert not due(scene.experiment, now)
+
+
+def test_a_slurm_that_is_silent_does_not_end_an_experiment_that_waits(scene: Scene) -> None:
+    scene.fault = "squeue gave no answer in 60 s"
+    assert scene.look().state == "pending"
+
+
+def test_accounting_that_fails_costs_the_cause_and_no_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise EnvironmentFault("sacct: connection refused")
+
+    monkeypatch.setattr(slurm, "fates", refuses)
+    scene.job("4711_1")
+    scene.claimed("a", 0)
+    scene.worker("4711_0", heard=400)
+    assert scene.look().shards.lost == 1
+
+
+def test_an_experiment_is_paused_by_a_wish_and_a_run_task_too(scene: Scene) -> None:
+    scene.job("4711_0")
+    wish(scene.experiment, "pause", ["a"])
+    now = scene.look()
+    assert now.run_tasks[0].state == "paused"
+    wish(scene.experiment, "pause")
+    now = scene.look()
+    assert now.state == "paused" and now.needs is not None and "resume" in now.needs
+    scene.jobs.clear()
+    assert scene.look().state == "paused", "also when all its jobs have ended"
+
+
+def test_a_stopped_run_task_says_why(scene: Scene) -> None:
+    scene.job("4711_0")
+    wish(scene.experiment, "stop", ["a"], "8 of 10 of its pilot have no answer")
+    (task,) = scene.look().run_tasks
+    assert (task.state, task.reason) == ("stopped", "8 of 10 of its pilot have no answer")
+
+
+def test_a_cancelled_experiment_is_cancelled_before_anybody_says_so(scene: Scene) -> None:
+    wish(scene.experiment, "cancel")
+    assert scene.look().state == "cancelled"
+
+
+def test_the_outcome_of_the_newest_round_is_the_last_word(scene: Scene) -> None:
+    for index in range(3):
+        scene.claimed("a", index, answered=10, end="done")
+    write_json(scene.experiment.outcome_file, {"version": 1, "round": 0, "state": "incomplete"})
+    now = scene.look()
+    assert (now.state, now.shards.done, now.shards.failed) == ("incomplete", 3, 1)
+    assert now.run_tasks[0].state == "failed"
+    assert now.slurm is None, "nobody asks Slurm about what has ended"
+
+
+def test_when_all_answers_are_in_it_evaluates(scene: Scene) -> None:
+    scene.job("4712")
+    for index in range(4):
+        scene.claimed("a", index, answered=10, end="done")
+    now = scene.look()
+    assert (now.state, now.eta) == ("evaluating", None)
+
+
+def test_work_left_and_no_job_that_finalises_waits_for_the_login_node(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.submitted(finalise=None)
+    scene.worker("4711_0", ("finished", {}), heard=400)
+    now = scene.look()
+    assert now.state == "stalled" and now.needs is not None
+    assert due(scene.experiment, now)
+
+
+def test_where_jobs_may_not_submit_an_end_without_outcome_waits_for_the_login_node(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path, site={"submit_from_jobs": False})
+    scene.submitted()
+    assert scene.look().state == "stalled"
+
+
+def test_a_job_that_finalises_and_failed_is_made_good_from_the_login_node(
+    scene: Scene, fates: dict[str, slurm.Fate]
+) -> None:
+    fates["4712"] = slurm.Fate("NODE_FAIL")
+    assert due(scene.experiment, scene.look())
+
+
+@pytest.mark.parametrize("end", ["CANCELLED", slurm.LOST])
+def test_what_somebody_cancelled_in_slurm_is_lost_and_not_started_again(
+    scene: Scene, fates: dict[str, slurm.Fate], end: str
+) -> None:
+    fates["4712"] = slurm.Fate(end)
+    now = scene.look()
+    assert now.state == "lost" and now.needs is not None and "resume" in now.needs
+    assert not due(scene.experiment, now)
+    assert now.failures[0].cause == "all jobs are gone and none left a log"
+
+
+def test_right_after_submission_a_job_slurm_does_not_show_yet_is_no_loss(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.submitted(ago=20)
+    assert scene.look().state == "running"
+
+
+def test_failures_of_one_cause_are_one_line_with_count_and_nodes(scene: Scene) -> None:
+    for number in range(5):
+        what = {
+            "model": "model-a", "message": f"CUDA out of memory: tried {number}.50 GiB, pid {number}",
+        }  # fmt: skip
+        scene.worker(f"4711_{number}", ("model_failed", what), ("finished", {}), node=f"n{number}")
+    scene.worker("4711_9", ("alarm", {"kind": "disk_nearly_full", "message": "1 GiB left"}))
+    scene.job("4711_9")
+    now = scene.look()
+    (failure,) = now.failures
+    assert (failure.count, failure.models) == (5, ("model-a",))
+    assert failure.nodes == ("n0", "n1", "n2", "n3", "n4")
+    (alarm,) = now.alarms
+    assert (alarm.kind, alarm.cause) == ("disk_nearly_full", "1 GiB left")
+
+
+def test_damaged_lines_of_a_worker_do_not_hide_the_others(scene: Scene) -> None:
+    scene.job("4711_0")
+    scene.worker("4711_0", ("model_ready", {"model": "model-a"}))
+    path = scene.experiment.worker_events("g0", "4711_0-0")
+    with path.open("ab") as file:
+        file.write(b'{"event":"engine_d\xff\x00\n[1]\n"x"\n{"event":"torn')
+    assert scene.look().workers[0].model == "model-a"
+
+
+def test_the_local_executor_is_judged_by_its_processes(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, executor="local")
+    with Appender(scene.experiment.submission_file) as log:
+        log.write({"event": "round", "round": 0, "groups": [], "time": 0.0})
+        log.write({"event": "intent", "step": "supervise"})
+        job = f"{socket.gethostname()}:{2**22 + 1}"
+        log.write({"event": "submitted", "step": "supervise", "job": job})
+        log.write({"event": "handed"})
+    now = Observer(scene.experiment).look()
+    assert now.state == "lost" and now.slurm is None
+    assert not due(scene.experiment, now)
 
 
 def test_a_submission_that_ends_while_we_look_is_not_taken_for_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = experiment(tmp_path, [record(1)])
+    found = Scene(tmp_path, executor="local").experiment
     with Appender(found.submission_file) as log:
-        log.write(
-            {"event": "round", "round": 0, "workers": {"g0": 1}, "steps": ["g0"], "time": 0.0}
-        )
-        log.write({"event": "intent", "step": "g0"})
-    assert looking.status(found).state == "interrupted"
+        log.write({"event": "round", "round": 0, "groups": [], "time": 0.0})
+        log.write({"event": "intent", "step": "supervise"})
+    assert Observer(found).look().state == "interrupted"
 
     def ends_now(_: object) -> bool:
         with Appender(found.submission_file) as log:
-            log.write({"event": "submitted", "step": "g0", "job": "1:1"})
+            log.write({"event": "submitted", "step": "supervise", "job": "1:1"})
+            log.write({"event": "handed"})
         return False  # its lock is gone already
 
-    monkeypatch.setattr(looking, "submitting", ends_now)
-    assert looking.status(found).state != "interrupted"
+    monkeypatch.setattr(finding, "submitting", ends_now)
+    assert Observer(found).look().state != "interrupted"
+
+
+def test_the_rate_is_of_the_last_minutes(scene: Scene) -> None:
+    scene.job("4711_0")
+    scene.worker("4711_0", ago=4000)
+    scene.claimed("a", 0, answered=10, end="done", ago=3600, took=100)
+    scene.claimed("a", 1, answered=10, end="done", ago=200, took=100)
+    scene.claimed("a", 2, answered=5, ago=100)
+    now = scene.look()
+    assert now.rate == pytest.approx(15 / 300, abs=0.001)
+
+
+def test_answers_of_an_earlier_attempt_are_not_this_minutes_rate(scene: Scene) -> None:
+    scene.job("4711_1")
+    scene.worker("4711_1")
+    scene.claimed("a", 0, answered=9, ago=3600, end="drained")
+    scene.claimed("a", 0, "4711_1", attempt=2, answered=1, ago=300)
+    now = scene.look()
+    assert now.rate == pytest.approx(1 / 300, abs=0.001)
+
+
+def test_an_estimate_says_that_the_wait_for_slurm_is_not_in_it(scene: Scene) -> None:
+    scene.job("4711", "PENDING", reason="Reservation")
+    now = scene.look()
+    assert now.eta is not None and now.eta.waits
+    assert now.eta.text.endswith("once it starts")
+    scene.job("4711_0")
+    scene.worker("4711_0", ("model_ready", {"model": "model-a"}))
+    scene.claimed("a", 0, answered=5, ago=50)
+    now = scene.look()
+    assert now.eta is not None and not now.eta.waits
+    assert now.time < now.eta.low <= now.eta.likely <= now.eta.high
+
+
+def test_a_second_look_reads_only_what_is_new_and_finds_the_same(scene: Scene) -> None:
+    scene.job("4711_0")
+    scene.worker("4711_0", ("model_ready", {"model": "model-a"}))
+    scene.claimed("a", 0, answered=10, end="done")
+    observer = Observer(scene.experiment)
+    observer.look(scene.slurm)
+    scene.claimed("a", 1, answered=2)
+    path = scene.experiment.worker_events("g0", "4711_0-0")
+    with Appender(path) as log:
+        log.write(
+            {"event": "engine_died", "seq": 9, "time": scene.now, "message": "x", "model": "m"}
+        )
+    again, fresh = observer.look(scene.slurm), scene.look()
+    assert again.model_copy(update={"time": 0}) == fresh.model_copy(
+        update={"time": 0, "eta": again.eta}
+    )
+    assert [one.kind for one in again.failures] == ["engine_died"]
+
+
+def test_a_list_asks_slurm_once_for_all_and_never_for_what_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def snapshot(*_: Any, newer_than: float = 0.0, **__: Any) -> slurm.Snapshot:
+        asked.append(newer_than)
+        return slurm.Snapshot((), 1.0)
+
+    monkeypatch.setattr(slurm, "snapshot", snapshot)
+    scenes = [Scene(tmp_path / str(number)) for number in range(4)]
+    for one in scenes:
+        one.submitted()
+    for one in scenes[:2]:
+        write_json(one.experiment.outcome_file, {"version": 1, "round": 0, "state": "done"})
+    found = briefs([one.experiment for one in scenes])
+    assert [one.state for one in found] == ["done", "done", "lost", "lost"]
+    assert [one.answered for one in found] == [40, 40, 0, 0]
+    assert len(asked) == 1
+    briefs([one.experiment for one in scenes[:2]])
+    assert len(asked) == 1
+
+
+def test_an_experiment_of_another_version_does_not_hide_the_others(tmp_path: Path) -> None:
+    old, new = Scene(tmp_path / "old"), Scene(tmp_path / "new")
+    write_json(old.experiment.manifest_file, {"work": {"shards": []}})
+    with Appender(old.experiment.submission_file) as log:
+        log.write({"event": "round", "round": 0, "workers": {"g0": 1}})
+    new.submitted()
+    write_json(new.experiment.outcome_file, {"version": 1, "round": 0, "state": "done"})
+    found = briefs([old.experiment, new.experiment])
+    assert [one.state for one in found] == ["unreadable", "done"]
+
+
+LIVES: list[Life] = ["lives", "requeued", "gone", "unknown"]
+
+
+@given(
+    life=some.sampled_from(LIVES),
+    silent=some.floats(0, 1e6),
+    answered=some.integers(0, 10),
+    ended=some.booleans(),
+)
+def test_a_claimed_shard_is_never_unknown_and_lost_only_by_slurms_word(
+    life: Life, silent: float, answered: int, ended: bool
+) -> None:
+    state = ShardState(
+        Shard("a", 0, 0, 10), 1, 1, "claimed", {"job": "1_0", "restart": 0}, told=answered
+    )
+    word = judge(state, Owned(life, 1e6 - silent), 1e6, ended=ended).state
+    assert word in ("claimed", "running", "silent", "lost")
+    assert (word == "lost") == (life == "gone" and (ended or silent > 120))
+    if life == "requeued":
+        assert word == "claimed"
+    if word == "running":
+        assert answered

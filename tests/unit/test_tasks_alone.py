@@ -57,6 +57,20 @@ def test_answers_in_every_form_score_the_same(
     assert scored(folder, csv, capsys, "--metrics", "cer") == {"coverage": 0.75, "cer": 1.5}
 
 
+def test_a_v01_table_without_ids_has_a_row_for_each_sample(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "v01.csv"
+    path.write_text(
+        "question;model_answer\n" + "".join(f"?;{n}\n" for n in (0, 1, 7, 3)), "utf-8-sig"
+    )
+    assert scored(folder, path, capsys)["exact_match"] == 0.75
+    path.write_text("question;model_answer\n?;0\n", "utf-8-sig")
+    arguments = ["--dataset", str(folder), "--annotations", "a.jsonl", "--responses", str(path)]
+    assert main("vqa", arguments) == 2
+    assert "1 rows without an id for 4 samples" in capsys.readouterr().err
+
+
 def test_a_table_is_printed_for_people(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +84,7 @@ def test_a_table_is_printed_for_people(
     )
     out = capsys.readouterr().out
     assert "exact_match" in out
-    assert "1 of 4 samples answered, 0 not read" in out
+    assert "1 of 4 samples answered, 0 invalid" in out
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from hpcbench import speed
+from hpcbench.schema.documents import Slo
 from hpcbench.schema.records import Response, Times
 
 MS = 1_000_000
 """Nanoseconds in a millisecond."""
+
+
+def measured(
+    pieces: Iterable[Sequence[Response]],
+    slo: Slo | None = None,
+    events: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Speed's figures of pieces of responses."""
+    return speed.measure([in_columns(*piece) for piece in pieces], slo, events)
+
+
+def in_columns(*responses: Response) -> speed.Timed:
+    """Responses as speed's columns."""
+    return speed.columns(map(speed.Timed.of, responses))
 
 
 def answered(

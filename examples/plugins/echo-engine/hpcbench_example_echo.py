@@ -34,8 +34,8 @@ class Echo:
         Raises:
             UserError: an option is not known, or its value is of no use.
         """
-        from hpcbench.errors import Problem, UserError
-        from hpcbench.plugins import Command, unknown
+        from hpcbench.errors import Problem, UserError, unknown
+        from hpcbench.plugins import Command
 
         wrong = [
             unknown("engine option", name, OPTIONS) for name in spec.options if name not in OPTIONS

@@ -21,7 +21,7 @@ from hpcbench.errors import UserError
 
 BOTH = [DeepSeekOcrOnVllm, DeepSeekOcrOnSglang]
 
-# What matters of `model_executor/models/deepseek_ocr.py`, as in vLLM 0.32.0 and 0.33.0.
+# What matters of `model_executor/models/deepseek_ocr.py`, as in vLLM 0.31.0 to 0.33.0.
 MODEL = """\
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 

@@ -13,6 +13,8 @@ from hpcbench.plugins import Environment
 from hpcbench.schema.documents import ContainerSite
 from tests.environments_contract import EnvironmentContract, Subject
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Environment:

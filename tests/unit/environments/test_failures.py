@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbench.environments.failures import OF_MACHINES, OF_REGISTRIES, is_apptainers_own, recognise
+from hpcbench.environments.packages import last_words
 
 SAID = {
     "no space left": [
@@ -27,6 +28,12 @@ SAID = {
         "ERROR  : Failed to create user namespace: user namespace disabled",
         "ERROR  : Failed to create user namespace: maximum number of user namespaces exceeded, check "
         "/proc/sys/user/max_user_namespaces",
+    ],
+    "Singularity cannot read the image: it is compressed by zstd, as Apptainer's can be": [
+        # SingularityCE 4.1.1
+        "FATAL:   While checking image: could not open image /x.sif: while checking system partition "
+        "header: error while checking squashfs header: corrupted image: unknown compression algorithm "
+        "value 6",
     ],
     "an image is still mounted by a process that was killed": [
         "FATAL: while opening /tmp/rootfs-1: transport endpoint is not connected",
@@ -90,10 +97,32 @@ def test_what_an_engine_says_otherwise_is_not_taken_for_one(said: str) -> None:
         (255, "the program's own words", False),
         (255, "FATAL: early\n" + "the program went on\n" * 5, False),
         (1, "FATAL:   of the program", False),
+        # SingularityCE 4.1.1 and Apptainer 1.4.5, coloured even in a file
+        (1, "\x1b[91mERROR  : No setuid installation found\n\x1b[0m", True),
+        (1, "ERROR  : Failed to create user namespace: user namespace disabled", True),
+        (1, "ERROR: of the program", False),
+        (3, "ERROR  : Failed to create user namespace: user namespace disabled", False),
         (None, "", False),
     ],
 )
-def test_apptainers_own_255_is_told_from_the_programs(
+def test_apptainers_own_failure_is_told_from_the_programs(
     code: int | None, log: str, own: bool
 ) -> None:
     assert is_apptainers_own(code, log) is own
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("INFO:    Mounting\nFATAL:   exec failed\nafterwards\n", "FATAL:   exec failed"),
+        # SingularityCE 4.1.1
+        (
+            "\x1b[91mERROR  : No setuid installation found\n\x1b[0m",
+            "ERROR  : No setuid installation found",
+        ),
+        ("one\ntwo\n", "two"),
+        ("", "it said nothing"),
+    ],
+)
+def test_of_what_a_program_says_the_line_that_tells_why_is_shown(said: str, told: str) -> None:
+    assert last_words(said) == told

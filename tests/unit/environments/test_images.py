@@ -180,3 +180,18 @@ def test_a_bundle_writes_nowhere_but_among_the_images(cache: Path, tmp_path: Pat
     with pytest.raises(UserError, match="holds no images"):
         restore(bundle, cache)
     assert list((cache / "images").iterdir()) == []
+
+
+def test_a_label_that_is_not_there_is_no_damage_where_the_bytes_are_known(cache: Path) -> None:
+    """Singularity labels nothing that it builds from an archive."""
+    image = an_image(cache, "a")
+    assert image.damage(lambda path: None) is None
+    assert (
+        image.damage(lambda path: "sha256:other")
+        == f"it is labelled sha256:other, not sha256:{'a' * 64}"
+    )
+    image.path.write_bytes(b"other")
+    assert image.damage(lambda path: None) == "its bytes are not those that were built"
+    image.path.with_suffix(".json").unlink()
+    (unknown,) = built_images(cache)
+    assert unknown.damage(lambda path: None) == f"it is labelled None, not sha256:{'a' * 64}"

@@ -15,6 +15,8 @@ from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
 from hpcbench.schema.documents import ContainerSite
 
+pytestmark = pytest.mark.long
+
 HERE = ContainerSite(program="/bin/true")
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hpcbench.environments.oci import Reference
 from hpcbench.environments.recipe_lint import lint
-from hpcbench.environments.recipes import LOCK, Recipe, parse
+from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import UserError
+from hpcbench.schema.documents import Image
 
 ROOT = Path(__file__).parents[3]
 RECIPES = sorted(ROOT.glob("recipes/images/*/Dockerfile"))
@@ -228,25 +232,19 @@ def test_the_digest_is_of_all_that_is_built_from(write: Write) -> None:
     assert len(others) == 5
 
 
-def test_the_lock_pins_the_base_it_names(write: Write) -> None:
-    path = write("FROM docker.io/vllm/vllm-openai:v1\n")
-    path.with_name(LOCK).write_text(f"# locked\n\nvllm/vllm-openai:v1@{DIGEST}\n")
-    recipe = parse(path)
-    assert recipe.base.digest == DIGEST
+def test_a_base_with_tag_and_digest_is_pinned_and_goes_to_apptainer_without_the_tag(
+    write: Write,
+) -> None:
+    recipe = parse(write(f"FROM docker.io/vllm/vllm-openai:v1@{DIGEST}\n"))
+    assert (recipe.base.tag, recipe.base.digest) == ("v1", DIGEST)
     assert f"From: docker.io/vllm/vllm-openai@{DIGEST}\n" in recipe.definition({})
     assert lint(recipe) == []
-    path.write_text("FROM vllm/vllm-openai:v2\n")
-    assert [one.message for one in lint(parse(path))] == [
-        "the base docker.io/vllm/vllm-openai:v2 is not pinned by its digest",
-        "base.lock has no line for docker.io/vllm/vllm-openai:v2",
-    ]
-    path.with_name(LOCK).write_text(
-        f"docker://vllm/vllm-openai:v2@{DIGEST}\n"
-    )  # as `images lock` says
-    assert parse(path).base.digest == DIGEST
-    path.with_name(LOCK).write_text("# locked\nno reference\n")
-    with pytest.raises(UserError, match=r"base\.lock:2: .* is no image reference"):
-        parse(path)
+
+
+def test_a_base_without_digest_is_told_with_what_asks_for_it(write: Write) -> None:
+    [found] = lint(parse(write("FROM vllm/vllm-openai:v2\n")))
+    assert found.message == "the base docker.io/vllm/vllm-openai:v2 is not pinned by its digest"
+    assert "`hpcbench images lock docker://docker.io/vllm/vllm-openai:v2`" in str(found.remedy)
 
 
 PINNED = f"FROM a/b@{DIGEST}\n"
@@ -291,14 +289,76 @@ def test_lint_reads_the_lock(write: Write) -> None:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.parent.name)
-def test_our_recipes_are_short_locked_and_only_their_base_is_not_pinned_yet(path: Path) -> None:
+def test_our_recipes_are_short_locked_and_pinned(path: Path) -> None:
     recipe = parse(path)
     assert len(path.read_text().splitlines()) <= 25
     assert [file.path.name for file in recipe.files] == ["requirements.lock"]
-    unpinned = [one for one in lint(recipe) if "not pinned by its digest" not in one.message]
-    assert unpinned == []
-    assert len(lint(recipe)) == (recipe.base.digest is None)
-    assert parse(path, {"BASE": f"docker.io/x/y@{DIGEST}"}).base.digest == DIGEST
+    assert lint(recipe) == []
+    assert recipe.base.digest is not None  # or loosening lint would loosen this, too
+    # what a reader is told; the digest alone counts
+    assert re.fullmatch(r"v\d+\.\d+\.\d+|bookworm-\d{8}-slim", recipe.base.tag)
+
+
+def test_recipes_of_one_base_have_one_digest_and_the_readme_tells_it() -> None:
+    readme = (ROOT / "recipes/images/README.md").read_text()
+    digests: dict[str, set[str]] = {}
+    for path in RECIPES:
+        base = parse(path).base
+        digests.setdefault(base.repository, set()).add(f"{base.tag}@{base.digest}")
+        assert f"`{base.tag}`" in readme and f"`{base.digest}`" in readme
+    assert {len(one) for one in digests.values()} == {1}
+
+
+@pytest.mark.parametrize("name", ["deepseek-ocr", "sglang", "vllm"])
+def test_a_base_of_another_version_than_it_was_pinned_as_fails_the_build(
+    tmp_path: Path, name: str
+) -> None:
+    recipe = parse(ROOT / f"recipes/images/{name}/Dockerfile")
+    engine = recipe.base.repository.rpartition("/")[2].removesuffix("-openai")
+    versions = {at[2]: at[3] for at in recipe.variables if at[0] == "ARG"}
+    assert f"v{versions['VERSION']}" == recipe.base.tag
+    check = [step.shell for step in recipe.steps if step.keyword == "ARG"]
+    check += [step.shell for step in recipe.steps if '["VERSION"]' in step.text]
+    assert len(check) == 2
+
+    def installed(version: str) -> list[str]:
+        for distribution, its in {engine: version, "timm": "1"}.items():
+            folder = tmp_path / f"{distribution}.dist-info"
+            folder.mkdir(exist_ok=True)
+            (folder / "METADATA").write_text(f"Name: {distribution}\nVersion: {its}\n")
+        path = f'export PATH="{Path(sys.executable).parent}:$PATH" PYTHONPATH="{tmp_path}"'
+        return ["set -e", path, *check]
+
+    for right in ("", "+cu129"):
+        shell(installed(versions["VERSION"] + right))
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        shell(installed(versions["VERSION"] + "9"))
+    assert f"AssertionError: {versions['VERSION']}9" in failed.value.stderr
+
+
+def image_documents() -> dict[str, Image]:
+    return {
+        path.stem: Image.model_validate(yaml.safe_load(path.read_text()))
+        for path in sorted(ROOT.glob("registries/images/*.yaml"))
+    }
+
+
+def test_our_image_documents_are_pinned_as_the_recipe_of_their_engine_is() -> None:
+    bases = {}
+    for path in RECIPES:
+        base = parse(path).base
+        bases[base.repository] = base
+    documents = image_documents()
+    assert {"sglang", "vllm-openai"} <= set(documents)
+    for name, image in documents.items():
+        named = Reference.parse(image.reference or "")
+        digest = image.digest or named.digest
+        assert digest is not None, name
+        if named.repository in bases:
+            base = bases[named.repository]
+            assert (named.tag, digest) == (base.tag, base.digest), name
+        else:
+            assert name not in ("sglang", "vllm-openai")
 
 
 def test_there_is_a_recipe_for_every_engine() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,3 +63,83 @@ def test_a_build_that_will_not_fit_is_refused_before_it_begins(
     with pytest.raises(EnvironmentFault, match=r"\(1024.0 TiB\) takes about 5120.0 TiB"):
         program.build(source, tmp_path / "x.sif", lambda line: None)
     assert not list(tmp_path.glob("*.sif"))
+
+
+RECORDS = """\
+#!/bin/sh
+echo "$@" >> {told}
+case $1 in
+    inspect) echo '{{"data": {{"attributes": {{"labels": {labels}}}}}}}' ;;
+    *) for word; do target=$file file=$word; done; touch "$target" ;;
+esac
+"""
+
+
+def told_to_build(
+    tmp_path: Path, tool: str, source: Source, labels: str = "{}", **site: object
+) -> list[str]:
+    """The words of the build, by a program that writes down what it is asked."""
+    told, program = tmp_path / "told", tmp_path / "program"
+    program.write_text(RECORDS.format(told=told, labels=labels))
+    program.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "APPTAINER_CACHEDIR": str(tmp_path)}
+    env["APPTAINER_TMPDIR"] = str(tmp_path)
+    here = Program(str(program), tool, env, ContainerSite.model_validate(site))
+    here.build(source, tmp_path / "x.sif", lambda line: None)
+    return told.read_text().splitlines()[0].split()
+
+
+@pytest.mark.parametrize("tool", ["singularity-ce version 4.1.1", "singularity version 3.8.7"])
+@pytest.mark.parametrize(
+    ("source", "address"),
+    [
+        (Source("oci", f"/there/oci@{DIGEST}", DIGEST), f"oci:/there/oci@{DIGEST}"),
+        (Source("docker-archive", "/there/x.tar", DIGEST), "docker-archive:/there/x.tar"),
+        (Source("docker-daemon", "me/x:1", DIGEST), "docker-daemon:me/x:1"),
+    ],
+)
+def test_singularity_is_given_an_address_for_a_definition_file_is_not_everybodys(
+    tmp_path: Path, tool: str, source: Source, address: str
+) -> None:
+    labels = json.dumps({sif.FROM: source.origin})
+    words = told_to_build(tmp_path, tool, source, labels)
+    assert words == ["build", str(tmp_path / "x.sif"), address]
+
+
+def test_an_image_that_singularity_made_of_something_else_is_refused(tmp_path: Path) -> None:
+    source = Source("oci", f"/there/oci@{DIGEST}", DIGEST)
+    labels = json.dumps({sif.FROM: "/there/oci@sha256:" + "2" * 64})
+    with pytest.raises(EnvironmentFault, match="is labelled sha256:2222"):
+        told_to_build(tmp_path, "singularity-ce version 4.1.1", source, labels)
+
+
+@pytest.mark.parametrize(
+    ("tool", "proot", "subordinate", "root"),
+    [
+        ("apptainer version 1.4.5", True, False, ["--fakeroot"]),
+        ("singularity-ce version 4.1.1", False, False, ["--fakeroot"]),
+        ("singularity-ce version 4.1.1", True, True, ["--fakeroot"]),
+        ("singularity-ce version 4.1.1", True, False, []),
+    ],
+)
+def test_singularity_runs_recipes_by_proot_where_nobody_has_subordinate_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tool: str, proot: bool, subordinate: bool, root: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(os, "getuid", lambda: 20001)
+    monkeypatch.setattr(sif, "has_subordinate_ids", lambda: subordinate)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if proot else None)
+    source = Source("recipe", "/there/x.def", DIGEST, text="Bootstrap: docker\nFrom: x\n")
+    source = replace(source, origin=str(tmp_path / "own.def"))
+    words = told_to_build(tmp_path, tool, source, json.dumps({sif.LABEL: DIGEST}))
+    assert [word for word in words if word == "--fakeroot"] == root
+    assert ("--mksquashfs-args" in words) == tool.startswith("apptainer")
+
+
+def test_only_apptainer_is_told_to_unpack_where_nothing_can_be_mounted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SingularityCE 4.1.1: `unknown flag: --unsquash`."""
+    monkeypatch.setattr(sif, "_must_unpack", lambda program: True)
+    assert sif.start_options("/bin/true", "apptainer version 1.4.5") == ["--unsquash"]
+    assert sif.start_options("/bin/true", "singularity-ce version 4.1.1") == []

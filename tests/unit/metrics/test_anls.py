@@ -5,8 +5,10 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from text_pairs import pairs
 
 from hpcbench.metrics import Anls, Parts, anls
+from hpcbench.metrics.base import value_of
 
 WORDS = st.text(alphabet="abCÜйЁщ1, .\t\n", max_size=12)
 
@@ -32,6 +34,8 @@ WORDS = st.text(alphabet="abCÜйЁщ1, .\t\n", max_size=12)
 def test_vectors(prediction: str, reference: str, paper: float, official: float) -> None:
     assert anls(prediction, reference, inclusive=False) == pytest.approx(paper, abs=5e-5)
     assert anls(prediction, reference, raw_length=True) == pytest.approx(official, abs=5e-5)
+    for ours, dialect in ((paper, "anls-0.0.2"), (paper, "st-vqa-paper"), (official, "lmms-eval")):
+        assert anls(prediction, reference, compat=dialect) == pytest.approx(ours, abs=5e-5)
 
 
 def test_padding_does_not_help() -> None:
@@ -72,6 +76,61 @@ def test_signature() -> None:
 def test_tau_out_of_range() -> None:
     with pytest.raises(ValueError, match=r"tau is 1\.5"):
         Anls(tau=1.5)
+
+
+def test_a_dialect_shows_what_it_switches() -> None:
+    official = "anls|tau:0.5|incl|len:raw|case:lower|ws:collapse|unicode:none|v1"
+    assert Anls(compat="docvqa-official").signature == official
+    assert Anls(raw_length=True, unicode="none").signature == official
+    assert Anls(compat="lmms-eval").signature == official
+    package = "anls|tau:0.5|excl|len:upper|case:lower|ws:collapse|unicode:none|v1"
+    assert Anls(compat="anls-0.0.2").signature == package
+    with pytest.raises(ValueError, match="compat is 'anls'; it can be anls-0.0.2, docvqa-official"):
+        Anls(compat="anls")
+    with pytest.raises(ValueError, match="tau beside compat"):
+        Anls(compat="anls-0.0.2", tau=0.4)
+
+
+def test_tau_is_exact_where_the_search_stops_early() -> None:
+    reference = "a" * 300
+    for wrong in range(301):
+        similarity = 1 - wrong / 300
+        prediction = "b" * wrong + "a" * (300 - wrong)
+        for tau in (0.0, 0.1, 0.5, 0.9, 1.0):
+            expected = similarity if similarity >= tau else 0.0
+            assert anls(prediction, reference, tau=tau) == expected
+
+
+def published_anls(prediction: str, references: list[str], raw: bool) -> float:
+    """The rule of the official DocVQA code and of lmms-eval, in words of our own; VLMEvalKit's if not raw."""
+    from rapidfuzz.distance import Levenshtein
+
+    def distance(reference: str) -> float:
+        said, expected = (" ".join(text.lower().split()) for text in (prediction, reference))
+        longer = max(len(said), len(expected))
+        if raw:
+            longer = max(len(prediction.upper()), len(reference.upper()))
+        return Levenshtein.distance(said, expected) / longer if longer else 0.0
+
+    similarity = 1 - min(distance(reference) for reference in references)
+    return 0.0 if similarity < 0.5 else similarity
+
+
+@pytest.mark.long
+def test_dialects_equal_their_sources_to_the_bit_on_12_000_pairs() -> None:
+    import anls as package
+
+    official, other = Anls(compat="docvqa-official"), Anls(compat="vlmevalkit")
+    shunk031 = Anls(compat="anls-0.0.2")
+    found = list(pairs(1, 12_000))
+    for (prediction, reference), (_, further) in zip(found, found[1:] + found[:1], strict=True):
+        references = [reference, further]
+        ours = value_of(official, official.score(prediction, references))
+        assert ours == published_anls(prediction, references, raw=True)
+        ours = value_of(other, other.score(prediction, references))
+        assert ours == published_anls(prediction, references, raw=False)
+        ours = value_of(shunk031, shunk031.score(prediction, references))
+        assert ours == package.anls_score(prediction, references, 0.5)
 
 
 @settings(deadline=None)

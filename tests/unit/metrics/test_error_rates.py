@@ -6,8 +6,10 @@ import string
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from text_pairs import pairs
 
 from hpcbench.metrics import Cer, Parts, Wer, cer, wer
+from hpcbench.metrics.base import value_of
 
 TEXT = st.text(alphabet="aB бЮй\t\n.", max_size=15)
 PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6)
@@ -56,13 +58,33 @@ def test_equals_jiwer(pairs: list[tuple[str, str]]) -> None:
 
     references, predictions = [r for r, _ in pairs], [p for _, p in pairs]
     for metric, oracle in (
-        (Cer(unicode="none"), jiwer.cer),
-        (Wer(unicode="none"), jiwer.wer),
+        (Cer(compat="jiwer"), jiwer.cer),
+        (Wer(compat="jiwer"), jiwer.wer),
     ):
         parts = [metric.score(p, [r]) for r, p in pairs]
         assert metric.aggregate(parts) == pytest.approx(oracle(references, predictions))
         each = [metric.aggregate([part]) for part in parts]
         assert each == pytest.approx([oracle(r, p) for r, p in pairs])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["cer", "wer"])
+def test_equals_jiwer_on_10_000_pairs(name: str) -> None:
+    import jiwer
+
+    metric, oracle = {"cer": (Cer, jiwer.cer), "wer": (Wer, jiwer.wer)}[name]
+    metric = metric(compat="jiwer")
+    found = list(pairs(2, 10_000))
+    parts = [metric.score(prediction, [reference]) for prediction, reference in found]
+    for (prediction, reference), part in zip(found, parts, strict=True):
+        assert value_of(metric, part) == pytest.approx(oracle(reference, prediction), abs=1e-9)
+    for start in range(0, len(found), 100):
+        predictions, references = zip(*found[start : start + 100], strict=True)
+        expected = oracle(list(references), list(predictions))
+        assert metric.aggregate(parts[start : start + 100]) == pytest.approx(expected, abs=1e-9)
+    nothing = [(prediction, "") for prediction, _ in found[:100]]
+    ours = metric.aggregate([metric.score(prediction, [""]) for prediction, _ in nothing])
+    assert ours == oracle([""] * 100, [prediction for prediction, _ in nothing])
 
 
 def test_a_page_of_text_equals_jiwer() -> None:
@@ -95,3 +117,4 @@ def test_no_answer_is_an_empty_text() -> None:
 def test_signatures() -> None:
     assert Cer().signature == "cer|case:keep|ws:strip|unicode:nfc|v1"
     assert Wer(case="lower").signature == "wer|case:lower|ws:runs|unicode:nfc|v1"
+    assert Wer(compat="jiwer").signature == "wer|case:keep|ws:runs|unicode:none|v1"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.metrics import Repetition, repetition
-from hpcbench.metrics.repetition import LENGTH, TIMES
+from hpcbench.metrics.loops import LENGTH, TIMES
 
 WORDS = (
     "A page of a report, with a heading, a table of figures and a note at its foot; nothing twice."

@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write `FOLDER/PID.json` once the time is up."""
-    folder, seconds = Path(argv[0]), float(argv[1])
+    """Write `FOLDER/PID.json` once the time is up; the first argument is the experiment."""
+    folder, seconds = Path(argv[1]), float(argv[2])
     begun = time.monotonic()
     time.sleep(seconds)
     told = {

@@ -274,9 +274,14 @@ def test_an_engine_that_does_not_answer_is_asked_less_and_less(
 def test_whatever_goes_wrong_in_a_reading_is_noted_and_ends_nothing(
     watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watch()
-    monkeypatch.setattr("hpcbench.monitor.sampler.Cgroup.read", lambda self: 1 / 0)
-    time.sleep(0.1)
+    seen, went_wrong = watch(), threading.Event()
+
+    def read(self: object) -> None:
+        went_wrong.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("hpcbench.monitor.sampler.Cgroup.read", read)
+    assert went_wrong.wait(20)
     monkeypatch.undo()
     seen.look()
 

@@ -1,4 +1,4 @@
-"""After the report: trackers and notifiers are told, and one that fails costs the experiment nothing."""
+"""After the report trackers and notifiers are told, once; one that fails costs the experiment nothing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import http.server
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcbench.reporting.telling import tell
+from hpcbench.cli.due import tell_of_newest, tell_what_is_owed
+from hpcbench.cli.main import main
+from hpcbench.experiment import outbox
+from hpcbench.experiment.files import create_exclusive, read_lines, write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.notifiers import sending
+from hpcbench.reporting import telling
+from hpcbench.reporting.telling import catch_up, tell, tell_verdict
 from hpcbench.schema.documents import ExperimentPlan
-from hpcbench.testing import TABLES
+from hpcbench.testing import TABLES, VERDICT
+from tests.unit.dying import Dying
 from tests.unit.small import experiment, record
 
 
@@ -39,13 +48,19 @@ def posted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     server.server_close()
 
 
-def told(folder: Path, state: str = "done", **plan: Any) -> list[str]:
+def ended(folder: Path, state: str = "done", **plan: Any) -> Experiment:
+    """An experiment that has ended, with this in its plan."""
     here = experiment(folder, [record(1)])
     resolved = here.resolved
     changed = ExperimentPlan.model_validate({**resolved.plan.model_dump(mode="json"), **plan})
     here.resolved_file.write_text(resolved.model_copy(update={"plan": changed}).model_dump_json())
-    del here.__dict__["resolved"]
-    return tell(here, state, TABLES)
+    word = {"version": 1, "round": 0, "state": state, "shards_left": [], "notify": True}
+    write_json(here.outcome_file, word)
+    return Experiment(here.path)
+
+
+def told(folder: Path, state: str = "done", **plan: Any) -> list[str]:
+    return tell(ended(folder, state, **plan), state, TABLES)
 
 
 def test_a_webhook_gets_the_event_or_the_text(
@@ -60,12 +75,10 @@ def test_a_webhook_gets_the_event_or_the_text(
         {"plugin": "webhook", "options": options, "when": ["incomplete"]},
     ]
     assert told(tmp_path, notifications=hooks) == []
-    assert [set(one) for one in found] == [
-        {"experiment", "state", "report", "summary", "time"},
-        {"text"},
-    ]
-    assert found[0]["state"] == "done"
-    assert found[1]["text"].endswith("is done: vqa anls 0.500")
+    text, event = sorted(found, key=len)  # sent at once, in any order
+    assert set(text) == {"text"} and text["text"].endswith("is done: vqa anls 0.500")
+    assert set(event) == {"id", "experiment", "plan", "state", "report", "summary", "time"}
+    assert event["state"] == "done"
 
 
 def test_a_command_gets_the_event_on_its_standard_input(tmp_path: Path) -> None:
@@ -90,6 +103,7 @@ def test_what_fails_is_told_without_secrets_and_the_rest_goes_on(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
+    monkeypatch.setattr(telling, "PAUSES", ())
     monkeypatch.setenv("HOOK_PART", "broken-and-secret")
     monkeypatch.setenv("NO_URL", "ftp://broken-and-secret")
     hooks = [
@@ -105,4 +119,325 @@ def test_what_fails_is_told_without_secrets_and_the_rest_goes_on(
         "notifiers command"
     ] * 2
     assert "broken-and-secret" not in "".join(failed)
+    assert (
+        "broken-and-secret"
+        not in Experiment(next(tmp_path.glob("experiments/*"))).told_file.read_text()
+    )
+    assert [one["state"] for one in found if "broken" not in one["summary"]][-1] == "done"
+
+
+# --- once, and again where it failed -------------------------------------------------------------------
+
+
+def hook(url: str, **more: Any) -> dict[str, Any]:
+    return {"plugin": "webhook", "options": {"url": url}, **more}
+
+
+def states(here: Experiment) -> list[tuple[str, int]]:
+    return [(one.state, one.tries) for one in outbox.deliveries(here)]
+
+
+def at(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """So many seconds later."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + seconds)
+
+
+def test_nobody_is_told_twice_however_often_it_is_called(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook(url), hook(f"{url}/b")])
+    assert tell(here, "done", TABLES) == tell(here, "done", TABLES) == catch_up(here) == []
+    assert main(["notify", str(here.path)]) == 0
     assert len(found) == 2
+    assert states(here) == [("told", 1), ("told", 1)]
+
+
+def test_another_end_is_told_again_and_one_that_nobody_wants_is_not(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    url, found = posted
+    here = ended(tmp_path, "incomplete", notifications=[hook(url, when=["incomplete"])])
+    tell(here, "incomplete", TABLES)
+    tell(here, "incomplete", TABLES)
+    write_json(here.outcome_file, {"version": 1, "round": 1, "state": "incomplete"})
+    tell(here, "incomplete", TABLES)
+    tell(here, "done", TABLES)
+    tell(here, "cancelled", TABLES)
+    assert [one["id"].partition(".")[2] for one in found] == [
+        "end-0-incomplete",
+        "end-1-incomplete",
+    ]
+
+
+def test_what_a_node_could_not_send_the_login_node_sends(
+    tmp_path: Path,
+    posted: tuple[str, list[dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url, found = posted
+    monkeypatch.setattr(telling, "PAUSES", ())
+    target = tmp_path / "where"
+    target.write_text(f"{url}/broken")  # no way out of the node
+    here = ended(tmp_path, notifications=[hook(f"${{file:{target}}}"), hook(url)])
+    (failed,) = tell(here, "done", TABLES)
+    assert "HTTP 500" in failed
+    before = len(found)
+    target.write_text(url)
+    assert catch_up(here) == [] and len(found) == before  # not at once: whoever looks need not wait
+    at(monkeypatch, 61)
+    tell_of_newest(tmp_path)
+    assert capsys.readouterr().err == ""
+    assert len(found) == before + 1
+    assert [state for state, _ in states(here)] == ["told", "told"]
+    tell_of_newest(tmp_path)
+    assert len(found) == before + 1
+
+
+def test_whoever_is_killed_before_telling_leaves_it_to_the_next_look(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook(url)])
+    tell_what_is_owed(here)
+    tell_what_is_owed(here)
+    assert [one["state"] for one in found] == ["done"]
+
+
+def test_ends_of_long_ago_and_of_older_versions_are_no_news(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook(url)])
+    write_json(here.outcome_file, {"version": 1, "round": 0, "state": "done"})
+    tell_what_is_owed(here)
+    write_json(here.outcome_file, {"version": 1, "round": 0, "state": "done", "notify": True})
+    at(monkeypatch, outbox.KEPT + 60)
+    tell_what_is_owed(here)
+    assert found == []
+
+
+def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
+    tmp_path: Path,
+    posted: tuple[str, list[dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url, found = posted
+    monkeypatch.setattr(telling, "PAUSES", ())
+    lines: list[dict[str, Any]] = []
+    here = ended(tmp_path, notifications=[hook(f"{url}/broken")])
+
+    def refuse(job: dict[str, Any]) -> dict[str, Any]:
+        lines.append(job["event"])
+        return {"why": "no", "after": None, "remark": None}
+
+    monkeypatch.setattr(telling, "send_apart", refuse)
+    for hours in range(0, 100, 2):
+        with monkeypatch.context() as later:
+            at(later, hours * 3600 + 1)
+            catch_up(here)
+    assert len(lines) == outbox.MOST
+    monkeypatch.undo()
+    assert main(["notify", str(here.path)]) == 3
+    told = capsys.readouterr()
+    assert "FAILED  notifications.0 webhook  done, 9 tries: Busy: HTTP 500" in told.out
+    assert "1 of 1 messages did not go out" in told.err
+
+
+def test_a_secret_that_is_not_here_costs_no_try(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook("${env:HOOK_OF_TEST}")])
+    (said,) = tell(here, "done", TABLES)
+    assert "${env:HOOK_OF_TEST}: no such variable" in said
+    assert states(here) == [("owed", 0)]
+    monkeypatch.setenv("HOOK_OF_TEST", url)
+    assert catch_up(here) == []
+    assert len(found) == 1
+
+
+def test_a_notifier_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
+    out = tmp_path / "pid"
+    code = f"import os, time; open({str(out)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    options = {"argv": [sys.executable, "-c", code]}
+    job = {"packages": None, "plugin": "command", "options": options, "event": {}, "pauses": []}
+    limit = 1.0
+    while not out.exists() or not out.read_text():  # a slow machine may not come so far in time
+        said = sending.send_apart(job, limit)
+        assert "it was stopped" in said["why"]
+        limit *= 2
+    pid = int(out.read_text())
+    while Path(f"/proc/{pid}").exists():
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "Z":
+            break
+        time.sleep(0.01)
+
+
+def test_a_notifier_that_exits_or_prints_is_a_failure_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd.py").write_text(
+        "import os\n"
+        "class Exits:\n"
+        "    api = 1\n"
+        "    def __init__(self, options): pass\n"
+        "    def send(self, event): os._exit(7)\n"
+        "class Prints(Exits):\n"
+        "    def send(self, event): print('noise'); os.write(1, b'more noise\\n')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    here = ended(tmp_path, notifications=[{"plugin": "odd:Exits"}, {"plugin": "odd:Prints"}])
+    (failed,) = tell(here, "done", TABLES)
+    assert failed == "notifiers odd:Exits: it ended with 7: it said nothing"
+
+
+def test_a_look_by_somebody_who_may_not_write_tells_nobody(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook(url)])
+
+    def refused(*_: Any) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("hpcbench.experiment.once.create_exclusive", refused)
+    assert catch_up(here) == []
+    assert found == []
+
+
+def test_of_two_at_once_one_tells(tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]) -> None:
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook(url)])
+    threads = [threading.Thread(target=tell, args=(here, "done", TABLES)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 1
+
+
+def test_the_lock_of_a_process_that_is_gone_is_no_obstacle(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    import socket
+
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook(url)])
+    dead = {"host": socket.gethostname(), "pid": 2**22 + 1, "token": "x", "time": 0}
+    assert create_exclusive(here.told_file.with_suffix(".lock"), dead)
+    assert catch_up(here) == []
+    assert len(found) == 1
+
+
+def test_killed_at_any_step_it_is_told_in_the_end_and_at_most_once_more_with_a_word_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[dict[str, Any]] = []
+
+    def send(job: dict[str, Any]) -> dict[str, Any]:
+        sent.append(job["event"])
+        return {"why": None, "after": None, "remark": None}
+
+    monkeypatch.setattr(telling, "send_apart", send)
+    monkeypatch.setattr("hpcbench.experiment.once.beating", _silent)
+    steps = Dying()
+    with steps():
+        tell(ended(tmp_path / "whole", notifications=[hook("http://x")]), "done", TABLES)
+    assert len(sent) == 1
+    for step in range(len(steps.calls)):
+        sent.clear()
+        here = ended(tmp_path / str(step), notifications=[hook("http://x")])
+        with Dying(step)():
+            tell(here, "done", TABLES)
+        here.told_file.with_suffix(".lock").unlink(missing_ok=True)  # as its process is gone
+        with monkeypatch.context() as later:
+            at(later, 3700)
+            tell(here, "done", TABLES)
+            tell(here, "done", TABLES)
+        assert 1 <= len(sent) <= 2, step
+        assert [state for state, _ in states(here)] == ["told"], step
+        for again in sent[1:]:
+            assert again["summary"].endswith("(you may have been told this before)")
+            assert again["id"] == sent[0]["id"]
+
+
+def _silent(lock: Path) -> Any:
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+# --- verdicts ------------------------------------------------------------------------------------------
+
+
+def test_a_verdict_is_told_once_unless_it_is_go(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    url, found = posted
+    here = ended(tmp_path, notifications=[hook(url, when=["regression"]), hook(url, when=["done"])])
+    assert tell_verdict(here, {**VERDICT, "verdict": "GO"}) == []
+    assert tell_verdict(here, VERDICT) == tell_verdict(here, {**VERDICT, "time": "later"}) == []
+    assert [one["state"] for one in found] == ["regression"]
+    assert found[0]["verdict"] == VERDICT
+    assert "NO-GO" in found[0]["summary"] and "worse by more than the margin" in found[0]["summary"]
+    tell_verdict(here, {**VERDICT, "baseline": "another"})
+    assert len(found) == 2
+
+
+def test_a_verdict_that_cannot_be_written_down_harms_nobody(tmp_path: Path) -> None:
+    here = ended(tmp_path, notifications=[hook("http://127.0.0.1:1")])
+    (failed,) = tell_verdict(here, {**VERDICT, "checks": [{"baseline": float("nan")}]})
+    assert failed.startswith("notifiers: ValueError")
+
+
+# --- the verb ------------------------------------------------------------------------------------------
+
+
+def test_a_test_goes_to_all_of_a_plan_and_says_what_happened(
+    tmp_path: Path,
+    posted: tuple[str, list[dict[str, Any]]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, found = posted
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    here = ended(tmp_path, notifications=[hook(url, when=["regression"]), hook(f"{url}/broken")])
+    assert main(["notify", "--test", "--json", str(here.path)]) == 3
+    shown = json.loads(capsys.readouterr().out)
+    assert [(one["plugin"], one["state"], one["what"]) for one in shown] == [
+        ("webhook", "told", "test"), ("webhook", "failed", "test"),
+    ]  # fmt: skip
+    assert found[0]["state"] == "test"
+    assert not here.told_file.exists()
+
+
+def test_what_makes_no_sense_is_said_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = ended(tmp_path)
+    assert main(["notify", str(here.path)]) == 2
+    assert "tells nobody" in capsys.readouterr().err
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("name: x\n")
+    assert main(["notify", str(plan)]) == 2
+    assert "`--test` tries its notifications" in capsys.readouterr().err
+
+
+def test_the_file_holds_no_secret_and_survives_lines_of_later_versions(
+    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, found = posted
+    monkeypatch.setenv("HOOK_OF_TEST", f"{url}/very-secret-token")
+    here = ended(tmp_path, notifications=[hook("${env:HOOK_OF_TEST}")])
+    with here.told_file.open("w") as file:
+        file.write('{"event":"invented","id":1}\n{"event":"told","id":"?","notification":9}\n')
+    assert tell(here, "done", TABLES) == []
+    assert len(found) == 1
+    assert "very-secret" not in here.told_file.read_text()
+    kinds = [line["event"] for line in read_lines(here.told_file)][2:]
+    assert kinds == ["owed", "sending", "told"]

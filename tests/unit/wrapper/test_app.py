@@ -9,6 +9,8 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -20,7 +22,7 @@ import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.wrapper.app import Wrapper
+from hpcbench.wrapper.app import ControlPlane, Wrapper
 from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.proxy import Proxy
 from hpcbench.wrapper.supervisor import Route, Supervisor
@@ -338,6 +340,93 @@ def test_mistakes_of_the_control_plane_have_openais_form_too() -> None:
                 assert error["message"]
 
     run(journey())
+
+
+def test_a_control_request_that_is_too_large_is_refused() -> None:
+    async def journey() -> None:
+        async with wrapped(body_limit=100) as (session, _):
+            for path in ("/v1/model/load", "/v1/model/unload"):
+                async with session.post(path, data=b" " * 101) as answer:
+                    assert answer.status == 413
+                    assert (await answer.json())["error"]["code"] == "too_large"
+
+    run(journey())
+
+
+def control(path: str, supervisor: Supervisor, *coming: Any) -> list[Any]:
+    """What the control plane sends when these messages come, and then nothing more."""
+    sent: list[Any] = []
+
+    async def journey() -> None:
+        left = list(coming)
+
+        async def receive() -> Any:
+            return left.pop(0) if left else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"path": path, "method": "GET" if path != "/v1/model/load" else "POST"}
+        await asyncio.wait_for(ControlPlane(supervisor, 2**20)(scope, receive, send), 10)
+
+    asyncio.run(journey())
+    return sent
+
+
+EMPTY = {"type": "http.request", "body": b""}
+LEFT = {"type": "http.disconnect"}
+
+
+def test_events_are_told_until_the_client_leaves_and_nobody_listens_after_it() -> None:
+    supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
+    start, first, *rest = control("/events", supervisor, EMPTY, LEFT)
+    assert start["status"] == 200
+    assert json.loads(first["body"].removeprefix(b"data: "))["state"] == "empty"
+    assert rest == []
+    assert not supervisor._listeners
+
+
+def test_a_client_that_leaves_before_it_has_asked_is_not_answered() -> None:
+    supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
+    begun = {"type": "http.request", "body": b'{"eng', "more_body": True}
+    assert control("/v1/model/load", supervisor, begun, LEFT) == []
+    assert supervisor.state == "empty"
+
+
+def test_a_bug_is_named_to_the_client_and_no_more_and_its_traceback_goes_on() -> None:
+    supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
+
+    def broken() -> Any:
+        raise LookupError("a token")
+
+    supervisor.status = broken  # type: ignore[method-assign]
+    sent: list[Any] = []
+
+    async def journey() -> None:
+        async def receive() -> Any:
+            return EMPTY
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await ControlPlane(supervisor, 9)({"path": "/status", "method": "GET"}, receive, send)
+
+    with pytest.raises(LookupError):
+        asyncio.run(journey())
+    assert sent[0]["status"] == 500
+    assert json.loads(sent[1]["body"])["error"]["code"] == "internal_error"
+    assert b"token" not in sent[1]["body"]
+
+
+@pytest.mark.parametrize("file", [None, "/etc/own.pem"])
+def test_the_engine_finds_the_certificates_that_the_wrapper_does_without(file: str | None) -> None:
+    code = "import os, hpcbench.wrapper.__main__; print(os.environ.get('SSL_CERT_FILE'))"
+    environ = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}
+    environ |= {"SSL_CERT_FILE": file} if file else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(file)
 
 
 class CutAnswer:

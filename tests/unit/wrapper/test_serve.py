@@ -17,6 +17,8 @@ import pytest
 
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper
 
+pytestmark = pytest.mark.long
+
 
 def key_file(folder: Path, mode: int = 0o600) -> Path:
     path = folder / "key"

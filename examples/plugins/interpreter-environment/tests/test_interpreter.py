@@ -59,10 +59,10 @@ def test_an_old_or_lacking_one_is_unfit() -> None:
         "name a Python 3.10 or newer",
     )
     lacking = unfit(
-        {**GOOD, "missing": {"fastapi": "ModuleNotFoundError: No module named 'fastapi'"}}
+        {**GOOD, "missing": {"uvicorn": "ModuleNotFoundError: No module named 'uvicorn'"}}
     )
     assert lacking is not None
-    assert lacking[0].startswith("cannot import fastapi (ModuleNotFoundError")
+    assert lacking[0].startswith("cannot import uvicorn (ModuleNotFoundError")
 
 
 def test_equal_interpreters_have_one_identity() -> None:

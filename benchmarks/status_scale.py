@@ -1,0 +1,171 @@
+"""`hpcbench status --json` of an experiment with 10,000 shards, as a whole process, beside its floor.
+
+The experiment is made up: of its run tasks half are folded, a quarter done and not folded, the rest at work,
+with answers that have to be counted. Beside it, on the very same files: a bare Python that lists the folders
+and reads every file of events there is, and no answers (the floor); and the way of peers, a `stat` and a JSON
+file for each element. Medians of whole processes, run in turn. The page cache is warm unless `--cold` drops
+it before each run, which needs root and slows everybody on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from hpcbench.experiment.files import write_atomic, write_json
+from hpcbench.experiment.fold import fold
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import EventLog
+from hpcbench.planning import plan_work
+from tests.unit import small
+
+TASKS, SHARDS, SAMPLES, WORKERS = 20, 500, 4, 200
+
+FLOOR = """
+import os, sys
+found = 0
+for task in os.scandir(sys.argv[1]):
+    for one in os.scandir(task.path):
+        if one.name.endswith(".events.jsonl") or one.name == "folded.jsonl":
+            with open(one.path, "rb") as file:
+                if one.name == "folded.jsonl":
+                    file.seek(-80, 2)
+                found += len(file.read())
+"""
+
+PEERS = """
+import json, os, sys
+for number in range(int(sys.argv[2])):
+    path = f"{sys.argv[1]}/{number}_result.json"
+    os.stat(path)
+    with open(path) as file:
+        json.load(file)
+"""
+
+
+def main() -> None:
+    """Make the experiment, time the commands in turn and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--cold", action="store_true", help="drop the page cache before each run")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        here = _scene(Path(folder))
+        peers = _peers(Path(folder) / "peers", TASKS * SHARDS)
+        waiting = [sys.executable, "-c", "import time; time.sleep(3600)", str(here.path)]
+        with subprocess.Popen(waiting) as supervisor:
+            with EventLog(here.submission_file) as log:
+                log.write("round", round=0, groups=[])
+                log.write("intent", step="supervise")
+                log.write(
+                    "submitted", step="supervise", job=f"{os.uname().nodename}:{supervisor.pid}"
+                )
+                log.write("handed")
+            try:
+                _table(here, peers, asked.runs, asked.cold)
+            finally:
+                supervisor.kill()
+
+
+def _table(here: Experiment, peers: Path, runs: int, cold: bool) -> None:
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "floor: list and read events": [sys.executable, "-c", FLOOR, str(here.path / "shards")],
+        "peers: a stat and JSON each": [sys.executable, "-c", PEERS, str(peers), str(TASKS * SHARDS)],
+        "hpcbench --help": [sys.executable, "-m", "hpcbench.cli.main", "--help"],
+        "hpcbench status --json": [
+            sys.executable, "-m", "hpcbench.cli.main", "status", "--json", str(here.path),
+        ],
+    }  # fmt: skip
+    told = json.loads(
+        subprocess.run(commands["hpcbench status --json"], check=True, stdout=-1).stdout
+    )
+    assert sum(sum(task["shards"].values()) for task in told["run_tasks"]) == TASKS * SHARDS, told
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, argv in commands.items():
+            if cold:
+                os.sync()
+                Path("/proc/sys/vm/drop_caches").write_text("3")
+            begun = time.perf_counter()
+            subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+            times[name].append(time.perf_counter() - begun)
+    files = sum(len(names) for _, _, names in os.walk(here.path / "shards"))
+    print(
+        f"{TASKS * SHARDS} shards of {TASKS} run tasks in {files} files, {WORKERS} workers; "
+        f"page cache {'cold' if cold else 'warm'}"
+    )
+    for name, values in times.items():
+        print(
+            f"{name:<30}{statistics.median(values) * 1e3:>8.0f} ms   (to {max(values) * 1e3:.0f})"
+        )
+
+
+def _scene(folder: Path) -> Experiment:
+    """An experiment in the middle of its life, and a home that has no other one."""
+    os.environ["HPCBENCH_HOME"] = str(folder)
+    names = [f"rt{number:02d}" for number in range(TASKS)]
+    data = small.write_dataset(folder / "data", [small.record(0)])
+    tasks = [small.run_task(name, dataset={"source": str(data)}) for name in names]
+    plan = small.resolved(*tasks, shard_size=SAMPLES, executor="local")
+    work = plan_work(plan, small.measured(plan, SHARDS * SAMPLES))
+    assert len(work.shards) == TASKS * SHARDS, len(work.shards)
+    here = Experiment(folder / "experiments" / "20261120-1432-plan-aaaa")
+    write_atomic(here.resolved_file, plan.model_dump_json())
+    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    for number, name in enumerate(names):
+        here.shards_dir(name).mkdir(parents=True)
+        at_work = number >= TASKS * 3 // 4
+        for index in range(SHARDS):
+            _shard(here, name, index, done=not at_work or index < SHARDS // 2)
+        if number < TASKS // 2:
+            assert fold(here, name)
+    for number in range(WORKERS):
+        with EventLog(here.worker_events("g0", f"17_{number}-0")) as log:
+            log.write("started", owner=_owner(number), hpcbench="0", gpus="0")
+            log.write("model_loading", model="m")
+            log.write("model_ready", model="m", seconds=30.0, versions={})
+            for answered in range(20):
+                log.write("progress", shard=f"{names[-1]}/{number:05d}", answered=answered)
+    return here
+
+
+def _shard(here: Experiment, name: str, index: int, *, done: bool) -> None:
+    """One attempt at a shard; not forced to the disk, there are so many."""
+    begun = {"event": "claimed", "seq": 1, "time": 1e9, "version": 1, "owner": _owner(index)}
+    lines = [begun, {"event": "done", "seq": 2, "time": 1e9 + 60, "answered": SAMPLES}]
+    _write(here.shard_events(name, index, 1), lines if done else lines[:1])
+    answers = [small.response(f"s{index * SAMPLES + n}", "word " * 200) for n in range(SAMPLES)]
+    own = answers if done else answers[:2]
+    _write(here.shard_responses(name, index, 1), [one.to_json() for one in own])
+
+
+def _owner(number: int) -> dict[str, object]:
+    job = f"17_{number % WORKERS}"
+    return {"job": job, "restart": 0, "host": os.uname().nodename, "pid": 1, "node": "n1"}
+
+
+def _write(path: Path, lines: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def _peers(folder: Path, count: int) -> Path:
+    """A folder with a small result for each element."""
+    folder.mkdir()
+    for number in range(count):
+        result = {"state": "COMPLETED", "job": f"17_{number}", "seconds": 60.0, "result": None}
+        (folder / f"{number}_result.json").write_text(json.dumps(result))
+    return folder
+
+
+if __name__ == "__main__":
+    main()

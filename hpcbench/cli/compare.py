@@ -1,0 +1,401 @@
+"""`hpcbench compare`: candidates held against a baseline, sample by sample."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import UserError
+from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.registry.catalog import user_site
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+STYLE = {"better": "green", "worse": "red", "equivalent": "blue", "inconclusive": "yellow"}
+
+FLIPS = 3
+"""Samples lost and won that are printed unless --flips says otherwise."""
+
+MANY_FLIPS = 1_000
+"""From so many on JSON is not indented."""
+
+MOST_DIFFERENCES = 40
+"""Lines of configuration that are printed; --json and --report have all."""
+
+MOST_PACKAGES = 6
+"""Of them packages of images, of which there may be a hundred."""
+
+LEFT_OUT = (".mean", ".p90", ".p99")
+"""Figures of a latency that are not printed."""
+
+REPORTS = (".md", ".html")
+
+_CSV = (
+    "candidate", "baseline_task", "candidate_task", "metric", "change", "sample", "document",
+    "baseline_score", "candidate_score", "baseline_answer", "candidate_answer", "references",
+)  # fmt: skip
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """`hpcbench compare BASELINE CANDIDATE…`."""
+    root = home(user_site())
+    baseline = find(root, arguments.baseline)
+    candidates = [find(root, name) for name in arguments.candidates]
+    pairs = [_pair(text) for text in arguments.run_task]
+    margins = dict(_margin(text) for text in arguments.margin)
+    _check(arguments, baseline, candidates)
+    if arguments.sample is not None:
+        return _show_sample(arguments, baseline, candidates, pairs)
+    from hpcbench.evaluation.account import account
+
+    whole = arguments.json or arguments.flips_csv is not None
+    told = account(
+        baseline,
+        candidates,
+        pairs,
+        arguments.metric,
+        margins,
+        arguments.counting,
+        common=arguments.common,
+        most=arguments.flips if arguments.flips is not None or whole else FLIPS,
+        every_metric=whole,
+    )
+    if arguments.flips_csv is not None:
+        _write_flips(arguments.flips_csv, told)
+    if arguments.report is not None:
+        _write_report(arguments.report, told)
+    if arguments.json:
+        _print_json(told)
+        return 0
+    for one in told["candidates"]:
+        _print(told, one, arguments)
+    if told["comparisons"] > 1:
+        print(
+            f"\np after Holm's correction for {told['comparisons']} comparisons; verdicts hold it"
+        )
+    return 0
+
+
+def _print_json(told: Mapping[str, Any]) -> None:
+    """For programs; on one line where there is much, which takes a tenth of the time."""
+    if sum(len(one["flips"]) for one in told["candidates"]) < MANY_FLIPS:
+        print_json(told)
+        return
+    import json
+
+    print(json.dumps(told, ensure_ascii=False))
+
+
+def _check(
+    arguments: argparse.Namespace, baseline: Experiment, candidates: Sequence[Experiment]
+) -> None:
+    if any(one.path == baseline.path for one in candidates) and not arguments.run_task:
+        raise UserError(
+            "that is one experiment: its run tasks are compared by name",
+            remedy="--run-task ONE=OTHER",
+        )
+    if len({one.path for one in candidates}) < len(candidates):
+        raise UserError("a candidate is named twice")
+    if arguments.flips is not None and arguments.flips < 0:
+        raise UserError(f"--flips {arguments.flips}", remedy="0 or more")
+    if arguments.report is not None and arguments.report.suffix not in REPORTS:
+        raise UserError(f"--report {arguments.report}", remedy="a file that ends in .md or .html")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    one, _, other = text.partition("=")
+    return one, other or one
+
+
+def _margin(text: str) -> tuple[str, float]:
+    name, equals, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf") or (equals and not name):
+        raise UserError(f"--margin {text}", remedy="--margin 0.01, or --margin METRIC=0.01")
+    return name or "*", value
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+def _write_report(path: Path, told: Mapping[str, Any]) -> None:
+    """The page; of Markdown its plots beside it. The page comes last: where it is, all of it is."""
+    from hpcbench.experiment.files import write_atomic
+    from hpcbench.reporting.compared import page
+
+    files = page(told, path.suffix)
+    whole = files.pop(path.suffix)
+    for name, content in files.items():
+        write_atomic(path.absolute().parent / name, content)
+    write_atomic(path.absolute(), whole)
+    say(f"report: {path}")
+
+
+def _write_flips(path: Path, told: Mapping[str, Any]) -> None:
+    """Every flip as a row. What a spreadsheet would take for a formula stands behind an apostrophe."""
+    import csv
+    import io
+
+    from hpcbench.experiment.files import write_atomic
+
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(_CSV)
+    count = 0
+    for candidate in told["candidates"]:
+        for flip in candidate["flips"]:
+            cells = [
+                candidate["id"], flip["baseline"], flip["candidate"], flip["metric"], flip["change"],
+                flip["sample"], flip["document"], *flip["scores"], *flip["answers"],
+                " | ".join(flip["references"]),
+            ]  # fmt: skip
+            rows.writerow([_harmless(cell) if isinstance(cell, str) else cell for cell in cells])
+            count += 1
+    write_atomic(path.absolute(), text.getvalue())
+    say(f"{count} flips: {path}")
+
+
+def _harmless(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+# --- what is printed -----------------------------------------------------------------------------------
+
+
+def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+    out = console()
+    if len(told["candidates"]) > 1 or out.is_terminal:
+        out.print(f"\n[bold]{told['baseline']['id']} → {one['id']}[/]")
+    if one["compared"]:
+        out.print(_scores(one["compared"]))
+    for line in _notes(one):
+        print(line)
+    if one["speed"]:
+        out.print()
+        out.print(_speeds(one["speed"]))
+    for line in (*_careful_of_speed(one["speed"]), *one["speed_notes"]):
+        print(line)
+    if one["flips"]:
+        out.print()
+        out.print(_flips(one["flips"]))
+        print(f"one in full: {_command(arguments, one)} --sample {one['flips'][0]['sample']}")
+    if one["differences"]:
+        out.print()
+        shown = _told_first(one["differences"])
+        out.print(_differences(shown))
+        if more := len(one["differences"]) - len(shown):
+            print(f"and {more} more differences, packages mostly: --json and --report tell them")
+
+
+def _command(arguments: argparse.Namespace, one: Mapping[str, Any]) -> str:
+    pairs = "".join(f" --run-task {text}" for text in arguments.run_task)
+    place = arguments.candidates[0] if len(arguments.candidates) == 1 else one["id"]
+    return f"hpcbench compare {arguments.baseline} {place}{pairs}"
+
+
+def _table(*titles: str, left: Sequence[str] = ()) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in titles:
+        table.add_column(title, justify="left" if title in left else "right")
+    return table
+
+
+def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
+    from hpcbench.evaluation import format as form
+
+    table = _table(
+        "run task", "metric", "baseline", "candidate", "difference", "95 % interval", "p",
+        "won/lost/same", "documents", "verdict", left=("run task", "metric", "verdict"),
+    )  # fmt: skip
+    previous = ""
+    for one in compared:
+        what = one["comparison"]
+        name = _name(one["baseline"], one["candidate"])
+        arrow = form.arrow(higher_is_better=what["higher_is_better"])
+        p_value = what["p_value"] if what["p_adjusted"] is None else what["p_adjusted"]
+        table.add_row(
+            name if name != previous else "", f"{one['metric']} {arrow}",
+            form.value(what["baseline"]), form.value(what["candidate"]),
+            form.difference(what["candidate"] - what["baseline"]),
+            form.interval(what["interval"]["low"], what["interval"]["high"], sign=True),
+            form.p_value(p_value), f"{what['wins']}/{what['losses']}/{what['ties']}",
+            str(what["clusters"]), f"[{STYLE[what['verdict']]}]{what['verdict']}[/]",
+        )  # fmt: skip
+        previous = name
+    return table
+
+
+def _notes(one: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader has to know to believe the table."""
+    for refused in one["refused"]:
+        name = _name(refused["baseline"], refused["candidate"])
+        yield f"not compared, {name}: {refused['why']} ({refused['remedy']})"
+    for compared in one["compared"]:
+        what = compared["comparison"]
+        name = f"{compared['candidate']}, {compared['metric']}"
+        if what["only_baseline"] or what["only_candidate"]:
+            yield (
+                f"{name}: left out {what['only_baseline']} samples that only the baseline has scored, "
+                f"{what['only_candidate']} that only the candidate has"
+            )
+        if compared["if_worst"] not in (None, what["verdict"]):
+            yield f"{name}: {compared['if_worst']} if what was left out counted as the worst"
+        if what["verdict"] == "inconclusive" and what["detectable"] is not None:
+            yield (
+                f"{name}: a true difference of {what['detectable']:.2g} would be found in 80 % of cases"
+            )
+    for text in one["careful"]:
+        yield f"careful, {text}"
+
+
+def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
+    from hpcbench.evaluation import format as form
+
+    table = _table(
+        "run task", "speed and memory", "baseline", "candidate", "ratio", "95 % interval", "",
+        left=("run task", "speed and memory", ""),
+    )  # fmt: skip
+    previous = ""
+    for one in figures:
+        if one["figure"].endswith(LEFT_OUT):
+            continue
+        name = _name(one["baseline_task"], one["candidate_task"])
+        arrow = form.arrow(higher_is_better=one["higher_is_better"])
+        unit, number = ("GiB", form.gib) if one["unit"] == "bytes" else (one["unit"], form.figure)
+        ends = one["interval"] or (None, None)
+        table.add_row(
+            name if name != previous else "", f"{one['label']}, {unit} {arrow}",
+            number(one["baseline"]), number(one["candidate"]),
+            form.value(one["ratio"]),
+            form.interval(*ends), "" if one["comparable"] else "not comparable",
+            style=None if one["comparable"] else "dim",
+        )  # fmt: skip
+        previous = name
+    return table
+
+
+def _careful_of_speed(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Why some figures are not comparable, once each; a reason of all run tasks once."""
+    reasons: dict[str, dict[str, None]] = {}
+    names = dict.fromkeys(_name(one["baseline_task"], one["candidate_task"]) for one in figures)
+    for one in figures:
+        for reason in filter(None, one["why_not"].split("; ")):
+            reasons.setdefault(reason, {})[_name(one["baseline_task"], one["candidate_task"])] = (
+                None
+            )
+    for reason, some in reasons.items():
+        where = "" if len(some) == len(names) else f", {', '.join(some)}"
+        yield f"careful, speed and memory{where} are not comparable: {reason}"
+
+
+def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.markup import escape
+
+    from hpcbench.evaluation import format as form
+
+    table = _table(
+        "lost and won", "sample", "document", "metric", "scores", "baseline's answer",
+        "candidate's answer", left=_FLIP_TEXTS,
+    )  # fmt: skip
+    for one in flips:
+        scores = " → ".join(form.value(score) for score in one["scores"])
+        texts = (escape(_line(text)) for text in one["answers"])
+        color = STYLE["worse" if one["change"] == "lost" else "better"]
+        table.add_row(
+            f"[{color}]{one['change']}[/]", escape(_line(one["sample"])),
+            escape(_line(one["document"])),
+            f"{_name(one['baseline'], one['candidate'])}, {one['metric']}", scores, *texts,
+        )  # fmt: skip
+    return table
+
+
+_FLIP_TEXTS = (
+    "lost and won", "sample", "document", "metric", "baseline's answer", "candidate's answer",
+)  # fmt: skip
+
+
+def _told_first(differences: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those that are printed: of packages a few, which stand last."""
+    packages = [one for one in differences if ".versions." in one["path"]]
+    others = [one for one in differences if one not in packages]
+    return [*others[:MOST_DIFFERENCES], *packages[:MOST_PACKAGES]]
+
+
+def _differences(differences: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.markup import escape
+
+    table = _table(*_DIFFERENCE, left=_DIFFERENCE)
+    for one in differences:
+        values = (
+            "–" if one[side] is None else _line(_said(one[side])) for side in ("one", "other")
+        )
+        table.add_row(escape(one["path"]), *(escape(text) for text in values))
+    return table
+
+
+_DIFFERENCE = ("configured differently", "baseline", "candidate")
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _line(text: str, most: int = 48) -> str:
+    """A text on one line, for a cell. What a model wrote may hold anything, a terminal's commands, too."""
+    flat = " ".join(_printable(text).split())
+    return flat if len(flat) <= most else f"{flat[:most]}…"
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
+
+
+def _name(one: str, other: str) -> str:
+    return " → ".join(dict.fromkeys((one, other)))
+
+
+# --- one sample ----------------------------------------------------------------------------------------
+
+
+def _show_sample(
+    arguments: argparse.Namespace,
+    baseline: Experiment,
+    candidates: Sequence[Experiment],
+    pairs: Sequence[tuple[str, str]],
+) -> int:
+    """`--sample ID`: what the baseline and each candidate made of one sample."""
+    from hpcbench.evaluation.sample import look_at
+
+    found = list(look_at(baseline, candidates, arguments.sample, pairs))
+    if arguments.json:
+        print_json({"version": 1, "sample": arguments.sample, "found": found})
+        return 0
+    width = min(110, os.get_terminal_size().columns if os.isatty(1) else 110)
+    for one in found:
+        print(f"== {one['experiment']}, {one['run_task']}: {one['outcome']}, {one['document']}")
+        for name, score in one["scores"].items():
+            print(f"{name}: {'–' if score is None else format(score, '.4g')}")
+        for image in one["images"]:
+            print(f"image: {image}")
+        for title in ("question", "references", "answer", "prediction"):
+            for text in one[title]:
+                print(f"{title}:")
+                shown = textwrap.fill(_printable(text), width, replace_whitespace=False)
+                print(textwrap.indent(shown, "  "))
+        print()
+    return 0

@@ -1,0 +1,133 @@
+"""Verbs that have a plan submitted at certain times."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from hpcbench import secret
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import Problem, UserError
+from hpcbench.experiment.layout import home
+from hpcbench.launch import crontab
+from hpcbench.launch.status import ExperimentStatus
+from hpcbench.registry.catalog import user_site
+from hpcbench.registry.resolve import load_gate, load_plan
+from hpcbench.schema.documents import Site
+from hpcbench.schema.plan import ResolvedPlan
+
+TABLES: tuple[crontab.Table, ...] = ("crontab", "scrontab")
+
+
+def install(arguments: argparse.Namespace) -> int:
+    """`hpcbench cron install PLAN --at SCHEDULE`."""
+    at = crontab.schedule(arguments.at)
+    resolved = load_plan(arguments.plan, arguments.registry, arguments.settings)
+    table: crontab.Table = "scrontab" if arguments.scron else "crontab"
+    if arguments.scron and not resolved.site.slurm.submit_from_jobs:
+        raise UserError(
+            Problem(
+                "Slurm's cron runs on a compute node, and jobs of this site may not submit",
+                remedy="leave --scron out",
+            )
+        )
+    for name in _variables(resolved):
+        say(
+            f"${{env:{name}}} will not be set when cron runs: refer to a file of yours, "
+            f"${{file:PATH}}, or set {name} at the top of the {table}"
+        )
+    verb: crontab.Verb = "submit" if arguments.regress is None else "regress"
+    options = _of_regress(arguments, home(resolved.site))
+    options += [f"--registry={one.resolve()}" for one in arguments.registry]
+    options += [f"--set={one}" for one in arguments.settings]
+    shown = crontab.install(
+        table,
+        arguments.name or resolved.plan.name,
+        arguments.plan,
+        at,
+        home(resolved.site),
+        tuple(options),
+        _slurm_options(resolved.site),
+        verb=verb,
+        dry_run=arguments.dry_run,
+    )
+    if arguments.dry_run:
+        print(shown, end="")
+    else:
+        print(shown.partition("\n\n")[0])
+    return 0
+
+
+def _of_regress(arguments: argparse.Namespace, root: Path) -> list[str]:
+    """Options of `hpcbench regress`; baseline and policy are looked at now rather than at night."""
+    name, policy, set_if_none = arguments.regress, arguments.policy, arguments.set_baseline_if_none
+    if name is None:
+        if policy is not None or set_if_none:
+            raise UserError("--policy and --set-baseline-if-none are of --regress BASELINE")
+        return []
+    from hpcbench.regress import baseline_of
+
+    baseline_of(root, name, set_if_none=set_if_none)
+    options = [f"--baseline={name}", *(["--set-baseline-if-none"] if set_if_none else [])]
+    if policy is not None:
+        load_gate(policy, arguments.registry)
+        is_file = policy.endswith((".yaml", ".yml"))
+        options.append(f"--policy={Path(policy).resolve() if is_file else policy}")
+    return options
+
+
+def list_entries(arguments: argparse.Namespace) -> int:
+    """`hpcbench cron list`."""
+    root = home(user_site())
+    found = [entry for table in TABLES for entry in crontab.entries(table, root)]
+    if arguments.json:
+        print_json([asdict(entry) for entry in found])
+        return 0
+    for entry in found:
+        print(
+            f"{entry.name}  {entry.at}  {entry.plan}  ({entry.table}; log: {entry.log or 'none yet'})"
+        )
+    if not found:
+        say("no plan is submitted by cron: `hpcbench cron install PLAN --at '0 2 * * *'`")
+    return 0
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """`hpcbench cron remove NAME`."""
+    root = home(user_site())
+    gone = [table for table in TABLES if crontab.uninstall(table, arguments.name, root)]
+    if not gone:
+        raise UserError(
+            Problem(f"no line '{arguments.name}'", remedy="`hpcbench cron list` shows them")
+        )
+    print(f"removed {arguments.name} from the {' and the '.join(gone)}")
+    return 0
+
+
+def tell_outcome(ended: ExperimentStatus) -> None:
+    """How an experiment ended, in a few lines for the log of cron."""
+    print(f"{ended.id} is {ended.state}")
+    for failure in ended.failures[:5]:
+        print(f"  {failure.count} × {failure.cause}")
+    if ended.report:
+        console().print(f"  report: {ended.report}", soft_wrap=True)
+
+
+def _variables(resolved: ResolvedPlan) -> list[str]:
+    """Variables that a plan refers to and cron does not set."""
+    text = resolved.model_dump_json(exclude={"origins"})
+    found = {match[2] for match in secret.REFERENCE.finditer(text) if match[1] == "env"}
+    return sorted(found - set(crontab.CARRIED))
+
+
+def _slurm_options(site: Site) -> tuple[str, ...]:
+    """Of the small job that Slurm's cron starts."""
+    slurm = site.slurm
+    known = {
+        "partition": slurm.cpu_partition or slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "time": "01:00:00",
+    }
+    return tuple(f"--{key}={value}" for key, value in known.items() if value)

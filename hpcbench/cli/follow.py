@@ -1,0 +1,448 @@
+"""Verbs that follow: events, logs."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from hpcbench.cli.screen import print_json, say
+from hpcbench.data.progress import size_text
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
+from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended
+from hpcbench.experiment.growing import Growing, last_lines
+from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.log import Kind, Sort
+from hpcbench.experiment.plain import neutral
+from hpcbench.registry.catalog import user_site
+
+PAUSE_SECONDS = 1.0
+"""Between two looks; as long as the last one took, where that was longer."""
+
+CURSOR_SECONDS = 5.0
+"""Cursors among events are no oftener than this."""
+
+QUIET_SECONDS = 60.0
+"""After so long without news we ask whether anybody is still at work."""
+
+SLOW_SECONDS = 10.0
+"""A look that took so long is worth a word."""
+
+LIST_SECONDS = 2.0
+"""Between two looks for new logs."""
+
+LINES, LINES_FIRST = 40, 10
+"""Lines of a log that are shown; of each log before it is followed."""
+
+COLOURS: Mapping[Sort, str] = {"warning": "31", "progress": "2", "resources": "2", "state": ""}
+"""Of events on a terminal."""
+
+
+# --- events -------------------------------------------------------------------------------------------
+
+
+def events(arguments: argparse.Namespace) -> int:
+    """`hpcbench events [EXPERIMENT]`."""
+    kinds = _kinds(arguments.kind)
+    experiment = find(home(user_site()), arguments.experiment)
+    tail = EventTail(
+        experiment,
+        arguments.since or "",
+        resources="resources" in kinds,
+        # Without --follow there is no second look: what cannot be read now is told now.
+        patience=PATIENCE_SECONDS if arguments.follow else 0.0,
+    )
+    out = _Printer(kinds, as_json=arguments.json)
+    if not arguments.follow:
+        out.show(tail.poll())
+        if tail.fault:
+            raise EnvironmentFault(tail.fault, remedy="try again")
+    else:
+        for found in _until_ended(experiment, tail):
+            out.show(found)
+            out.show_cursor(tail)
+    out.show_cursor(tail, last=True)
+    return 0
+
+
+def _kinds(asked: str | None) -> frozenset[str]:
+    """Kinds and sorts of events to show; empty: all but readings of the monitor.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    names = frozenset(name.strip() for name in (asked or "").split(",") if name.strip())
+    known = [*get_args(Kind), *get_args(Sort)]
+    for name in sorted(names.difference(known)):
+        near = difflib.get_close_matches(name, known, 1)
+        remedy = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(set(known)))}"
+        raise UserError(Problem(f"--kind: there are no events '{name}'", remedy=remedy))
+    return names
+
+
+def _until_ended(experiment: Experiment, tail: EventTail) -> Iterator[list[Event]]:
+    """What is new, look by look, until the experiment has ended or nobody is left to end it."""
+    quiet_since, fault, slow = time.monotonic(), None, False
+    while True:
+        begun = time.monotonic()
+        found = tail.poll()
+        yield found
+        if tail.ended:
+            return
+        now = time.monotonic()
+        if tail.fault not in (None, fault):
+            say(f"hpcbench: {tail.fault}; trying again")
+        fault = tail.fault
+        if now - begun > SLOW_SECONDS and not slow:
+            slow = True
+            say(f"hpcbench: the experiment's directory is slow: a look took {now - begun:.0f} s")
+        if found:
+            quiet_since = now
+        elif now - quiet_since > QUIET_SECONDS:
+            quiet_since = now
+            if word := over(experiment):
+                yield tail.poll()
+                say(f"{experiment.id} is {word}: `hpcbench status {experiment.id}`")
+                return
+        time.sleep(max(PAUSE_SECONDS, now - begun))
+
+
+def over(experiment: Experiment) -> str | None:
+    """How the experiment ended, if it has and nobody wrote it down: cancelled, lost.
+
+    Raises:
+        EnvironmentFault: its directory is gone.
+    """
+    from hpcbench.launch.status import ENDED, status
+
+    if not experiment.path.is_dir():
+        raise EnvironmentFault(f"{experiment.path} is gone", remedy="`hpcbench list` shows others")
+    try:
+        state = status(experiment).state
+    except (HpcbenchError, OSError):
+        return None
+    return state if state in ENDED else None
+
+
+class _Printer:
+    """Writes events: a line each for people, or NDJSON for programs."""
+
+    def __init__(self, kinds: frozenset[str], *, as_json: bool) -> None:
+        self._kinds, self._as_json = kinds, as_json
+        self._terminal = sys.stdout.isatty()
+        self._told, self._told_at = False, time.monotonic()
+
+    def show(self, found: Sequence[Event]) -> None:
+        """Print those that were asked for."""
+        for event in found:
+            self._told = True
+            if not self._kinds or self._kinds & {event.kind, event.sort}:
+                print(self._line(event))
+        sys.stdout.flush()
+
+    def show_cursor(self, tail: EventTail, *, last: bool = False) -> None:
+        """For programs, where to go on after what was printed; now and then, and at the end."""
+        now = time.monotonic()
+        if self._as_json and (last or (self._told and now - self._told_at > CURSOR_SECONDS)):
+            self._told, self._told_at = False, now
+            print(json.dumps({"cursor": tail.cursor}), flush=True)
+
+    def _line(self, event: Event) -> str:
+        if self._as_json:
+            # Escaped on a terminal: text of engines may hold what terminals obey.
+            return json.dumps(event.to_json(), ensure_ascii=self._terminal, separators=(",", ":"))
+        when = time.strftime("%m-%d %H:%M:%S", time.localtime(event.time))
+        line = f"{when}  {neutral(_short(event.source)):<16}  {neutral(words(event))}"
+        colour = COLOURS[event.sort] if self._terminal else ""
+        return f"\x1b[{colour}m{line}\x1b[0m" if colour else line
+
+
+WORDS: Mapping[str, str] = {
+    "round": "round {round} begins",
+    "intent": "{step} is being submitted",
+    "submitted": "{step} is submitted as job {job}",
+    "dropped": "{step} never reached Slurm",
+    "shrunk": "{step} has {workers} workers now",
+    "refused": "Slurm takes no more: {message}",
+    "handed": "all jobs are submitted",
+    "throttle": "{step} may have {to} workers at once",
+    "pause": "{by} pauses {run_tasks}: {reason}",
+    "resume": "{by} lets {run_tasks} go on: {reason}",
+    "cancel": "{by} cancels {run_tasks}: {reason}",
+    "stop": "{run_tasks} is stopped: {reason}",
+    "enough": "{run_tasks} is answered enough: {reason}",
+    "ended": "the experiment is {state}",
+    "claimed": "claimed by {owner}",
+    "done": "done, {answered} answered",
+    "drained": "drained, {answered} answered: {reason}",
+    "released": "released: {reason}",
+    "failed": "failed: {reason}{message}",
+    "started": "worker {owner} started",
+    "finished": "worker finished: nothing is left for it",
+    "stopped": "worker stopped",
+    "disk_full": "{message}",
+    "draining": "draining after {signal}",
+    "fenced": "{message}",
+    "shard_claimed": "takes {shard}",
+    "shard_failed": "{shard} failed: {message}",
+    "model_loading": "loading {model}",
+    "loading": "{message}",
+    "model_ready": "{model} is ready after {seconds} s",
+    "model_failed": "{model} cannot be loaded: {message}",
+    "engine_died": "the engine of {model} died: {message}",
+    "bad_node": "{node} is left alone: {message}",
+    "poisonous": "{run_task}: {message}",
+    "staged": "copied {source} to this node in {seconds} s",
+    "staging_skipped": "did not copy {source}: {message}",
+    "orphans_reaped": "ended what another worker had left: {names}",
+    "alarm": "{message}",
+    "unreadable": "line {line} of {file} is damaged",
+    "progress": "{shard}: {answered} answered",
+    "resources": "{phase}: {held} held by {processes} processes, {cpu} s of CPU so far",
+    "monitor": "{run_task}: {memory}",
+    "monitor_note": "{message}",
+    "client_health": "{run_task}: sent late by {lag_p99_ms} ms (p99), client bound: {client_bound}",
+}
+"""Kind of event → a sentence for people, with what it says."""
+
+
+def words(event: Event) -> str:
+    """An event in a sentence."""
+    pattern = WORDS.get(event.kind)
+    if pattern is None:  # of a later version
+        said = ", ".join(f"{key} {_said(key, value)}" for key, value in event.data.items())
+        return f"{event.kind}: {said}"
+    known = {key: _said(key, value) for key, value in event.data.items()}
+    return pattern.format_map(_Lenient(known)).rstrip(" :")
+
+
+_BYTES = ("_peak", "_reserved", "_allocated", "weights", "activation", "graphs", "effective")
+"""Ends of names of memory figures."""
+
+
+class _Lenient(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "the experiment" if key == "run_tasks" else ""
+
+
+def _said(key: str, value: Any) -> str:
+    if key == "owner" and isinstance(value, Mapping):
+        return f"{value.get('job')} on {value.get('node') or value.get('host')}"
+    if key == "run_tasks" and not value:
+        return "the experiment"
+    if key == "held" or key.endswith(_BYTES):
+        return size_text(value) if isinstance(value, int) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_said(name, one)}" for name, one in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(str(one) for one in value)
+    return str(value)
+
+
+def _short(source: str) -> str:
+    """A source as people read it: a worker by group and job, a shard by its number."""
+    kind, _, rest = source.partition("/")
+    if kind in ("workers", "monitor"):
+        return rest.removesuffix("-0")
+    if kind == "shards":
+        return rest.removesuffix(".1")
+    return source
+
+
+# --- logs ---------------------------------------------------------------------------------------------
+
+
+def logs(arguments: argparse.Namespace) -> int:
+    """`hpcbench logs [EXPERIMENT] [NAME]`."""
+    pattern = _pattern(arguments.grep)
+    if arguments.lines is not None and arguments.lines < 0:
+        raise UserError("-n: lines to show cannot be fewer than none", remedy="give 0 or more")
+    experiment = find(home(user_site()), arguments.experiment)
+    choice = _Choice(experiment, arguments.name, arguments.engine)
+    try:
+        files = choice.files()
+        if arguments.name and not files:
+            missing = f"no log of '{arguments.name}'"
+            if not arguments.follow or has_ended(experiment):
+                remedy = "name a run task, worker, node, job id or the beginning of a log's name; "
+                remedy += f"`hpcbench logs {experiment.id}` lists the logs"
+                raise UserError(Problem(missing, remedy=remedy))
+            say(f"{missing} yet")
+        if arguments.follow:
+            _follow_logs(choice, pattern, arguments.lines)
+            return 0
+        if arguments.name or pattern:
+            _show_logs(files, pattern, arguments.lines)
+        elif arguments.json:
+            print_json([{"path": str(path), "bytes": path.stat().st_size} for path in files])
+        else:
+            _list_logs(experiment, files)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        message = f"{error.filename}: {error.strerror or error}"
+        raise EnvironmentFault(message, remedy="look at its permissions, then try again") from error
+    return 0
+
+
+def _pattern(written: str | None) -> re.Pattern[str] | None:
+    if written is None:
+        return None
+    try:
+        return re.compile(written)
+    except re.error as error:
+        at = f" at character {error.pos + 1}" if error.pos is not None else ""
+        remedy = "a Python regular expression; `\\` before a character takes it as it is"
+        message = f"--grep: '{written}' is no regular expression: {error.msg}{at}"
+        raise UserError(Problem(message, remedy=remedy)) from error
+
+
+class _Choice:
+    """Which logs of an experiment are meant.
+
+    Args:
+        experiment: the experiment.
+        name: a run task, worker, node, job id, or the beginning of a log's name; none: all.
+        engine: only what wrappers and engines of workers wrote.
+    """
+
+    def __init__(self, experiment: Experiment, name: str | None, engine: bool) -> None:
+        self.experiment = experiment
+        self._name = Path(name).name if name else None
+        self._engine = engine
+
+    def files(self) -> list[Path]:
+        """The logs there are now, by name."""
+        places = [self.experiment.workers_dir]
+        if not self._engine:
+            places.append(self.experiment.jobs_dir)
+        files = sorted(
+            path
+            for folder in places
+            for path in (folder.iterdir() if folder.is_dir() else ())
+            if path.suffix in (".log", ".out", ".err")
+        )
+        if self._name is None:
+            return files
+        if exact := [path for path in files if path.name == self._name]:
+            return exact
+        found = set(self._by_worker(files, self._name))
+        if not re.fullmatch(
+            r"[0-9]+(_[0-9]+)?", self._name
+        ):  # 4711_1 is not the beginning of 4711_10
+            found.update(path for path in files if path.name.startswith(self._name))
+        return sorted(found)
+
+    def short(self, path: Path) -> str:
+        """A log's name before its lines."""
+        return path.name.removesuffix(path.suffix).removesuffix("_log")
+
+    def _by_worker(self, files: Sequence[Path], name: str) -> list[Path]:
+        """Logs of the workers that are at a run task, on a node, or of a job."""
+        owners = {name}
+        for path, events in self.experiment.worker_records():
+            worker = path.name.removesuffix(".events.jsonl")
+            if self._concerns(events, name):
+                owners.add(worker.partition(".")[2].rpartition("-")[0])
+        tokens = "|".join(re.escape(owner) for owner in sorted(owners))
+        # A whole job id: 47 is not a part of 4711, but the array job of 47_3.
+        exact = re.compile(rf"(?:^|[._])(?:{tokens})(?:[._-]|$)")
+        return [path for path in files if exact.search(path.name)]
+
+    def _concerns(self, events: Iterable[dict[str, Any]], name: str) -> bool:
+        for event in events:
+            owner = event.get("owner") or {}
+            if name in (owner.get("node"), owner.get("host")) or event.get("run_task") == name:
+                return True
+            if str(event.get("shard", "")).rpartition("/")[0] == name:
+                return True
+        return False
+
+
+def _list_logs(experiment: Experiment, files: Sequence[Path]) -> None:
+    for path in files:
+        end = "".join(neutral(line)[:100] for line in _lines(path, last_lines(path, 1)))
+        print(f"{path.relative_to(experiment.path)}  {path.stat().st_size} B  {end}")
+
+
+def _show_logs(files: Sequence[Path], pattern: re.Pattern[str] | None, lines: int | None) -> None:
+    """The end of each log, or its lines that fit; of several logs each under its name."""
+    for path in files:
+        if pattern is None:
+            count = LINES if lines is None else lines
+            shown: Iterable[str] = deque(_lines(path, last_lines(path, count)), count)
+        else:
+            shown = deque((one for one in _lines(path, 0) if pattern.search(one)), lines)
+        for number, line in enumerate(shown):
+            if number == 0 and len(files) > 1:
+                print(f"==> {path.name} <==")
+            print(_printable(line))
+
+
+def _follow_logs(choice: _Choice, pattern: re.Pattern[str] | None, lines: int | None) -> None:
+    """Print what comes in the chosen logs, those that appear meanwhile too, until the experiment ends."""
+    # What was there before we came is old; what appears is new from its first line on.
+    count = LINES_FIRST if lines is None else lines
+    now = list_at = quiet_since = time.monotonic()
+    known = {path: Growing(path, now, last_lines(path, count)) for path in choice.files()}
+    last, fault = has_ended(choice.experiment), ""
+    while True:
+        if last or now >= list_at:
+            try:
+                known |= {path: Growing(path, now) for path in choice.files() if path not in known}
+                last, fault = last or has_ended(choice.experiment), ""
+            except OSError as error:
+                if not fault:
+                    say(f"hpcbench: {error}; trying again")
+                fault = str(error)
+            # Who is at a run task, all workers' files have to tell: so not too often.
+            list_at = now + max(LIST_SECONDS, 20 * (time.monotonic() - now))
+        for log in known.values():
+            if last or log.due <= now:
+                found = _new_lines(log)
+                log.looked(now, bool(found))
+                quiet_since = now if found else quiet_since
+                for line in found:
+                    if pattern is None or pattern.search(line):
+                        print(f"{choice.short(log.path)} | {_printable(line)}")
+        sys.stdout.flush()
+        if last:
+            return
+        if now - quiet_since > QUIET_SECONDS:
+            quiet_since = now
+            last = over(choice.experiment) is not None
+        time.sleep(0 if last else PAUSE_SECONDS / 2)
+        now = time.monotonic()
+
+
+def _new_lines(log: Growing) -> list[str]:
+    """Lines that are whole now."""
+    found: list[str] = []
+    try:
+        while block := log.block():
+            for line in block.split(b"\n")[:-1]:
+                log.take(line)
+                found.append(line.decode(errors="replace"))
+    except OSError:
+        pass  # gone, or not to be read for a moment: looked at again
+    return found
+
+
+def _lines(path: Path, offset: int) -> Iterator[str]:
+    """Lines of a log from a place on."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            yield line.rstrip(b"\n").decode(errors="replace")
+
+
+def _printable(line: str) -> str:
+    """A log's line: as it is for programs, harmless on a terminal."""
+    return neutral(line) if sys.stdout.isatty() else line

@@ -1,0 +1,183 @@
+"""Verbs that name baselines and judge candidates by them."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.experiment import baselines
+from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.submission import outcome
+from hpcbench.registry.catalog import user_site
+from hpcbench.registry.resolve import load_gate
+
+STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow"}
+WORDS = {"GO": "bold green", "NO-GO": "bold red", "INCONCLUSIVE": "bold yellow"}
+
+
+def gate(arguments: argparse.Namespace) -> int:
+    """`hpcbench gate CANDIDATE --baseline NAME`."""
+    from hpcbench.gate import judge
+
+    root = home(user_site())
+    candidate = find(root, arguments.candidate)
+    plan = candidate.resolved.plan
+    named = arguments.baseline or plan.baseline
+    if named is None:
+        remedy = "--baseline NAME; `hpcbench baseline list` shows them"
+        raise UserError(Problem("the plan names no baseline", remedy=remedy))
+    policy = candidate.resolved.gate
+    if arguments.policy is not None or policy is None:
+        policy = load_gate(arguments.policy or "default", arguments.registry)
+    confirmations = [find(root, one) for one in arguments.confirmed_by]
+    verdict = judge(find(root, named), candidate, policy, confirmations)
+    told = verdict.to_json() if arguments.dry_run else verdict.write(candidate)
+    if arguments.json:
+        print_json(told)
+    else:
+        print_verdict(told)
+        if not arguments.dry_run:
+            console().print(f"\nverdict: {candidate.verdict_file}", soft_wrap=True)
+    return verdict.exit_code
+
+
+def print_verdict(told: Mapping[str, Any]) -> None:
+    """Every check as a line of a table, and the verdict."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("run task", "what", "baseline", "candidate", "difference", "margin", "", "why"):
+        number = title in ("baseline", "candidate", "difference", "margin")
+        table.add_column(title, justify="right" if number else "left")
+    previous = None
+    for one in told["checks"]:
+        share = one["kind"] in ("speed", "memory")
+        level = "" if one["level"] == "critical" else " (advisory)"
+        table.add_row(
+            one["run_task"] if one["run_task"] != previous else "",
+            one["what"],
+            _number(one["baseline"], of=one["kind"]),
+            _number(one["candidate"], of=one["kind"]),
+            _difference(one["difference"], share=share),
+            _difference(one["margin"], share=share).lstrip("+"),
+            f"[{STYLES[one['verdict']]}]{one['verdict']}[/]{level}",
+            one["why"],
+        )
+        previous = one["run_task"]
+    out = console()
+    out.print(table)
+    out.print(
+        f"\n[{WORDS[told['verdict']]}]{told['verdict']}[/]: {told['candidate']} against "
+        f"{told['baseline']}, policy {told['policy']}",
+        soft_wrap=True,
+    )
+    for reason in told["reasons"]:
+        out.print(f"  {reason}", soft_wrap=True, markup=False)
+
+
+def _number(value: float | None, *, of: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value / 2**30:.4g} GiB" if of == "memory" else f"{value:.4g}"
+
+
+def _difference(value: float | None, *, share: bool) -> str:
+    if value is None:
+        return "–"
+    return f"{value:+.1%}" if share else f"{value:+.4g}"
+
+
+# --- baselines -----------------------------------------------------------------------------------------
+
+
+def set_baseline(arguments: argparse.Namespace) -> int:
+    """`hpcbench baseline set EXPERIMENT --name NAME`."""
+    root = home(user_site())
+    experiment = find(root, arguments.experiment)
+    if not arguments.force:
+        _check_whole(experiment)
+    inside = experiment.path.parent.parent.resolve() == root.resolve()
+    meant = experiment.id if inside else str(experiment.path)
+    before = baselines.current(root, arguments.name)
+    made = baselines.name_it(root, arguments.name, meant, arguments.note)
+    if arguments.json:
+        print_json(made.to_json())
+        return 0
+    instead = f", instead of {before.experiment}" if before and before.experiment != meant else ""
+    print(f"{made.name} is {made.experiment}{instead}")
+    return 0
+
+
+def list_baselines(arguments: argparse.Namespace) -> int:
+    """`hpcbench baseline list`."""
+    found = baselines.baselines(home(user_site()))
+    if arguments.json:
+        print_json([one.to_json() for one in found])
+    elif found:
+        _print(found)
+    else:
+        say("no baseline has a name: `hpcbench baseline set EXPERIMENT --name main`")
+    return 0
+
+
+def show_baseline(arguments: argparse.Namespace) -> int:
+    """`hpcbench baseline show NAME`."""
+    root = home(user_site())
+    found = list(baselines.entries(root, arguments.name, newest_first=True))
+    if not found:
+        raise _no_such(root, arguments.name)
+    if arguments.json:
+        print_json([one.to_json() for one in found])
+    else:
+        _print(found)
+    return 0
+
+
+def remove_baseline(arguments: argparse.Namespace) -> int:
+    """`hpcbench baseline remove NAME`."""
+    root = home(user_site())
+    if baselines.current(root, arguments.name) is None:
+        raise _no_such(root, arguments.name)
+    baselines.name_it(root, arguments.name, None)
+    print(f"{arguments.name} names no experiment any more; `hpcbench gc` may delete it now")
+    return 0
+
+
+def _check_whole(experiment: Experiment) -> None:
+    """A baseline is an experiment that came to its end.
+
+    Raises:
+        UserError: it did not.
+    """
+    state = (outcome(experiment) or {}).get("state")
+    wrong = ""
+    if state != "done":
+        wrong = f"is {state}, not done" if state else "has not ended"
+    elif not experiment.metrics_file.exists():
+        wrong = "has no scores"
+    if wrong:
+        raise UserError(
+            Problem(f"{experiment.id} {wrong}: no baseline to rely on", remedy="--force means it")
+        )
+
+
+def _no_such(root: Path, name: str) -> UserError:
+    names = [one.name for one in baselines.baselines(root)]
+    return UserError(Problem(unknown("baseline", name, names)))
+
+
+def _print(found: Sequence[baselines.Baseline]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("name", "experiment", "since", "by", "note"):
+        table.add_column(title)
+    for one in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.time))
+        table.add_row(one.name, one.experiment or "– given up", when, one.by, one.note)
+    console().print(table)

@@ -1,0 +1,154 @@
+"""`hpcbench gc`: what takes room and files in ended experiments, given back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.data.progress import size_text
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
+from hpcbench.experiment.layout import all_experiments, find, home
+from hpcbench.launch import gc as clearing
+from hpcbench.launch import snapshot
+from hpcbench.launch.gc import Finding
+from hpcbench.registry.catalog import user_site
+from hpcbench.remote import kept
+
+UNUSED_DAYS = 1.0
+"""Copies of environments, and what laptops sent, go when no experiment has needed them for so long."""
+
+
+def gc(arguments: argparse.Namespace) -> int:
+    """`hpcbench gc [EXPERIMENT…]`."""
+    if arguments.older is not None and arguments.older < 0:
+        raise UserError(Problem("--older takes days, 0 or more", remedy="`--older 90`"))
+    root = home(user_site())
+    everything = list(all_experiments(root))
+    chosen = [find(root, wanted) for wanted in arguments.experiments] or everything
+    jobs = clearing.living_jobs([*everything, *chosen])
+    found = [clearing.look(experiment, jobs) for experiment in chosen]
+    doomed: list[Finding] = []
+    if arguments.older is not None:
+        doomed = clearing.deletable(found, root, arguments.older)
+        if not _agreed(doomed, arguments):
+            doomed = []
+    rows, failed = [], []
+    for finding in found:
+        try:
+            rows.append(_one(finding, finding in doomed, arguments.dry_run))
+        except (OSError, HpcbenchError) as error:
+            failed.append(f"{finding.experiment.id}: {error}")
+            rows.append(_row(finding, finding, "failed"))
+    others: list[str] = []
+    if not arguments.experiments:
+        others = _others(root, found, doomed, arguments.dry_run, failed)
+    if arguments.json:
+        print_json(
+            {"version": 1, "dry_run": arguments.dry_run, "experiments": rows, "others": others}
+        )
+    else:
+        _print(rows, others, arguments.dry_run)
+    if failed:
+        raise EnvironmentFault("could not clear " + "; ".join(failed))
+    return 0
+
+
+def _agreed(doomed: Sequence[Finding], arguments: argparse.Namespace) -> bool:
+    """Whether the user wants these deleted, after she has seen them."""
+    if not doomed or arguments.dry_run:
+        return True
+    for one in doomed:
+        day = time.strftime("%Y-%m-%d", time.localtime(one.changed))
+        say(
+            f"to be deleted: {one.experiment.path}  {size_text(one.before.bytes)}, unchanged since {day}"
+        )
+    if arguments.yes:
+        return True
+    if not sys.stdin.isatty() or arguments.json:
+        raise UserError(
+            Problem(
+                f"{len(doomed)} experiments would be deleted", remedy="say `--yes` if you mean it"
+            )
+        )
+    say(f"delete {len(doomed)} experiments? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _one(finding: Finding, doomed: bool, dry: bool) -> dict[str, Any]:
+    """Clear or delete one experiment, and say what came of it."""
+    if finding.busy:
+        return _row(finding, finding, "left alone", finding.busy)
+    if dry:
+        return _row(finding, finding, "would be deleted" if doomed else "would be cleared")
+    if doomed:
+        clearing.delete(finding.experiment)
+        return _row(finding, None, "deleted")
+    after = clearing.clear(finding)
+    return _row(finding, after, "cleared" if after.before != finding.before else "nothing to do")
+
+
+def _row(
+    finding: Finding, after: Finding | None, done: str, reason: str | None = None
+) -> dict[str, Any]:
+    return {
+        "id": finding.experiment.id,
+        "done": done,
+        "reason": reason,
+        "loose": finding.loose,
+        "leftovers": [str(path) for path in finding.leftovers],
+        "before": asdict(finding.before),
+        "after": asdict(after.before) if after else {"files": 0, "bytes": 0},
+    }
+
+
+def _others(
+    root: Path,
+    found: Sequence[Finding],
+    doomed: Sequence[Finding],
+    dry: bool,
+    failed: list[str],
+) -> list[str]:
+    """Remove what belongs to no experiment; only where all of them were looked at."""
+    stay = [one.experiment for one in found if one not in doomed]
+    lying = clearing.clear_home(root, {one.experiment.id for one in found if one.busy})
+    lying += snapshot.unused(root, stay, UNUSED_DAYS)
+    lying += kept.unused(root / "remote", stay, UNUSED_DAYS)
+    gone = []
+    for path in lying:
+        try:
+            if not dry:
+                clearing.remove(path)
+            gone.append(str(path))
+        except OSError as error:
+            failed.append(f"{path}: {error.strerror or error}")
+    return gone
+
+
+def _print(rows: Sequence[dict[str, Any]], others: Sequence[str], dry: bool) -> None:
+    if not rows and not others:
+        print("no experiments")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("experiment", "", "files", "", "room", ""):
+        table.add_column(title, justify="left" if title == "experiment" or not title else "right")
+    for row in rows:
+        before, after = row["before"], row["after"]
+        said = row["done"] + (f": {row['reason']}" if row["reason"] else "")
+        if dry and not row["reason"]:
+            said += f": {row['loose']} files to fold, {len(row['leftovers'])} to remove"
+        table.add_row(
+            row["id"], said,
+            str(before["files"]), f"→ {after['files']}",
+            size_text(before["bytes"]), f"→ {size_text(after['bytes'])}",
+        )  # fmt: skip
+    console().print(table)
+    for path in others:
+        print(f"{'would remove' if dry else 'removed'} {path}")

@@ -1,0 +1,210 @@
+"""`hpcbench history`: a metric over all experiments, and where its level changed."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.experiment.layout import home
+from hpcbench.registry.catalog import user_site
+
+if TYPE_CHECKING:
+    from hpcbench.gate.past import Trend
+    from hpcbench.reporting.figures import Figure
+
+BARS = "▁▂▃▄▅▆▇█"
+LONGEST = 40
+"""Points of a sparkline, the newest."""
+
+SHOWN = 30
+"""Points of a trend that are listed, the newest; `--csv` has all."""
+
+DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """`hpcbench history METRIC`."""
+    from hpcbench.gate import past
+
+    root = home(user_site())
+    if arguments.rebuild:
+        count = past.rebuild(root, say)
+        say(f"{count} experiments are in the history")
+        if arguments.metric is None:
+            return 0
+    else:
+        past.catch_up(root)
+    names = past.known(root)
+    if arguments.metric is None:
+        print_json(names) if arguments.json else print("\n".join(names) or "nothing has ended yet")
+        return 0
+    found = past.trends(
+        root,
+        arguments.metric,
+        plan=arguments.plan,
+        run_task=arguments.run_task,
+        since=_since(arguments.since),
+    )
+    if not found and not set(arguments.metric) & set("*?[") and arguments.metric not in names:
+        raise UserError(Problem(unknown("metric or figure", arguments.metric, names)))
+    if arguments.plot is not None:
+        _draw(found, arguments.plot, root)
+    if arguments.json:
+        print_json([one.to_json() for one in found])
+    elif arguments.csv:
+        _print_csv(found)
+    else:
+        _print(found)
+    return 0
+
+
+def _since(text: str | None) -> float:
+    """A date, or how long ago, as seconds since the epoch."""
+    if text is None:
+        return 0.0
+    if match := re.fullmatch(r"([0-9]{1,4})([dwmy])", text):
+        return time.time() - int(match[1]) * DAYS[match[2]] * 86400
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        remedy = "a date such as 2026-11-01, or 90d, 12w, 6m, 1y"
+        raise UserError(Problem(f"--since {text}", remedy=remedy)) from None
+
+
+def _print(found: Sequence[Trend]) -> None:
+    from rich.table import Table
+
+    if not found:
+        say("nothing of that has ended as done")
+    for one in found:
+        out = console()
+        values = [point.value for point in one.points]
+        arrow = "↑" if one.higher_is_better else "↓"
+        of = f" ({one.signature})" if one.signature else ""
+        out.print(f"{one.plan} / {one.run_task}: {one.name} {arrow}{of}", soft_wrap=True)
+        out.print(f"  {sparkline(values)}  {len(values)} points, newest {values[-1]:.4g}")
+        changed = {change.at: change for change in one.changes}
+        table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+        for title in ("", "when", "experiment", "value", "interval", "change"):
+            table.add_column(title, justify="right" if title in ("value", "interval") else "left")
+        for place in range(max(0, len(values) - SHOWN), len(values)):
+            point, change = one.points[place], changed.get(place)
+            interval = ""
+            if point.low is not None and point.high is not None:
+                interval = f"[{point.low:.4g}, {point.high:.4g}]"
+            mark = ""
+            if change is not None:
+                better = (change.after > change.before) == one.higher_is_better
+                word = "[green]better[/]" if better else "[bold red]worse[/]"
+                mark = (
+                    f"◆ {word}: {change.before:.4g} → {change.after:.4g}, p = {change.p_value:.3f}"
+                )
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.time))
+            table.add_row(" ", when, point.experiment, f"{point.value:.4g}", interval, mark)
+        out.print(table)
+        out.print()
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The newest values as little bars, lowest to highest."""
+    shown = values[-LONGEST:]
+    low, high = min(shown), max(shown)
+    if low == high:
+        return BARS[3] * len(shown)
+    step = (high - low) / (len(BARS) - 1)
+    return "".join(BARS[round((value - low) / step)] for value in shown)
+
+
+def _print_csv(found: Sequence[Trend]) -> None:
+    """A line a point. Names are those of documents, which begin with a letter or digit: no formulas."""
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(
+        ("plan", "run_task", "name", "signature", "time", "experiment", "value", "low", "high", "change")
+    )  # fmt: skip
+    for one in found:
+        changed = {change.at for change in one.changes}
+        for place, point in enumerate(one.points):
+            out.writerow(
+                (
+                    one.plan, one.run_task, one.name, one.signature, f"{point.time:.0f}",
+                    point.experiment, point.value, point.low, point.high, int(place in changed),
+                )
+            )  # fmt: skip
+
+
+def _draw(found: Sequence[Trend], path: Path, root: Path) -> None:
+    """One metric as a picture, or several on one page.
+
+    Raises:
+        UserError: another form than those, or several metrics for one picture.
+    """
+    from hpcbench.experiment.files import write_atomic
+    from hpcbench.reporting import figures
+
+    form = path.suffix.lower()
+    if form not in (".svg", ".png", ".html"):
+        raise UserError(Problem(f"--plot {path}", remedy="FILE.svg, FILE.png or FILE.html"))
+    names = list(dict.fromkeys(one.name for one in found))
+    if form != ".html" and len(names) > 1:
+        what = f"{len(names)} metrics for one picture"
+        raise UserError(Problem(what, remedy="name one, or FILE.html for all"))
+    drawn = [_figure([one for one in found if one.name == name]) for name in names]
+    if not drawn:
+        raise UserError("there is nothing to draw")
+    if form == ".svg":
+        write_atomic(path, figures.svg(drawn[0]))
+    elif form == ".png":
+        write_atomic(path, figures.png(drawn[0]))
+    else:
+        write_atomic(path, _page(drawn, root))
+    say(f"wrote {path}")
+
+
+def _figure(found: Sequence[Trend]) -> Figure:
+    """Trends of one metric, a line each, with rings where the level changed."""
+    from hpcbench.reporting.pictures import Moment, history
+
+    lines: dict[str, list[Moment]] = {}
+    notes = []
+    for one in found:
+        name = f"{one.plan} / {one.run_task}"
+        if [(other.plan, other.run_task) for other in found].count((one.plan, one.run_task)) > 1:
+            name += f", {one.signature or 'not known on what'}"
+        at = {change.at for change in one.changes}
+        lines[name] = [
+            Moment(point.time, point.experiment, point.value, point.low, point.high, place in at)
+            for place, point in enumerate(one.points)
+        ]
+        notes += [
+            f"{name}, {one.points[change.at].experiment}: {change.before:.4g} → {change.after:.4g} "
+            f"(p = {change.p_value:.3f})"
+            for change in one.changes
+        ]
+    arrow = "↑" if found[0].higher_is_better else "↓"
+    figure = history(f"{found[0].name} {arrow}", lines, notes=notes)
+    assert figure is not None  # a trend has points
+    return figure
+
+
+def _page(drawn: Sequence[Figure], root: Path) -> str:
+    """All figures on one page of the reports' kind, each with its table."""
+    import hpcbench
+    from hpcbench.reporting.blocks import Plot, Section
+    from hpcbench.reporting.formats import html
+
+    head = {
+        "id": str(root),
+        "plan": {"name": "History", "description": "Figures of experiments, in their order."},
+        "manifest": {"hpcbench": hpcbench.__version__},
+    }
+    found = [Section(figure.name, figure.title, (Plot(figure),)) for figure in drawn]
+    return html.written(head, found, {})

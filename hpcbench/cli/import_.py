@@ -1,0 +1,88 @@
+"""`hpcbench import`: other kits' results as experiments, v0.1 configurations as plans."""
+
+from __future__ import annotations
+
+import argparse
+
+from hpcbench.cli.screen import print_json, say
+from hpcbench.errors import UserError
+
+
+def import_anything(arguments: argparse.Namespace) -> int:
+    """`hpcbench import PLACE --from KIT`."""
+    if arguments.form == "v01":
+        from hpcbench.cli.registry import import_plans
+
+        return import_plans(arguments)
+    return _results(arguments)
+
+
+def _results(arguments: argparse.Namespace) -> int:
+    """A kit's results as an experiment."""
+    from hpcbench.experiment.layout import home
+    from hpcbench.interchange.imports import How, make
+    from hpcbench.interchange.kits import read_run
+    from hpcbench.interchange.reading import Keys
+    from hpcbench.registry.catalog import Catalog, user_site
+    from hpcbench.schema.documents import MLTask, Site
+    from hpcbench.tasks.alone import metric_of
+
+    catalog = Catalog(arguments.registry)
+    ml_task = catalog.get(MLTask, arguments.ml_task)
+    if arguments.dataset and len(arguments.task) > 1:
+        raise UserError("--dataset is of one task", remedy="import them one by one")
+    run = read_run(arguments.file, arguments.form, Keys(arguments.map), arguments.task)
+    if arguments.dataset and len(run.tasks) > 1:
+        names = ", ".join(task.name for task in run.tasks)
+        raise UserError(f"--dataset is of one task, and these are {names}", remedy="--task NAME")
+    metrics = arguments.metrics
+    if not metrics and not any(task.metrics for task in run.tasks):
+        metrics = ml_task.default_metrics or ml_task.metrics
+        say(f"{run.kit} kept no number of a sample; scored by {', '.join(metrics)}")
+    how = How(
+        ml_task=ml_task,
+        metrics=tuple(metric_of(catalog, name) for name in metrics),
+        name=arguments.name,
+        model=arguments.model,
+        dataset=arguments.dataset,
+        mapping=arguments.map,
+    )
+    if arguments.dry_run:
+        return _tell(run, arguments)
+    notes: list[str] = []
+
+    def note(line: str) -> None:
+        notes.append(line)
+        say(line)
+
+    site = user_site() or Site(name="default")
+    experiment = make(run, how, home(site), site, note)
+    if arguments.json:
+        tasks = [one.name for one in experiment.resolved.run_tasks]
+        print_json({"experiment": experiment.id, "run_tasks": tasks, "notes": notes})
+    else:
+        print(experiment.id)
+        say(f"`hpcbench report {experiment.id}`, `hpcbench compare {experiment.id} @last`")
+    return 0
+
+
+def _tell(run: object, arguments: argparse.Namespace) -> int:
+    """What would be imported; every sample is read, so that a torn file is found."""
+    from hpcbench.interchange.reading import KitRun
+
+    assert isinstance(run, KitRun)
+    counts = {task.name: sum(1 for _ in task.samples()) for task in run.tasks}
+    if arguments.json:
+        print_json(
+            {
+                "kit": run.kit, "version": run.version, "model": run.model, "samples": counts,
+                "metrics": {task.name: [one.name for one in task.metrics] for task in run.tasks},
+                "files": [str(path) for path in run.files],
+            }
+        )  # fmt: skip
+        return 0
+    print(f"{run.model}, {run.kit} {run.version or 'of unknown version'}")
+    for task in run.tasks:
+        metrics = ", ".join(one.name for one in task.metrics) or "no numbers of samples"
+        print(f"  {task.name}: {counts[task.name]:,} samples; {metrics}")
+    return 0

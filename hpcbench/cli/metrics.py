@@ -1,0 +1,249 @@
+"""Verbs about metrics: list, show, score."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench import plugins
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+
+ROUNDED = 6
+"""Digits of a value that are printed; JSON has them all."""
+
+
+def list_metrics(arguments: argparse.Namespace) -> int:
+    """`hpcbench metrics list`."""
+    rows, broken = [], []
+    for name in sorted(plugins.available("metrics")):
+        try:
+            rows.append(_brief(name))
+        except EnvironmentFault as fault:
+            broken.append(str(fault))
+    if arguments.json:
+        from hpcbench.cli.screen import print_json
+
+        print_json(rows)
+        return 0
+    from rich.table import Table
+
+    from hpcbench.cli.screen import console, say
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("metric", "best", "of a set", "for", "what it is"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        best = "highest" if row["higher_is_better"] else "lowest"
+        table.add_row(row["name"], best, row["aggregation"], ", ".join(row["accepts"]), row["text"])
+    console().print(table)
+    for line in broken:
+        say(line)
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """`hpcbench metrics show NAME`."""
+    kind = plugins.load("metrics", arguments.name)
+    told = {
+        **_brief(arguments.name),
+        "bounds": list(kind.bounds),
+        "definition": inspect.getdoc(kind) or "",
+        "module": inspect.getdoc(inspect.getmodule(kind)) or "",
+        "options": list(_options(kind)),
+        "dialects": {name: dict(more) for name, more in getattr(kind, "dialects", {}).items()},
+        "signature": _made(kind, arguments.name, {}).signature,
+    }
+    if arguments.json:
+        from hpcbench.cli.screen import print_json
+
+        print_json(told)
+        return 0
+    low, high = told["bounds"]
+    best = "highest" if told["higher_is_better"] else "lowest"
+    print(f"{told['name']}: {told['definition']}\n")
+    print(f"best      {best}, of {low:g} to {'any number' if high is None else f'{high:g}'}")
+    print(f"of a set  {told['aggregation']}")
+    print(f"for       {', '.join(told['accepts'])}")
+    print(f"signature {told['signature']}")
+    if told["options"]:
+        print("\noptions")
+        for option in told["options"]:
+            print(f"  {option['name']} = {json.dumps(option['default'], ensure_ascii=False)}")
+            print(textwrap.indent(option["text"], "      "))
+    if told["dialects"]:
+        print("\ncompat: as another kit computes it, to the bit")
+        for name, more in told["dialects"].items():
+            print(f"  {name}  {', '.join(f'{key}={value}' for key, value in more.items())}")
+    if told["module"]:
+        print(f"\n{told['module']}")
+    return 0
+
+
+def score(arguments: argparse.Namespace) -> int:
+    """`hpcbench metrics score NAME FILE`."""
+    from hpcbench import statistics
+    from hpcbench.cli.screen import print_json
+    from hpcbench.metrics.base import value_of
+
+    kind = plugins.load("metrics", arguments.name)
+    metric = _made(kind, arguments.name, _given(arguments.option))
+    parts, values, documents, faults = [], [], [], []
+    for number, row in _rows(arguments.file):
+        prediction, references = _pair(row, kind, arguments.file, number)
+        try:
+            part = metric.score(prediction, references)
+            values.append(value_of(metric, part))
+        except Exception as error:  # noqa: BLE001 - foreign code, or foreign data: one row is lost, and said
+            faults.append({"row": number, "fault": f"{type(error).__name__}: {error}"})
+            continue
+        parts.append(part)
+        documents.append(str(row.get("document", number)))
+        if arguments.each and not arguments.json:
+            print(f"{row.get('id', number)}\t{round(values[-1], ROUNDED)}")
+    if not parts:
+        first = f": {faults[0]['fault']}" if faults else ""
+        raise UserError(Problem(f"no row could be scored{first}", str(arguments.file)))
+    interval = statistics.parts_interval(metric, parts, documents)
+    told: dict[str, Any] = {
+        "metric": arguments.name,
+        "signature": metric.signature,
+        "value": metric.aggregate(parts),
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "n": len(parts),
+        "documents": len(set(documents)),
+        "faults": faults,
+    }
+    if arguments.each:
+        told["values"] = values
+    if arguments.json:
+        print_json(told)
+        return 0
+    ends = (
+        "no interval"
+        if told["low"] is None
+        else f"95 % interval {told['low']:.{ROUNDED}g} to {told['high']:.{ROUNDED}g}"
+    )
+    print(f"{arguments.name} {told['value']:.{ROUNDED}g}, {ends}")
+    print(f"{told['n']} rows of {told['documents']} documents · {told['signature']}")
+    if faults:
+        print(
+            f"{len(faults)} rows not scored, the first: row {faults[0]['row']}, {faults[0]['fault']}"
+        )
+    return 0
+
+
+def _brief(name: str) -> dict[str, Any]:
+    kind = plugins.load("metrics", name)
+    return {
+        "name": name,
+        "higher_is_better": kind.higher_is_better,
+        "aggregation": kind.aggregation,
+        "accepts": list(getattr(kind, "accepts", ("text", "label", "object"))),
+        "text": (inspect.getdoc(kind) or "").partition("\n")[0].rstrip("."),
+        "from": plugins.origin(plugins.available("metrics")[name]),
+    }
+
+
+def _options(kind: Any) -> Iterator[dict[str, Any]]:
+    """Fields of a metric with their defaults and what the source says of them."""
+    cls: type = kind
+    if not is_dataclass(cls):
+        return
+    told: dict[str, str] = {}
+    for base in reversed(inspect.getmro(cls)):
+        told |= _field_texts(base)
+    for field in fields(cls):
+        default = None if field.default is MISSING else field.default
+        yield {"name": field.name, "default": default, "text": told.get(field.name, "")}
+
+
+def _field_texts(kind: type) -> dict[str, str]:
+    """Attribute docstrings of a class, which only its source has."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    except (OSError, TypeError, SyntaxError):  # built in, or without source
+        return {}
+    found: dict[str, str] = {}
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    for before, after in zip(body, body[1:], strict=False):
+        if (
+            isinstance(before, ast.AnnAssign)
+            and isinstance(before.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        ):
+            found[before.target.id] = inspect.cleandoc(after.value.value)
+    return found
+
+
+def _given(options: Sequence[str]) -> dict[str, Any]:
+    """`tau=0.3` as YAML reads it."""
+    import yaml
+
+    given: dict[str, Any] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UserError(Problem(f"--option {text}", remedy="--option NAME=VALUE"))
+        given[name] = yaml.safe_load(value)
+    return given
+
+
+def _made(kind: Any, name: str, options: Mapping[str, Any]) -> Any:
+    """The metric with its options; a fault in them is the user's."""
+    wrong = plugins.check_options(kind, options)
+    if wrong:
+        remedy = f"hpcbench metrics show {name}"
+        raise UserError(*(Problem(message, remedy=remedy) for _, message in wrong))
+    return kind(**options)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Rows of a JSONL, CSV or Parquet file with their numbers; a row that cannot be read is an error."""
+    from hpcbench.data.rows import How, open_rows
+    from hpcbench.data.tree import Tree
+
+    try:
+        with path.open("rb") as file:
+            head = file.readline(1 << 16)
+    except OSError as error:
+        raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+    delimiter = ";" if path.suffix.lower() == ".csv" and b";" in head else None
+    rows = open_rows(Tree(path.parent), [path], How(delimiter=delimiter))
+    for index, row in enumerate(rows.light(None)):
+        if isinstance(row, Problem):
+            raise UserError(row)
+        yield rows.place(index)[1], row
+
+
+def _pair(
+    row: Mapping[str, Any], kind: Any, path: Path, number: int
+) -> tuple[object, Sequence[object]]:
+    """Prediction and references of a row; of a metric of objects, texts that hold JSON are read."""
+    needs = "needs `prediction`, and `references` or `reference`"
+    if "prediction" not in row or not ({"references", "reference"} & row.keys()):
+        raise UserError(Problem(needs, str(path), number))
+    prediction = row["prediction"]
+    listed = isinstance(row.get("references"), list)
+    references = row["references"] if listed else [row.get("references", row.get("reference"))]
+    if "object" in getattr(kind, "accepts", ()) and "text" not in kind.accepts:
+        prediction, *references = (_object(one) for one in (prediction, *references))
+    return prediction, references
+
+
+def _object(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value

@@ -1,0 +1,73 @@
+"""`hpcbench notify`: what is still owed is told now, and notifications are tried."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbench.cli.screen import print_json, say
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.outbox import Delivery
+from hpcbench.launch import secrets_file
+from hpcbench.registry.catalog import user_site
+from hpcbench.registry.resolve import load_plan
+from hpcbench.reporting.telling import send_now, send_test
+
+MARKS = {"told": "told", "failed": "FAILED", "sending": "unknown", "owed": "owed"}
+
+
+def notify(arguments: argparse.Namespace) -> int:
+    """`hpcbench notify EXPERIMENT|PLAN [--test]`."""
+    plan = Path(arguments.target)
+    if plan.suffix in (".yaml", ".yml") and plan.is_file():
+        found = _of_plan(plan, arguments)
+    else:
+        experiment = find(home(user_site()), arguments.target)
+        secrets_file.load(experiment)
+        known = experiment.resolved.plan
+        if not known.notifications:
+            raise _nobody(known.name)
+        if arguments.test:
+            found = send_test(experiment, known.notifications, known.name)
+        else:
+            found = send_now(experiment)
+    if arguments.json:
+        print_json([one.to_json() for one in found])
+    else:
+        _print(found)
+    failed = [one for one in found if one.state != "told"]
+    if failed:
+        raise EnvironmentFault(f"{len(failed)} of {len(found)} messages did not go out")
+    return 0
+
+
+def _of_plan(plan: Path, arguments: argparse.Namespace) -> list[Delivery]:
+    """A test of a plan's notifications."""
+    if not arguments.test:
+        what = f"{plan} is a plan: nobody is owed anything of it"
+        raise UserError(Problem(what, remedy="`--test` tries its notifications"))
+    resolved = load_plan(plan, arguments.registry, arguments.settings)
+    if not resolved.plan.notifications:
+        raise _nobody(resolved.plan.name)
+    with tempfile.TemporaryDirectory(prefix="hpcbench-notify-") as folder:
+        nowhere = Experiment(Path(folder) / f"test-of-{resolved.plan.name}")
+        return send_test(nowhere, resolved.plan.notifications, resolved.plan.name)
+
+
+def _nobody(name: str) -> UserError:
+    return UserError(
+        Problem(f"plan {name} tells nobody", remedy="`notifications:` of the plan, see docs/ci.md")
+    )
+
+
+def _print(found: Sequence[Delivery]) -> None:
+    for one in found:
+        tries = f", {one.tries} tries" if one.tries > 1 else ""
+        said = f": {one.said}" if one.said else ""
+        what = one.event.get("state")
+        print(f"{MARKS[one.state]}  notifications.{one.number} {one.plugin}  {what}{tries}{said}")
+    if not found:
+        say("nothing has happened yet that anybody is to be told")

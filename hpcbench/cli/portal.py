@@ -1,0 +1,206 @@
+"""The verb `portal`: start it, and what can be asked of the one that runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcbench.cli.screen import print_json, say
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.experiment.layout import home
+from hpcbench.registry.catalog import user_site
+
+if TYPE_CHECKING:
+    from hpcbench.portal.caller import Caller
+    from hpcbench.portal.tokens import Tokens
+
+
+def portal(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal`: until Ctrl-C."""
+    _need()
+    from hpcbench.portal import serve
+    from hpcbench.portal.state import Options
+
+    site = user_site()
+    if arguments.port is not None and not 0 < arguments.port < 2**16:
+        raise UserError(f"there is no port {arguments.port}", remedy="--port 1 to 65535")
+    if arguments.idle_hours <= 0:
+        raise UserError("--idle-hours must be more than 0")
+    plans = (arguments.plans or Path.cwd()).expanduser().absolute()
+    if not plans.is_dir():
+        raise UserError(f"--plans {plans}: there is no such folder")
+    options = Options(
+        plans=plans,
+        may_edit=arguments.allow_edit,
+        may_submit=arguments.allow_submit,
+        root_path=arguments.root_path.rstrip("/"),
+    )
+    settings = serve.Settings(
+        home=home(site),
+        options=options,
+        site=site.name if site and site.name != "default" else "",
+        index=_database(arguments.index),
+        tcp=arguments.tcp,
+        port=arguments.port,
+        listen=arguments.listen,
+        proxy_user=arguments.proxy_user,
+        proxy_addresses=tuple(arguments.proxy_address),
+        idle_hours=arguments.idle_hours,
+        keep=arguments.keep,
+    )
+    return serve.run(settings, _tell)
+
+
+def url(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal url`: a fresh link."""
+    caller = _running()
+    from hpcbench.portal.reach import how_to_reach, links
+
+    code = caller.code()
+    if arguments.json:
+        print_json(links(caller.state, code))
+    else:
+        print(how_to_reach(caller.state, code))
+    return 0
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal status`: whether one runs here; 1 where none does."""
+    from hpcbench.portal import place
+    from hpcbench.portal.caller import Caller
+
+    caller = Caller.find(place.find())
+    if arguments.json:
+        print_json({"running": caller is not None, **(caller.state if caller else {})})
+    elif caller is None:
+        print("no portal of yours runs on this host")
+    else:
+        state = caller.state
+        allowed = [word for word in ("edit", "submit") if state[f"may_{word}"]]
+        hours = (time.time() - state["started"]) / 3600
+        print(f"runs since {hours:.1f} h on {state['host']} as pid {state['pid']}")
+        print(
+            f"shows {state['home']}; {'may ' + ' and '.join(allowed) if allowed else 'read-only'}"
+        )
+        print(f"log: {state['log']}")
+    return 0 if caller else 1
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal stop`."""
+    caller = _running()
+    if not caller.stop():
+        raise EnvironmentFault(
+            f"the portal (pid {caller.state['pid']}) does not end", remedy="kill it"
+        )
+    print("the portal has ended")
+    return 0
+
+
+def create_token(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal token create`."""
+    tokens = _tokens()
+    from pydantic import ValidationError
+
+    from hpcbench.portal.models.sessions import NewToken
+
+    try:
+        wanted = NewToken(
+            name=arguments.name, scopes=tuple(arguments.scope or ["read"]), days=arguments.days
+        )
+    except ValidationError as error:
+        raise UserError(f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from None
+    made = tokens.create(wanted)
+    if arguments.json:
+        print_json(made.model_dump(mode="json"))
+    else:
+        until = time.strftime("%Y-%m-%d", time.localtime(made.row.expires))
+        say(
+            f"token {made.row.id}, {', '.join(made.row.scopes)}, until {until}; it is shown this once:"
+        )
+        print(made.token)
+    return 0
+
+
+def list_tokens(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal token list`."""
+    rows = _tokens().rows()
+    if arguments.json:
+        print_json([row.model_dump(mode="json") for row in rows])
+        return 0
+    for row in rows:
+        until = time.strftime("%Y-%m-%d", time.localtime(row.expires))
+        print(f"{row.id}  {until}  {','.join(row.scopes):24}  {row.name}")
+    if not rows:
+        print("no tokens")
+    return 0
+
+
+def revoke_token(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal token revoke`."""
+    if not _tokens().revoke(arguments.token):
+        raise UserError(f"there is no token {arguments.token}", remedy="hpcbench portal token list")
+    print("revoked")
+    return 0
+
+
+def _database(url: str | None) -> str | None:
+    """The index's address; its password must not stand in the command, which `ps` shows to everybody."""
+    from urllib.parse import urlsplit
+
+    from hpcbench import secret
+
+    if url is None:
+        return None
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError as error:
+        raise UserError(f"--index is no address of a database: {error}") from None
+    if password and not password.startswith("${"):
+        raise UserError(
+            "--index has a password in it, which `ps` shows to everybody",
+            remedy="write ${file:PATH} in its place, or put it into ~/.pgpass",
+        )
+    return secret.reveal(url)
+
+
+def _need() -> None:
+    """Say plainly what is not installed."""
+    from importlib.util import find_spec
+
+    names = ("fastapi", "uvicorn", "httptools", "websockets", "sqlalchemy", "PIL")
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise EnvironmentFault(
+            f"the portal needs {', '.join(missing)}", remedy="pip install 'hpcbench[portal]'"
+        )
+
+
+def _running() -> Caller:
+    from hpcbench.portal import place
+    from hpcbench.portal.caller import Caller
+
+    _need()
+    caller = Caller.find(place.find())
+    if caller is None:
+        raise EnvironmentFault(
+            "no portal of yours runs on this host",
+            remedy="hpcbench portal starts one; another login node may have it",
+        )
+    return caller
+
+
+def _tokens() -> Tokens:
+    _need()
+    os.umask(0o077)
+    from hpcbench.portal import place
+    from hpcbench.portal.tokens import Tokens
+
+    return Tokens(place.records() / "tokens.json")
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)

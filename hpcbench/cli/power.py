@@ -1,0 +1,203 @@
+"""`hpcbench power`: how many documents a comparison of two runs needs, or what those there are can show."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hpcbench import statistics
+from hpcbench.cli.screen import console, print_json, say
+from hpcbench.errors import RunFailed, UserError
+from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.registry.catalog import user_site
+
+ALPHA, POWER = 0.05, 0.8
+"""Share of false alarms, two-sided; chance to find the difference."""
+EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.1)
+"""Differences that are told of when none is asked for."""
+DEVIATION, CORRELATION = 0.5, 0.5
+"""What is supposed where nothing is known: the most that scores in [0, 1] can spread, and half."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How scores spread: supposed, or seen in an experiment."""
+
+    run_task: str | None
+    """Where it was seen."""
+    metric: str | None
+    """Of which metric."""
+    sd: float
+    """Standard deviation of samples' scores."""
+    icc: float
+    """Correlation within documents."""
+    questions: float
+    """Samples a document."""
+    documents: int | None
+    """Documents there are."""
+
+
+def power(arguments: argparse.Namespace) -> int:
+    """`hpcbench power [EXPERIMENT] --effect E | --documents N`."""
+    _check(arguments)
+    experiment = None
+    if arguments.experiment is not None:
+        experiment = find(home(user_site()), arguments.experiment)
+        spreads = list(_seen(experiment, arguments))
+        if not spreads:
+            raise RunFailed(
+                f"{experiment.id} has no scores that differ, so nothing says how they spread; "
+                "give --sd, --questions-per-document and --icc instead"
+            )
+    else:
+        spreads = [_supposed(arguments)]
+    rho = CORRELATION if arguments.rho is None else arguments.rho
+    try:
+        rows = [row for one in spreads for row in _rows(one, arguments, rho)]
+    except ValueError as wrong:
+        raise UserError(str(wrong)) from None
+    if arguments.json:
+        print_json({"alpha": ALPHA, "power": POWER, "rho": rho, "rows": rows})
+        return 0
+    _print(rows, rho, seen=experiment is not None)
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.effect is not None and arguments.documents is not None:
+        raise UserError(
+            "--effect asks for documents, --documents for the effect", remedy="give one of them"
+        )
+    if arguments.effect is not None and not (arguments.effect and math.isfinite(arguments.effect)):
+        raise UserError(f"--effect is {arguments.effect}; it is a number other than 0")
+    if arguments.documents is not None and arguments.documents < 2:
+        raise UserError(f"--documents is {arguments.documents}; a comparison needs 2 or more")
+    questions = arguments.questions_per_document
+    if questions is not None and not (questions >= 1 and math.isfinite(questions)):
+        raise UserError(f"--questions-per-document is {questions}; it is 1 or more")
+    if arguments.experiment is None and (arguments.run_task or arguments.metric):
+        raise UserError("--run-task and --metric choose among an experiment's scores: name it")
+
+
+def _supposed(arguments: argparse.Namespace) -> Spread:
+    return Spread(
+        None,
+        None,
+        DEVIATION if arguments.sd is None else arguments.sd,
+        arguments.icc or 0.0,
+        1.0 if arguments.questions_per_document is None else arguments.questions_per_document,
+        None,
+    )
+
+
+def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spread]:
+    """Spread of each metric of each run task; what the command line says instead holds."""
+    for run_task, metrics in _wanted(experiment, arguments).items():
+        if not experiment.scores_file(run_task).exists():
+            continue
+        for metric, (documents, values) in _scores(experiment, run_task, metrics).items():
+            interval = statistics.mean_interval(values, documents)
+            deviation = math.sqrt(sum((one - interval.estimate) ** 2 for one in values))
+            deviation /= math.sqrt(max(1, len(values) - 1))
+            icc = statistics.intraclass_correlation(values, documents) or 0.0
+            sd = deviation if arguments.sd is None else arguments.sd
+            if sd == 0 and arguments.sd is None:
+                say(f"{run_task}: {metric} is the same at all samples, which tells no spread")
+                continue
+            yield Spread(
+                run_task,
+                metric,
+                sd,
+                min(1.0, max(0.0, icc)) if arguments.icc is None else arguments.icc,
+                arguments.questions_per_document or len(values) / interval.clusters,
+                interval.clusters,
+            )
+
+
+def _wanted(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Run task → metrics to look at."""
+    there = {
+        one.name: [metric.name for metric in one.metrics] for one in experiment.resolved.run_tasks
+    }
+    if not any(experiment.scores_file(name).exists() for name in there):
+        raise RunFailed(f"{experiment.id} has no scores yet: `hpcbench status {experiment.id}`")
+    if arguments.run_task is not None:
+        named = experiment.run_task(arguments.run_task).name
+        there = {named: there[named]}
+    if arguments.metric is not None:
+        known = ", ".join(sorted({metric for metrics in there.values() for metric in metrics}))
+        there = {
+            name: [arguments.metric]
+            for name, metrics in there.items()
+            if arguments.metric in metrics
+        }
+        if not there:
+            raise UserError(f"{experiment.id} has no metric {arguments.metric}: {known}")
+    return there
+
+
+def _scores(
+    experiment: Experiment, run_task: str, metrics: list[str]
+) -> dict[str, tuple[list[str], list[float]]]:
+    """Metric → documents and values of the samples it has scored."""
+    import polars
+
+    scan = polars.scan_parquet(experiment.scores_file(run_task))
+    columns = [one for one in metrics if one in scan.collect_schema().names()]
+    table = scan.select("document", *columns).collect()
+    found = {}
+    for metric in columns:
+        scored = table.select("document", metric).drop_nulls()
+        if scored.height > 1:
+            found[metric] = (scored["document"].to_list(), scored[metric].to_list())
+    return found
+
+
+def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[dict[str, Any]]:
+    """What is printed of a spread: a row for each effect asked for, or one for each number of documents."""
+    shape = {"cluster_size": one.questions, "icc": one.icc, "alpha": ALPHA, "power": POWER}
+    told = {**asdict(one), "questions_per_document": one.questions}
+    del told["questions"]
+    documents = arguments.documents
+    if documents is None and arguments.effect is None:
+        documents = one.documents
+    if documents is not None:
+        samples = documents * one.questions
+        effect = statistics.detectable(samples, one.sd, rho, **shape)
+        yield {**told, "effect": effect, "samples": round(samples), "documents": documents}
+        return
+    for effect in EFFECTS if arguments.effect is None else (arguments.effect,):
+        samples = statistics.samples_needed(effect, one.sd, rho, **shape)
+        needed = max(2, math.ceil(samples / one.questions - 1e-9))
+        yield {**told, "effect": abs(effect), "samples": samples, "documents": needed}
+
+
+def _print(rows: list[dict[str, Any]], rho: float, *, seen: bool) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("run task", "metric") if seen else ():
+        table.add_column(head)
+    for head in ("difference", "documents", "samples", "sd", "questions a document", "icc"):
+        table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(
+            *((row["run_task"], row["metric"]) if seen else ()),
+            f"{row['effect']:.3g}",
+            f"{row['documents']:,}",
+            f"{row['samples']:,}",
+            f"{row['sd']:.3g}",
+            f"{row['questions_per_document']:.3g}",
+            f"{row['icc']:.2g}",
+        )
+    out = console()
+    out.print(table)
+    whence = "sd and icc as seen" if seen else "sd and icc as supposed"
+    out.print(
+        f"\nsmallest true difference of two runs over the same samples that is found with {POWER:.0%} power, "
+        f"two-sided at {ALPHA:.0%}; {whence}, correlation of the two runs' scores {rho:g}",
+        soft_wrap=True,
+    )

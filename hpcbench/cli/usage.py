@@ -1,0 +1,105 @@
+"""`hpcbench usage`: what experiments took of the cluster."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.table import Table
+
+from hpcbench.cli.screen import console, print_json
+from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.experiment.layout import all_experiments, find, home
+from hpcbench.launch.hours import CAUSES, Hours
+from hpcbench.launch.usage import By, Usage, totals, usage_of
+from hpcbench.registry.catalog import user_site
+
+HEADS = ("allocated", "used", "wasted", *(cause.replace("_", " ") for cause in CAUSES))
+"""Columns of hours."""
+
+
+def usage(arguments: argparse.Namespace) -> int:
+    """`hpcbench usage [EXPERIMENT …]`."""
+    found = _found(arguments)
+    by: By = arguments.by or ("run_task" if len(found) == 1 else "experiment")
+    sums = totals(found, by)
+    if arguments.json:
+        rows = [
+            {by: name, **one.model_dump(exclude={"run_task", "model"}), "wasted": one.wasted}
+            for (name, _), one in sums.items()
+        ]
+        print_json({"by": by, "hours": rows, "experiments": [one.model_dump() for one in found]})
+        return 0
+    if not sums:
+        print("no job has held anything yet")
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(by.replace("_", " "))
+    for head in ("", *HEADS):
+        table.add_column(head, justify="right")
+    for (name, unit), one in sums.items():
+        table.add_row(name, f"{unit}-hours", *_cells(one))
+    if len(sums) > 1:
+        for unit in dict.fromkeys(unit for _, unit in sums):
+            whole = Hours(unit=unit)
+            for one in (one for (_, own), one in sums.items() if own == unit):
+                whole = whole.plus(one)
+            table.add_row("all", f"{unit}-hours", *_cells(whole), style="bold")
+    console().print(table)
+    if len(found) == 1:
+        for line in _notes(found[0]):
+            console().print(line, soft_wrap=True, highlight=False)
+    return 0
+
+
+def _found(arguments: argparse.Namespace) -> list[Usage]:
+    root = home(user_site())
+    if not arguments.all:
+        wanted = arguments.experiments or ["@last"]
+        return [usage_of(find(root, one)) for one in dict.fromkeys(wanted)]
+    if arguments.experiments:
+        remedy = "either --all or their names"
+        raise UserError(Problem("--all is of every experiment", remedy=remedy))
+    found = []
+    for experiment in all_experiments(root):
+        try:
+            found.append(usage_of(experiment))
+        except (HpcbenchError, OSError, ValueError, KeyError):
+            continue  # of an older form, or half removed
+    return found
+
+
+def _cells(one: Hours) -> list[str]:
+    share = f" ({one.used / one.allocated:.0%})" if one.allocated else ""
+    parts = [figure(getattr(one, cause)) for cause in CAUSES]
+    return [figure(one.allocated), figure(one.used) + share, figure(one.wasted), *parts]
+
+
+def _notes(one: Usage) -> list[str]:
+    lines = []
+    if one.waited is not None:
+        lines.append(
+            f"waited in the queue: {one.waited.first:.0f} s until the first job started, "
+            f"{one.waited.median:.0f} s in the median, {one.waited.longest:.0f} s at most"
+        )
+    if one.energy_wh is not None:
+        of = "nodes, by Slurm" if one.energy_source == "slurm" else "GPUs, by the monitor"
+        lines.append(f"energy: {one.energy_wh / 1000:.3g} kWh ({of})")
+    if one.gpu_utilisation:
+        told = ", ".join(f"{name} {percent:.0f} %" for name, percent in one.gpu_utilisation.items())
+        lines.append(f"GPU utilisation while asked: {told}")
+    if one.source == "workers":
+        lines.append(
+            "as workers say: time before their first word and after their last is not known"
+        )
+    return lines
+
+
+def figure(hours: float) -> str:
+    """Hours with what counts: `12.3`, `0.042`, `0`."""
+    if hours >= 9.95:
+        return f"{hours:.1f}"
+    return (
+        f"{hours:.3f}".rstrip("0").rstrip(".")
+        if hours >= 0.0005
+        else ("0" if not hours else "<0.001")
+    )

@@ -1,0 +1,178 @@
+"""Answers become scores, scores become tables: read → score → aggregate, per run task.
+
+Every sample that was asked about is in the table, answered or not: `coverage` is answered ÷ asked, and what a
+sample without an answer counts is the run task's `on_failed`; what an answer without a value counts is its
+`on_invalid`, and a table that has any tells what the other policy would give. What a metric raises or takes
+too long for is a fault of that sample: counted, told, and no score.
+
+Samples pass in batches (`scoring`) into columns on the disk (`scores`), from which every table is made
+(`tables`, `summary`). `metrics.json` holds nothing of time or place: the same answers give the same bytes,
+whatever the size of shards and batches. What `speed` makes of times and tokens goes to `performance.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench import plugins
+from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.errors import Problem, UserError
+from hpcbench.evaluation.performance import measure_performance, write_performance
+from hpcbench.evaluation.reading import Answer
+from hpcbench.evaluation.scores import Change, Place, Subject, update
+from hpcbench.evaluation.scores import what_is_due as _what_is_due
+from hpcbench.evaluation.scoring import OF_SAMPLES
+from hpcbench.evaluation.summary import faults_of, tabulate
+from hpcbench.evaluation.tables import Row, Scored, pivot, table
+from hpcbench.experiment.claims import answers_of, digest_of, shard_states
+from hpcbench.experiment.control import wishes
+from hpcbench.experiment.files import write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import METRICS_VERSION
+from hpcbench.schema.documents import Metric
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Sample
+
+__all__ = [
+    "Answer", "Change", "Place", "Row", "Scored", "Subject", "evaluate", "faults_of", "load_metrics",
+    "measure_performance", "pivot", "score", "subject_of", "table", "tabulate", "what_is_due",
+    "write_metrics", "write_performance",
+]  # fmt: skip
+
+
+def evaluate(experiment: Experiment) -> dict[str, Any]:
+    """Score all answers there are; writes scores, `metrics.json` and `performance.json`.
+
+    Returns:
+        What `metrics.json` holds.
+    """
+    scored = [
+        score(experiment, subject_of(experiment, one))[0] for one in experiment.resolved.run_tasks
+    ]
+    metrics = write_metrics(experiment, scored, experiment.metrics_file)
+    write_performance(experiment)
+    return metrics
+
+
+def score(
+    experiment: Experiment, subject: Subject, folder: Path | None = None, *, anew: bool = False
+) -> tuple[Scored, Change]:
+    """Bring the scores of a run task up to date.
+
+    Args:
+        experiment: its experiment.
+        subject: its answers, and the metrics to score them by.
+        folder: where the scores go; None: the experiment's own. Columns that the experiment's own scores
+            have already are taken from there.
+        anew: score by every metric, whatever is there.
+    """
+    own = Place(experiment.scores_dir, subject.run_task.name)
+    place = own if folder is None else Place(folder, subject.run_task.name)
+    change = update(subject, place, own, anew=anew)
+    seed = experiment.resolved.plan.seed
+    return Scored(subject.run_task, subject.metrics, place, seed), change
+
+
+def what_is_due(experiment: Experiment, subject: Subject, folder: Path | None = None) -> Change:
+    """What `score` would do."""
+    own = Place(experiment.scores_dir, subject.run_task.name)
+    place = own if folder is None else Place(folder, subject.run_task.name)
+    return _what_is_due(subject, place, own)
+
+
+def write_metrics(
+    experiment: Experiment, scored: Sequence[Scored], path: Path | None
+) -> dict[str, Any]:
+    """What `metrics.json` says of scores; written to `path` unless that is None."""
+    tables = {
+        one.run_task.name: tabulate(one, experiment.skipped(one.run_task.name)) for one in scored
+    }
+    data = {"version": METRICS_VERSION, "run_tasks": tables}
+    if path is not None:
+        write_json(path, data)
+    return data
+
+
+def subject_of(
+    experiment: Experiment,
+    run_task: ResolvedRunTask,
+    metrics: Sequence[Metric] | None = None,
+    columns: Sequence[str] = (),
+    shards: Sequence[int] | None = None,
+) -> Subject:
+    """A run task of an experiment with its answers.
+
+    Of one whose arms are told apart by enough answers only shards that are done count: nobody is to ask for
+    the others any more.
+
+    Args:
+        experiment: the experiment.
+        run_task: one of its run tasks.
+        metrics: other metrics than the plan's.
+        columns: metadata or fields to keep beside the dataset's `group_by`.
+        shards: numbers of the only shards that count; None: all that are to be asked.
+    """
+    if shards is None and run_task.name in wishes(experiment).enough_tasks:
+        states = shard_states(experiment, [run_task.name])
+        shards = [one.shard.index for one in states if one.state == "done"]
+    only = None if shards is None else frozenset(shards)
+    if metrics is not None:
+        run_task = run_task.model_copy(update={"metrics": tuple(metrics)})
+    measured: Any = experiment.manifest.get("measured", {})
+    source = [
+        digest_of(experiment, run_task.name),
+        measured.get("dataset_hashes", {}).get(run_task.name),
+        run_task.dataset.model_dump_json(exclude={"description", "notes", "metadata", "group_by"}),
+        experiment.chosen(run_task.name),
+        *([] if only is None else [sorted(only)]),
+    ]
+    return Subject(
+        run_task,
+        load_metrics(run_task),
+        _Answered(experiment, run_task, only),
+        repr(source),
+        tuple(columns),
+    )
+
+
+def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
+    """A run task's metrics by the names of their documents, options filled in.
+
+    Raises:
+        UserError: there is no such metric, it does not know an option, or a document has the name of a
+            column of scores.
+    """
+    found: dict[str, Any] = {}
+    for document in run_task.metrics:
+        if document.name in OF_SAMPLES:
+            what = f"a metric cannot be called '{document.name}': a column of scores is"
+            raise UserError(Problem(what, remedy="rename its document"))
+        plugin = plugins.load("metrics", document.plugin)
+        if wrong := plugins.check_options(plugin, document.options):
+            problems = (Problem(f"metric '{document.name}': {message}") for _, message in wrong)
+            raise UserError(*problems)
+        found[document.name] = plugin(**document.options)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """Samples of a run task with their answers, each time anew."""
+
+    experiment: Experiment
+    run_task: ResolvedRunTask
+    only: frozenset[int] | None = None
+    """Numbers of the shards whose samples these are; None: all."""
+
+    def __iter__(self) -> Iterator[tuple[Sample, Answer | None]]:
+        experiment, name = self.experiment, self.run_task.name
+        iterator = open_dataset(self.run_task.dataset, experiment.cache_dir)
+        chosen = experiment.chosen(name)
+        for shard, answers in answers_of(experiment, name, Answer.from_json):
+            if self.only is not None and shard.index not in self.only:
+                continue
+            for sample in samples(iterator, chosen, shard.start, shard.stop, images=False):
+                yield sample, answers.get(sample.id)

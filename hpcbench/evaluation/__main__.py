@@ -1,0 +1,22 @@
+"""`python -m hpcbench.evaluation EXPERIMENT`: score all answers there are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbench.evaluation import evaluate
+from hpcbench.experiment.layout import Experiment
+
+
+def main(argv: Sequence[str]) -> None:
+    """Evaluate one experiment, if that is a stage of its plan."""
+    experiment = Experiment(Path(argv[0]))
+    experiment.use_packages()
+    if "evaluation" in experiment.resolved.plan.stages:
+        evaluate(experiment)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

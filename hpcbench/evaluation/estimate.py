@@ -1,0 +1,255 @@
+"""Parts of many samples become a value with its interval. Pure: arrays in, plain data out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcbench import statistics
+from hpcbench.metrics.base import Parts, divide
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DENSE = 20_000_000
+"""Numbers up to which those of a corpus metric are kept for every sample, also those that have none."""
+
+NOTHING = "undefined: empty references"
+"""Method of a ratio whose denominators add up to 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addends:
+    """What samples bring to a metric: K named numbers each, of which only sums matter."""
+
+    names: tuple[str, ...]
+    """Numerator and denominator; of a corpus metric the names of its counts."""
+    size: int
+    """Samples, n."""
+    columns: Mapping[str, tuple[NDArray[Any] | None, NDArray[Any]]]
+    """Name → which samples have it (None: all, in order), and their numbers."""
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Numbers of one name, (n,)."""
+        import numpy
+
+        rows, numbers = self.columns[name]
+        if rows is None:
+            return numbers
+        whole = numpy.zeros(self.size)
+        whole[rows] = numbers
+        return whole
+
+    def of(self, chosen: NDArray[Any]) -> Addends:
+        """Those of some samples, by their numbers."""
+        return Addends(
+            self.names,
+            len(chosen),
+            {name: (None, self.column(name)[chosen]) for name in self.names},
+        )
+
+    def times(self, weights: NDArray[Any] | None) -> Addends:
+        """Each sample's numbers times its weight."""
+        if weights is None:
+            return self
+        return Addends(
+            self.names,
+            self.size,
+            {name: (None, self.column(name) * weights) for name in self.names},
+        )
+
+    def by_cluster(self, clusters: NDArray[Any]) -> NDArray[Any]:
+        """Sums of each cluster, (G, K)."""
+        import numpy
+
+        sums = [statistics.cluster_sums(self.column(name), clusters) for name in self.names]
+        return numpy.concatenate(sums, axis=1)
+
+    def sums(self) -> dict[str, float]:
+        """Sums over all samples, rounded once."""
+        return {name: math.fsum(self.columns[name][1].tolist()) for name in self.names}
+
+
+def of_parts(numerators: NDArray[Any], denominators: NDArray[Any]) -> Addends:
+    """Addends of a mean or ratio metric."""
+    columns = {"numerator": (None, numerators), "denominator": (None, denominators)}
+    return Addends(("numerator", "denominator"), len(numerators), columns)
+
+
+def of_counts(counts: Iterable[str], size: int) -> Addends:
+    """Addends of a corpus metric, from the JSON of each sample's counts."""
+    import numpy
+
+    rows: dict[str, list[int]] = {}
+    numbers: dict[str, list[float]] = {}
+    for row, text in enumerate(counts):
+        for name, count in json.loads(text).items():
+            rows.setdefault(name, []).append(row)
+            numbers.setdefault(name, []).append(count)
+    names = tuple(sorted(rows))
+    sparse = {
+        name: (numpy.array(rows[name], dtype=numpy.int64), numpy.array(numbers[name]))
+        for name in names
+    }
+    found = Addends(names, size, sparse)
+    if size * len(names) > DENSE:
+        return found
+    return Addends(names, size, {name: (None, found.column(name)) for name in names})
+
+
+def value_of_sums(metric: Any, sums: Mapping[str, float]) -> float:
+    """The value of a set of samples from the sums of their parts."""
+    if metric.aggregation == "corpus":
+        return float(metric.combine(sums))
+    if metric.aggregation == "mean":  # by definition, whatever its `aggregate` makes of one sum
+        return divide(sums["numerator"], sums["denominator"])
+    return float(metric.aggregate([Parts(sums["numerator"], sums["denominator"])]))
+
+
+def value(metric: Any, addends: Addends) -> float | None:
+    """The value of a set of samples; None of none."""
+    return value_of_sums(metric, addends.sums()) if addends.size else None
+
+
+def estimate(
+    metric: Any,
+    addends: Addends,
+    clusters: NDArray[Any],
+    seed: int,
+    weights: NDArray[Any] | None = None,
+) -> dict[str, Any] | None:
+    """Value with its interval; None of no samples.
+
+    Args:
+        metric: what they are of.
+        addends: one a sample.
+        clusters: the document of each, (n,) whole numbers.
+        seed: of the bootstrap.
+        weights: of each, (n,); None: all alike.
+    """
+    if not addends.size or (weights is not None and not weights.any()):
+        return None
+    weighed = addends.times(weights)
+    found = value(metric, weighed)
+    assert found is not None
+    return _told(metric, found, _interval(metric, addends, weighed, clusters, seed, weights))
+
+
+def macro(
+    metric: Any, groups: Sequence[Addends], clusters: Sequence[NDArray[Any]], seed: int
+) -> dict[str, Any] | None:
+    """Mean of the values of groups, each as heavy as any other; None of no groups.
+
+    The interval draws whole documents, of all groups together: one that has samples in several is drawn
+    with all of them. A group that a resample misses is left out of its mean.
+    """
+    import numpy
+
+    groups, clusters = _filled(groups, clusters)
+    if not groups:
+        return None
+    sums = [one.sums() for one in groups]
+    found = math.fsum(value_of_sums(metric, one) for one in sums) / len(groups)
+    codes = numpy.concatenate(list(clusters))
+    columns, at = [], 0
+    for one in groups:
+        for name in one.names:
+            whole = numpy.zeros(len(codes))
+            whole[at : at + one.size] = one.column(name)
+            columns.append(statistics.cluster_sums(whole, codes))
+        present = numpy.zeros(len(codes))
+        present[at : at + one.size] = 1
+        columns.append(statistics.cluster_sums(present, codes))
+        at += one.size
+    combine = _mean_of_groups(metric, [one.names for one in groups])
+    interval = statistics.sums_interval(
+        numpy.concatenate(columns, axis=1), combine, seed=seed, bounds=metric.bounds, n=len(codes)
+    )
+    return {**_told(metric, found, interval), "average": "macro", "groups": len(groups)}
+
+
+def _filled(
+    groups: Sequence[Addends], clusters: Sequence[NDArray[Any]]
+) -> tuple[list[Addends], list[NDArray[Any]]]:
+    kept = [pair for pair in zip(groups, clusters, strict=True) if pair[0].size]
+    return [one for one, _ in kept], [one for _, one in kept]
+
+
+def _interval(
+    metric: Any,
+    addends: Addends,
+    weighed: Addends,
+    clusters: NDArray[Any],
+    seed: int,
+    weights: NDArray[Any] | None,
+) -> statistics.Interval | None:
+    """Which interval fits a metric; None where there is no value to have one."""
+    if metric.aggregation == "corpus":
+        if not weighed.names:
+            return None
+        return statistics.sums_interval(
+            weighed.by_cluster(clusters),
+            _combine(metric, weighed.names),
+            seed=seed,
+            bounds=metric.bounds,
+            n=addends.size,
+        )
+    denominators = addends.column("denominator")
+    if metric.aggregation == "mean" and (denominators == 1).all():
+        return statistics.mean_interval(
+            addends.column("numerator"), clusters, bounds=metric.bounds, weights=weights
+        )
+    if not denominators.any():
+        return None
+    return statistics.ratio_interval(
+        weighed.column("numerator"),
+        weighed.column("denominator"),
+        clusters,
+        seed=seed,
+        bounds=metric.bounds,
+    )
+
+
+def _combine(metric: Any, names: Sequence[str]) -> Callable[[Any], Any]:
+    """Values (R,) of R rows of sums, in the order of `names`; a mean has its numbers to divide by, too."""
+    return statistics.combine_of(metric, names) or statistics.ratio
+
+
+def _mean_of_groups(metric: Any, names: Sequence[Sequence[str]]) -> Callable[[Any], Any]:
+    """Mean over groups of R rows: of each group its sums, then how many samples it has."""
+
+    def combine(sums: Any) -> Any:
+        import numpy
+
+        values, at = [], 0
+        for some in names:
+            own = sums[:, at : at + len(some)]
+            there = sums[:, at + len(some)] > 0
+            with numpy.errstate(divide="ignore", invalid="ignore"):
+                values.append(numpy.where(there, _combine(metric, some)(own), numpy.nan))
+            at += len(some) + 1
+        table = numpy.stack(values)
+        counted = numpy.isfinite(table)
+        total = numpy.where(counted, table, 0).sum(axis=0)
+        several = counted.sum(axis=0)
+        return numpy.where(several > 0, total / numpy.maximum(several, 1), numpy.nan)
+
+    return combine
+
+
+def _told(metric: Any, found: float, interval: statistics.Interval | None) -> dict[str, Any]:
+    return {
+        "value": found,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "level": interval.level if interval else None,
+        "n": interval.n if interval else 0,
+        "clusters": interval.clusters if interval else 0,
+        "method": interval.method if interval else NOTHING,
+        "average": "micro",
+        "signature": metric.signature,
+        "higher_is_better": metric.higher_is_better,
+    }

@@ -1,0 +1,115 @@
+"""How numbers are written for people, in one place: reports, tables of the command line, comparisons."""
+
+from __future__ import annotations
+
+import math
+
+DASH = "–"
+"""Stands for what is not known."""
+
+
+def value(number: float | None) -> str:
+    """A metric's value: `0.912`, `34.21`; three digits after the point, two from 10 on."""
+    if number is None or not math.isfinite(number):
+        return DASH
+    return f"{number:.{_digits(number)}f}"
+
+
+def interval(low: float | None, high: float | None, *, sign: bool = False) -> str:
+    """A metric's interval: `[0.874, 0.950]`, both ends with as many digits; a dash where an end is unknown.
+
+    Args:
+        low, high: its ends.
+        sign: of a difference: `[-0.012, +0.034]`.
+    """
+    if low is None or high is None or not math.isfinite(low) or not math.isfinite(high):
+        return DASH
+    digits, plus = _digits(max(abs(low), abs(high))), "+" if sign else ""
+    return f"[{low:{plus}.{digits}f}, {high:{plus}.{digits}f}]"
+
+
+def value_with_interval(number: float | None, low: float | None, high: float | None) -> str:
+    """`0.912 [0.874, 0.950]`, as far as there are ends."""
+    ends = interval(low, high)
+    return value(number) if number is None or ends == DASH else f"{value(number)} {ends}"
+
+
+def difference(number: float | None) -> str:
+    """A difference of two values of a metric, `+0.012`."""
+    if number is None or not math.isfinite(number):
+        return DASH
+    return f"{number:+.{_digits(number)}f}"
+
+
+def share(number: float | None) -> str:
+    """A share of a whole: `97.5 %`; never `100.0 %` or `0.0 %` for what is almost so."""
+    if number is None or not math.isfinite(number):
+        return DASH
+    text = f"{number * 100:.1f}"
+    if text == "100.0" and number < 1:
+        text = "> 99.9"
+    elif text == "0.0" and number > 0:
+        text = "< 0.1"
+    return f"{text} %"
+
+
+def p_value(number: float | None) -> str:
+    """`< 0.001`, `0.042`."""
+    if number is None:
+        return DASH
+    return "< 0.001" if number < 0.001 else f"{number:.3f}"
+
+
+def figure(number: float | None) -> str:
+    """A measured figure of any size: three digits that count, or all before the point: `0.0123`, `12 345`."""
+    if number is None or not math.isfinite(number):
+        return DASH
+    if not number:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(number))))
+    return f"{number:,.{digits}f}".replace(",", "\N{NO-BREAK SPACE}")
+
+
+def figure_with_interval(number: float | None, low: float | None, high: float | None) -> str:
+    """`12.1 [11.8, 12.6]`, as far as there are ends."""
+    if number is None or (low is None and high is None):
+        return figure(number)
+    return f"{figure(number)} [{figure(low)}, {figure(high)}]"
+
+
+def count(number: int | None) -> str:
+    """`12 345`."""
+    return DASH if number is None else f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
+
+
+def gib(size: float | None) -> str:
+    """Bytes as GiB, `39.42`."""
+    return DASH if size is None else f"{size / 2**30:.2f}"
+
+
+def hours(number: float | None) -> str:
+    """Hours: three digits after the point, one of large figures; a dash for none at all."""
+    if not number:
+        return DASH
+    return f"{number:.1f}" if number >= 100 else f"{number:.3f}"
+
+
+def seconds(number: float | None) -> str:
+    """A time for people: `38 s`, `4 min 10 s`, `2 h 05 min`."""
+    if number is None:
+        return DASH
+    whole = round(number)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 2 * 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def arrow(*, higher_is_better: bool) -> str:
+    """The direction in which a metric is better."""
+    return "↑" if higher_is_better else "↓"
+
+
+def _digits(number: float) -> int:
+    return 3 if abs(number) < 10 else 2

@@ -1,0 +1,82 @@
+"""One sample's fault stays its own: what a metric or parser raises, or takes too long for, is a text.
+
+The time limit is a timer of the process (SIGALRM), so it holds in the main thread alone, and between two
+steps of Python: a library that computes for minutes in one call is only found out when it returns.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+LONGEST = 300
+"""Characters of a fault that are kept."""
+
+LOOKS = 4
+"""How often within the limit the clock is looked at: what is over it is ended a quarter of it late."""
+
+
+class TookTooLong(BaseException):
+    """A call was over its limit. No `Exception`, so that foreign code that catches all does not catch it."""
+
+
+class Guard:
+    """Calls foreign code, each call for `seconds` at most; a context manager around many calls."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.over = f"took longer than {seconds:g} s"
+        """What is said of a call that was over its limit."""
+        self._since: float | None = None
+        self._before: tuple[Any, float, float, float] | None = None
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
+        """What a function returns, or why it does not: (result, None) or (None, fault)."""
+        try:
+            self._since = time.monotonic()
+            try:
+                return function(*arguments), None
+            finally:
+                self._since = None
+        except TookTooLong:
+            return None, self.over
+        except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises is a fault of this sample
+            return None, told(error)
+
+    def __enter__(self) -> Guard:
+        if threading.current_thread() is threading.main_thread():
+            handler = signal.signal(signal.SIGALRM, self._look)
+            pause = min(1.0, self.seconds / LOOKS)
+            left, every = signal.setitimer(signal.ITIMER_REAL, pause, pause)
+            self._before = (handler, left, every, time.monotonic())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._before is None:
+            return
+        handler, left, every, begun = self._before
+        self._before = None
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
+        if left:  # somebody else's timer: what is left of it, and at least a moment
+            left = max(left - (time.monotonic() - begun), 0.001)
+            signal.setitimer(signal.ITIMER_REAL, left, every)
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        if self._since is not None and time.monotonic() - self._since >= self.seconds:
+            raise TookTooLong
+
+
+def told(error: BaseException) -> str:
+    """Type and message of what was raised, in one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

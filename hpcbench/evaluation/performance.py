@@ -1,0 +1,104 @@
+"""What `performance.json` says: speed's figures under the load that a run task was asked with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
+from typing import Any
+
+from hpcbench import speed
+from hpcbench.experiment.claims import unread_pieces
+from hpcbench.experiment.files import write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import PERFORMANCE_VERSION
+from hpcbench.schema.plan import ResolvedRunTask
+
+_READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed")
+"""Events of workers that `performance.json` is made of."""
+
+
+def write_performance(experiment: Experiment) -> None:
+    """Measure every run task, and write `performance.json`."""
+    workers = [
+        [event for event in events if event["event"] in _READ]
+        for _, events in experiment.worker_records()
+    ]
+    events = [
+        event
+        for worker in workers
+        for event in worker
+        if event["event"] in speed.EVENTS and "run_task" in event
+    ]
+    performance: dict[str, Any] = {}
+    for run_task in experiment.resolved.run_tasks:
+        told = [event for event in events if event["run_task"] == run_task.name]
+        performance[run_task.name] = {
+            **measure_performance(experiment, run_task, told),
+            "hardware": _hardware(run_task, workers),
+        }
+    write_json(
+        experiment.performance_file,
+        {
+            "version": PERFORMANCE_VERSION,
+            "run_tasks": performance,
+            "sweeps": speed.sweeps(performance),
+        },
+    )
+
+
+def measure_performance(
+    experiment: Experiment, run_task: ResolvedRunTask, events: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """What `performance.json` says of a run task: the load it was under, and `speed`'s figures.
+
+    Every request counts that was made. Scores take one answer a sample; speed takes those of an attempt that
+    was taken over, too: the engine had to answer them.
+    """
+    task = run_task.task
+    load = {
+        "concurrency": task.concurrency,
+        "rate": task.rate,
+        "arrival": task.arrival if task.rate is not None else None,
+        "warm_up": task.warm_up,
+        "sweep": run_task.sweep,
+    }
+    pieces = starmap(speed.read, unread_pieces(experiment, run_task.name))
+    return {"load": load, **speed.measure(pieces, task.slo, events)}
+
+
+def _hardware(
+    run_task: ResolvedRunTask, workers: Iterable[Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]] | None:
+    """The kinds of machine that asked a run task's samples, and which nodes these were.
+
+    Returns:
+        One entry a kind: what `model_ready` tells of it, `nodes` and `workers`. None where a worker does not
+        tell: its engine ran elsewhere, or it is of an older version.
+    """
+    kinds: dict[str, dict[str, Any]] = {}
+    for events in workers:
+        if not any(_is_of(event, run_task.name) for event in events):
+            continue
+        told = [event.get("hardware") for event in events if _loaded(event, run_task.model.name)]
+        if not told:  # it never came to ask
+            continue
+        if not all(isinstance(one, Mapping) for one in told):
+            return None
+        owner: Any = next((one["owner"] for one in events if one["event"] == "started"), {})
+        kind = json.dumps(told[-1], sort_keys=True)
+        entry = kinds.setdefault(kind, {**json.loads(kind), "nodes": [], "workers": 0})
+        node = str(owner.get("node") or owner.get("host") or "")
+        entry["nodes"] = sorted({*entry["nodes"], node} - {""})
+        entry["workers"] += 1
+    return [kinds[kind] for kind in sorted(kinds)] or None
+
+
+def _is_of(event: Mapping[str, Any], run_task: str) -> bool:
+    """Whether a worker began a shard of this run task."""
+    shard = str(event.get("shard", ""))
+    return event["event"] == "shard_claimed" and shard.rpartition("/")[0] == run_task
+
+
+def _loaded(event: Mapping[str, Any], model: str) -> bool:
+    return event["event"] == "model_ready" and event.get("model") == model

@@ -1,0 +1,442 @@
+"""Scores files: one row a sample, kept up to date a column at a time.
+
+    FOLDER/RUN_TASK.parquet         a row a sample: how it was read, and what each metric says of it
+    FOLDER/RUN_TASK.fields.parquet  a row a field of a sample, where a metric scores fields
+
+What they were made of stands in their metadata, a key for the samples and one for each metric. A key is a
+hash of all that determines a column. Same key, no work: a metric that changed is scored alone, and the
+columns of the others are taken from the file as it is. The file of samples is written last and counts the
+fields: after a kill at any moment old and new scores are told apart, and what does not belong together is
+scored again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hpcbench
+from hpcbench.evaluation.guard import Guard
+from hpcbench.evaluation.scoring import (
+    ENDINGS,
+    META,
+    OF_FIELDS,
+    OF_SAMPLES,
+    TEXTS,
+    Answered,
+    Batch,
+    Policy,
+    batches,
+)
+from hpcbench.experiment.files import open_beside, replacing
+from hpcbench.parsers import reader
+from hpcbench.schema.plan import ResolvedRunTask
+
+VERSION = 2
+"""Of the scores files."""
+
+KEYS = "hpcbench.keys"
+"""In a Parquet file's metadata: what it was made of, as JSON; the same in both files of a run task."""
+
+ROW_GROUP = 25_000
+"""Rows of scores that a reader of a few of them has to decode, where a column is a list."""
+
+SPILL = 256 << 20
+"""Bytes of scores in memory above which they wait on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the scores of a run task lie."""
+
+    folder: Path
+    """The folder."""
+    name: str
+    """The run task's name."""
+
+    @property
+    def scores(self) -> Path:
+        """A row a sample."""
+        return self.folder / f"{self.name}.parquet"
+
+    @property
+    def fields(self) -> Path:
+        """A row a field of a sample; not there where the metrics score no fields."""
+        return self.folder / f"{self.name}.fields.parquet"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is scored: a run task's answers, wherever they come from."""
+
+    run_task: ResolvedRunTask
+    """The run task: how answers are read and what they count."""
+    metrics: Mapping[str, Any]
+    """Metrics, by the names of their documents."""
+    answered: Answered
+    """Its samples with their answers, in an order that is always the same; iterated over anew each time."""
+    source: str = ""
+    """Hash of answers and samples; empty: not known, and nothing is ever kept."""
+    more_columns: tuple[str, ...] = ()
+    """Metadata or fields to keep beside the dataset's `group_by`."""
+
+    @property
+    def policy(self) -> Policy:
+        """What samples count without a value."""
+        return Policy(self.run_task.task.on_failed, self.run_task.task.on_invalid)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What scores were made of."""
+
+    samples: str
+    """Of answers, dataset and how they are read."""
+    columns: tuple[str, ...]
+    """Metadata that is kept."""
+    metrics: Mapping[str, str]
+    """Metric → key."""
+    rows: int = 0
+    """Samples."""
+    fields: int = 0
+    """Rows of the file of fields; 0: there is none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written."""
+        return {
+            "version": VERSION,
+            "samples": self.samples,
+            "columns": list(self.columns),
+            "metrics": dict(self.metrics),
+            "rows": self.rows,
+            "fields": self.fields,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an update of scores files does, or would do."""
+
+    scored: tuple[str, ...]
+    """Metrics that samples are scored by anew."""
+    kept: tuple[str, ...]
+    """Metrics whose columns stay."""
+    written: bool
+    """Whether files are written at all."""
+
+
+def keys_of(subject: Subject) -> Keys:
+    """What its scores will have been made of."""
+    run_task = subject.run_task
+    ml_task = run_task.ml_task.model_dump(mode="json", exclude=_NOT_READING)
+    samples = _hash([VERSION, hpcbench.__version__, subject.source, ml_task])
+    policy = [subject.policy.on_failed, subject.policy.on_invalid, run_task.task.score_timeout]
+    plugins = {document.name: document.plugin for document in run_task.metrics}
+    metrics = {
+        name: _hash([samples, policy, plugins.get(name), metric.signature])
+        for name, metric in subject.metrics.items()
+    }
+    columns = dict.fromkeys((*run_task.dataset.group_by, *subject.more_columns))
+    return Keys(samples, tuple(columns), metrics)
+
+
+def what_is_due(subject: Subject, place: Place, other: Place | None = None) -> Change:
+    """What `update` would do."""
+    wanted = keys_of(subject)
+    old = _usable(subject, place, other)
+    return _change(wanted, old, place)
+
+
+def update(
+    subject: Subject, place: Place, other: Place | None = None, *, anew: bool = False
+) -> Change:
+    """Bring scores files up to date.
+
+    Args:
+        subject: what is scored.
+        place: where the scores are to be.
+        other: scores to take columns from, where `place` has none.
+        anew: score by every metric, whatever is there.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; the old files are as they were.
+    """
+    wanted = keys_of(subject)
+    old = None if anew else _usable(subject, place, other)
+    change = _change(wanted, old, place)
+    if not change.written:
+        return change
+    place.folder.mkdir(parents=True, exist_ok=True)
+    todo = {name: subject.metrics[name] for name in change.scored}
+    guard = Guard(subject.run_task.task.score_timeout)
+    found = batches(
+        subject.answered,
+        reader(subject.run_task.ml_task),
+        todo,
+        subject.policy,
+        wanted.columns,
+        guard,
+    )
+    with _Held(place.scores) as rows, _Held(place.fields) as fields:
+        at = 0
+        if old is not None and change.kept:
+            fields.add(_old_fields(old, change.kept))
+        for batch in found:
+            frame = _frame(batch, subject.metrics, todo)
+            if old is not None and change.kept:
+                frame = _beside(frame, old, change.kept, at, tuple(subject.metrics), wanted.columns)
+            rows.add(frame)
+            fields.add(_fields_frame(batch))
+            at += batch.size
+        keys = Keys(wanted.samples, wanted.columns, wanted.metrics, at, fields.height)
+        _write(place, keys, rows, fields)
+    return change
+
+
+_NOT_READING = {
+    "name", "version", "description", "notes", "metadata", "metrics", "default_metrics", "prompt",
+    "required_packages", "sample_fields", "schema_version",
+}  # fmt: skip
+"""Fields of an ML task that do not say how an answer is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Old:
+    """Scores files that belong together."""
+
+    place: Place
+    keys: Keys
+
+
+def _usable(subject: Subject, place: Place, other: Place | None) -> _Old | None:
+    if not subject.source:
+        return None
+    for one in (place, other):
+        keys = read_keys(one) if one is not None else None
+        if one is not None and keys is not None:
+            return _Old(one, keys)
+    return None
+
+
+def read_keys(place: Place) -> Keys | None:
+    """What scores files were made of; None if there are none, or they do not belong together."""
+    import polars
+
+    try:
+        text = polars.read_parquet_metadata(place.scores)[KEYS]
+        data = json.loads(text)
+        if data["version"] != VERSION:
+            return None
+        if data["fields"] and polars.read_parquet_metadata(place.fields)[KEYS] != text:
+            return None
+        return Keys(
+            data["samples"], tuple(data["columns"]), data["metrics"], data["rows"], data["fields"]
+        )
+    except (OSError, ValueError, KeyError, TypeError, polars.exceptions.PolarsError):
+        return None
+
+
+def fields_of(place: Place) -> Any:
+    """Rows of a run task's fields, as a frame of `OF_FIELDS`; none where no metric scores fields."""
+    import polars
+
+    if not place.fields.exists():
+        texts, numbers = OF_FIELDS[:4], OF_FIELDS[4:]
+        return polars.DataFrame(
+            schema=dict.fromkeys(texts, polars.String) | dict.fromkeys(numbers, polars.Float64)
+        )
+    return polars.read_parquet(place.fields, glob=False)
+
+
+def _change(wanted: Keys, old: _Old | None, place: Place) -> Change:
+    kept = tuple(
+        name
+        for name, key in wanted.metrics.items()
+        if old is not None and old.keys.metrics.get(name) == key
+    )
+    scored = tuple(name for name in wanted.metrics if name not in kept)
+    there = old is not None and old.place == place and set(wanted.columns) <= set(old.keys.columns)
+    same = there and old is not None and set(old.keys.metrics) == set(wanted.metrics) and not scored
+    return Change(scored, kept, not same)
+
+
+def _frame(batch: Batch, metrics: Mapping[str, Any], todo: Mapping[str, Any]) -> Any:
+    """A batch as a polars frame; columns of metrics in the order of the plan."""
+    import polars
+
+    columns = [
+        _references(values) if name == "references" else _series(name, values)
+        for name, values in batch.samples.items()
+    ]
+    for name in metrics:
+        if name in todo:
+            columns += [_series(key, cells) for key, cells in batch.metrics[name].items()]
+    return polars.DataFrame(columns)
+
+
+def _series(name: str, values: Sequence[Any]) -> Any:
+    import polars
+
+    if name in ("truncated", "invalid"):
+        return polars.Series(name, values, dtype=polars.Boolean)
+    if name == "images":
+        return polars.Series(name, values, dtype=polars.Int32)
+    if name in TEXTS or name.startswith(META) or name.endswith((".counts", ".fault")):
+        return _texts(name, values)
+    return polars.Series(name, values, dtype=polars.Float64)
+
+
+def _texts(name: str, values: Sequence[str | None]) -> Any:
+    """A column of text. Half a surrogate pair, which engines do send, is written as an escape."""
+    import polars
+
+    try:
+        return polars.Series(name, values, dtype=polars.String)
+    except UnicodeEncodeError:
+        whole = [one and one.encode("utf-8", "backslashreplace").decode() for one in values]
+        return polars.Series(name, whole, dtype=polars.String)
+
+
+def _references(values: Sequence[Sequence[str | None]]) -> Any:
+    """Lists of texts. Made of a flat column: polars takes a hundred times as long for Python's lists."""
+    import polars
+
+    flat = _texts("references", [one for some in values for one in some])
+    if all(len(some) == 1 for some in values):
+        return polars.select(polars.concat_list(flat)).to_series().alias("references")
+    rows = polars.Series("row", [row for row, some in enumerate(values) for _ in some])
+    listed = polars.DataFrame([rows, flat]).group_by("row", maintain_order=True).agg("references")
+    every = polars.DataFrame({"row": range(len(values))}, schema={"row": rows.dtype})
+    return every.join(listed, on="row", how="left", maintain_order="left")["references"]
+
+
+def _fields_frame(batch: Batch) -> Any:
+    import polars
+
+    cells = batch.fields
+    return polars.DataFrame(
+        [_texts(name, cells[name]) for name in OF_FIELDS[:4]]
+        + [polars.Series(name, cells[name], dtype=polars.Float64) for name in OF_FIELDS[4:]]
+    )
+
+
+def _old_fields(old: _Old, kept: Sequence[str]) -> Any:
+    import polars
+
+    frame = fields_of(old.place)
+    return frame.filter(polars.col("metric").is_in(list(kept)))
+
+
+def _beside(
+    frame: Any,
+    old: _Old,
+    kept: Sequence[str],
+    at: int,
+    order: Sequence[str],
+    columns: Sequence[str],
+) -> Any:
+    """A batch with the columns of metrics that stay, taken from the rows of the old file."""
+    import polars
+
+    scan = polars.scan_parquet(old.place.scores, glob=False)
+    names = [name for name in scan.collect_schema().names() if metric_of(name, kept)]
+    whole = polars.concat(
+        [frame, scan.select(names).slice(at, frame.height).collect()], how="horizontal"
+    )
+    first = [*OF_SAMPLES, *(META + one for one in columns)]
+    found = [name for metric in order for name in whole.columns if metric_of(name, (metric,))]
+    return whole.select([*first, *found])
+
+
+def metric_of(column: str, metrics: Sequence[str]) -> str | None:
+    """The metric that a column belongs to."""
+    for metric in metrics:
+        if column == metric or column in {metric + ending for ending in ENDINGS}:
+            return metric
+    return None
+
+
+def _write(place: Place, keys: Keys, rows: _Held, fields: _Held) -> None:
+    """In this order: what a kill leaves between two of them is seen not to belong together."""
+    metadata = {KEYS: json.dumps(keys.to_json(), sort_keys=True, ensure_ascii=False)}
+    if keys.fields:
+        fields.write(metadata)
+    rows.write(metadata)
+    if not keys.fields:
+        place.fields.unlink(missing_ok=True)
+
+
+@dataclass
+class _Held:
+    """Frames on their way into a file: in memory, and beside the file where they are many."""
+
+    path: Path
+    """The file."""
+    frames: list[Any] = field(default_factory=list)
+    size: int = 0
+    height: int = 0
+    """Rows so far."""
+    parts: list[Path] = field(default_factory=list)
+    """Files of frames, with names of what is not whole yet: after a kill `hpcbench gc` finds them."""
+
+    def add(self, frame: Any) -> None:
+        """Add rows."""
+        if not frame.height and self.frames:
+            return
+        self.frames.append(frame)
+        self.height += frame.height
+        self.size += frame.estimated_size()
+        if self.size > SPILL:
+            self._spill()
+
+    def _spill(self) -> None:
+        import polars
+
+        descriptor, path = open_beside(self.path)
+        os.close(descriptor)
+        self.parts.append(path)
+        polars.concat(self.frames).write_parquet(path, compression="lz4")
+        self.frames, self.size = [], 0
+
+    def write(self, metadata: dict[str, str]) -> None:
+        """Write the file as a whole."""
+        import polars
+
+        with replacing(self.path) as temporary:
+            if not self.parts:
+                frame = polars.concat(self.frames) if self.frames else polars.DataFrame()
+                frame.write_parquet(temporary, metadata=metadata, row_group_size=ROW_GROUP)
+                return
+            if self.frames:
+                self._spill()
+            polars.scan_parquet(self.parts, glob=False).sink_parquet(
+                temporary, metadata=metadata, row_group_size=ROW_GROUP
+            )
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path in self.parts:
+            path.unlink(missing_ok=True)
+
+
+def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = None) -> Any:
+    """Some columns of a scores file, those that it has; of all samples, or only of some by their ids."""
+    import polars
+
+    scan = polars.scan_parquet(path, glob=False)
+    known = set(scan.collect_schema().names())
+    if only is not None:
+        scan = scan.filter(polars.col("sample").is_in(list(only)))
+    return scan.select([name for name in columns if name in known]).collect()
+
+
+def _hash(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

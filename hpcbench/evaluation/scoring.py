@@ -1,0 +1,251 @@
+"""Scoring: samples with their answers become columns, a batch at a time; no batch knows of another."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbench.evaluation.guard import Guard
+from hpcbench.evaluation.reading import (
+    MISSING,
+    Answer,
+    is_answered,
+    read_answer,
+)
+from hpcbench.metrics.base import value_of
+from hpcbench.parsers import Read
+from hpcbench.schema.records import Fault, Reading, Sample
+
+BATCH = 20_000
+"""Samples in memory as objects at a time."""
+
+META = "meta."
+"""Before the names of columns that hold a sample's metadata."""
+
+TEXTS = (
+    "sample", "document", "outcome", "prompt", "error", "answer", "prediction", "reason", "form",
+    "repairs", "faults",
+)  # fmt: skip
+"""Text columns of every sample."""
+
+OF_SAMPLES = (*TEXTS, "images", "truncated", "invalid", "references")
+"""Columns of every sample, beside its metadata and its metrics' own."""
+
+ENDINGS = (".numerator", ".denominator", ".counts", ".fault")
+"""Of a metric's columns beside the value itself."""
+
+OF_FIELDS = ("sample", "document", "metric", "field", "numerator", "denominator")
+"""Columns of the file of fields."""
+
+Answered = Iterable[tuple[Sample, Answer | None]]
+"""Every sample that was to be asked, with its answer; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What samples count that a metric has nothing to compare of."""
+
+    on_failed: str
+    """Of samples without an answer: `exclude` or `zero`."""
+    on_invalid: str
+    """Of answers without a value: `exclude` or `zero`."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Columns of some samples that follow on each other."""
+
+    samples: dict[str, list[Any]]
+    """Columns of the samples themselves."""
+    metrics: dict[str, dict[str, list[Any]]]
+    """Metric → its columns."""
+    fields: dict[str, list[Any]]
+    """Columns of fields, one row a field of a sample."""
+
+    @property
+    def size(self) -> int:
+        """Samples."""
+        return len(self.samples["sample"])
+
+
+def batches(
+    answered: Answered,
+    reader: Read,
+    metrics: Mapping[str, Any],
+    policy: Policy,
+    columns: Sequence[str],
+    guard: Guard,
+) -> Iterator[Batch]:
+    """Read and score answers.
+
+    Args:
+        answered: the samples.
+        reader: how their answers are read.
+        metrics: those to score by, by the names of their columns.
+        policy: what samples count that have no answer, or none that could be read.
+        columns: metadata to keep.
+        guard: what a parser or metric raises is a fault of its sample.
+    """
+    pairs = iter(answered)
+    while some := list(itertools.islice(pairs, BATCH)):
+        with guard:
+            batch = _scored(some, reader, metrics, policy, columns, guard)
+        yield batch
+
+
+def _scored(
+    pairs: Sequence[tuple[Sample, Answer | None]],
+    reader: Read,
+    metrics: Mapping[str, Any],
+    policy: Policy,
+    columns: Sequence[str],
+    guard: Guard,
+) -> Batch:
+    samples: dict[str, list[Any]] = {
+        name: [] for name in (*OF_SAMPLES, *(META + one for one in columns))
+    }
+    scorers = [_Scorer(name, metric, policy, guard) for name, metric in metrics.items()]
+    add = {name: values.append for name, values in samples.items()}
+    for sample, answer in pairs:
+        answers = is_answered(answer)
+        reading = read_answer(reader, guard, sample, answer) if answer and answers else None
+        value = reading.value if reading is not None else None
+        add["sample"](sample.id)
+        add["document"](sample.document)
+        add["outcome"](answer.outcome if answer else MISSING)
+        add["prompt"](answer.prompt if answer else None)
+        add["error"](answer.error if answer and not answers else None)
+        add["answer"](answer.text if answer else None)
+        add["prediction"](as_text(value))
+        add["reason"]((reading.reason or None) if reading else None)
+        add["form"]((reading.form or None) if reading else None)
+        add["repairs"]("; ".join(reading.repairs) or None if reading else None)
+        add["faults"](_faults(reading.faults) if reading and reading.faults else None)
+        add["images"](answer.images if answer else None)
+        add["truncated"](answer.outcome == "truncated" if answer else None)
+        add["invalid"](reading is not None and value is None)
+        add["references"]([as_text(one) for one in sample.references])
+        for one in columns:
+            add[META + one](as_text(sample.metadata.get(one, sample.fields.get(one))))
+        for scorer in scorers:
+            scorer.add(sample, reading)
+    fields: dict[str, list[Any]] = {name: [] for name in OF_FIELDS}
+    for scorer in scorers:
+        for name, cells in scorer.fields.items():
+            fields[name] += cells
+    return Batch(samples, {one.name: one.columns for one in scorers}, fields)
+
+
+@dataclass(slots=True)
+class _Scorer:
+    """One metric over the samples of a batch.
+
+    Parts are kept of samples, too, that the policy leaves out, as of an answer that could not be read: so
+    tables can say what the other policy would give. Their value is none.
+    """
+
+    name: str
+    metric: Any
+    policy: Policy
+    guard: Guard
+    columns: dict[str, list[Any]] = field(init=False)
+    fields: dict[str, list[Any]] = field(init=False)
+    _takes_reading: bool = field(init=False)
+    _plain_mean: bool = field(init=False)
+    _score_fields: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        endings = (
+            ("", ".counts", ".fault") if is_corpus(self.metric) else ("", *ENDINGS[:2], ".fault")
+        )
+        self.columns = {self.name + ending: [] for ending in endings}
+        self._takes_reading = takes_reading(self.metric)
+        self._plain_mean = self.metric.aggregation == "mean" and not hasattr(self.metric, "value")
+        self._score_fields = getattr(self.metric, "score_fields", None)
+        self.fields = {name: [] for name in OF_FIELDS}
+
+    def add(self, sample: Sample, reading: Reading | None) -> None:
+        """Score one sample."""
+        if self._takes_reading or reading is None:
+            prediction: object | None = reading
+            counted = reading is not None or self.policy.on_failed == "zero"
+        else:
+            prediction = reading.value
+            counted = prediction is not None or self.policy.on_invalid == "zero"
+        references = (sample,) if takes_sample(self.metric) else sample.references
+        found, fault = self.guard.call(self._score, prediction, references)
+        parts, value, fields = found if fault is None else ((None, None), None, ())
+        columns, name = self.columns, self.name
+        columns[name].append(value if counted else None)
+        columns[f"{name}.fault"].append(fault)
+        if f"{name}.counts" in columns:
+            columns[f"{name}.counts"].append(None if fault else parts)
+        else:
+            columns[f"{name}.numerator"].append(parts[0])
+            columns[f"{name}.denominator"].append(parts[1])
+        for key, numerator, denominator in fields:
+            for column, cell in zip(
+                self.fields.values(),
+                (sample.id, sample.document, name, key, numerator, denominator),
+                strict=True,
+            ):
+                column.append(cell)
+
+    def _score(
+        self, prediction: object | None, references: Sequence[Any]
+    ) -> tuple[Any, float, Sequence[tuple[str, float, float]]]:
+        """Parts, value and fields of one sample.
+
+        Raises:
+            ValueError: a number that is not finite; whatever else the metric raises.
+        """
+        parts = self.metric.score(prediction, references)
+        if f"{self.name}.counts" in self.columns:
+            counts = {str(name): float(count) for name, count in parts.items()}
+            kept: Any = json.dumps(counts, ensure_ascii=False, allow_nan=False, sort_keys=True)
+        else:
+            kept = (_finite(parts.numerator), _finite(parts.denominator))
+        plain = self._plain_mean and kept[1]
+        value = kept[0] / kept[1] if plain else _finite(value_of(self.metric, parts))
+        fields: list[tuple[str, float, float]] = []
+        if self._score_fields is not None:
+            for name, one in self._score_fields(prediction, references).items():
+                fields.append((str(name), _finite(one.numerator), _finite(one.denominator)))
+        return kept, value, fields
+
+
+def takes_reading(metric: Any) -> bool:
+    """Whether a metric looks at how an answer was read, and so has something to say of every answer."""
+    return "reading" in getattr(metric, "accepts", ())
+
+
+def takes_sample(metric: Any) -> bool:
+    """Whether a metric is given the sample itself in place of its references: numbers that came with it."""
+    return "sample" in getattr(metric, "accepts", ())
+
+
+def is_corpus(metric: Any) -> bool:
+    """Whether a sample gives a metric counts instead of a numerator and a denominator."""
+    return bool(metric.aggregation == "corpus")
+
+
+def as_text(value: object | None) -> str | None:
+    """Text as it is, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _faults(faults: Sequence[Fault]) -> str:
+    return "; ".join(f"{one.kind} {one.path}".strip() for one in faults)
+
+
+def _finite(number: Any) -> float:
+    found = float(number)
+    if not math.isfinite(found):
+        raise ValueError(f"the metric gave {found}")
+    return found

@@ -1,0 +1,171 @@
+"""What `metrics.json` says of a run task: counts, reasons, and every metric as a whole and by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hpcbench.evaluation.scores import fields_of, rows_of
+from hpcbench.evaluation.scoring import META
+from hpcbench.evaluation.tables import FIELD, Row, Scored, table
+from hpcbench.speed import ANSWERED
+
+EXAMPLES = 5
+"""Kinds of errors, reasons and faults that the metrics file tells in words."""
+
+MOST_GROUPS = 200
+"""Groups of a level; of one with more only their number is told."""
+
+
+def tabulate(scored: Scored, skipped: int = 0) -> dict[str, Any]:
+    """What `metrics.json` says of a run task.
+
+    Args:
+        scored: its scores.
+        skipped: samples of its dataset that were never asked.
+    """
+    run_task = scored.run_task
+    columns = ["sample", "document", "outcome", "error", "reason", "invalid"]
+    frame = rows_of(scored.place.scores, columns)
+    outcomes = dict(sorted(frame["outcome"].value_counts().iter_rows()))
+    answered = sum(outcomes.get(outcome, 0) for outcome in ANSWERED)
+    rows = {row.metric: row for row in table([scored])}
+    asked = frame.height
+    return {
+        "ml_task": run_task.ml_task.name,
+        "model": run_task.model.name,
+        "dataset": run_task.dataset.name,
+        "split": run_task.dataset.split,
+        "prompt": run_task.prompt.name,
+        "on_failed": scored.policy.on_failed,
+        "on_invalid": scored.policy.on_invalid,
+        "asked": asked,
+        "answered": answered,
+        "documents": _documents(frame),
+        "invalid": int(frame["invalid"].sum()),
+        "invalid_reasons": _reasons(frame),
+        "skipped": skipped,
+        "coverage": answered / (asked + skipped) if asked + skipped else 0.0,
+        "outcomes": outcomes,
+        "errors": _errors(frame),
+        "metrics": {name: _entry(rows.get(name)) for name in scored.metrics},
+        "faults": faults_of(scored),
+        "groups": list(_levels(scored)),
+    }
+
+
+def faults_of(scored: Scored) -> list[dict[str, Any]]:
+    """The commonest reasons why each metric lost samples."""
+    columns = ["sample", *(f"{name}.fault" for name in scored.metrics)]
+    frame = rows_of(scored.place.scores, columns)
+    return [fault for name in scored.metrics for fault in _faults(frame, name)]
+
+
+def levels_of(scored: Scored) -> list[tuple[str, ...]]:
+    """What a run task is grouped by unless somebody asks: each column of `group_by`, and all together."""
+    columns = scored.run_task.dataset.group_by
+    levels: list[tuple[str, ...]] = [(column,) for column in columns]
+    if len(columns) > 1:
+        levels.append(tuple(columns))
+    if any(hasattr(metric, "score_fields") for metric in scored.metrics.values()):
+        levels.append((FIELD,))
+    return levels
+
+
+def _levels(scored: Scored) -> Iterator[dict[str, Any]]:
+    for level in levels_of(scored):
+        count = _groups(scored, level)
+        told: dict[str, Any] = {"by": list(level), "groups": count}
+        if count > MOST_GROUPS:
+            yield {**told, "rows": []}
+            continue
+        rows = table([scored], level)
+        yield {**told, "rows": [_group(row) for row in rows]}
+
+
+def _groups(scored: Scored, level: Sequence[str]) -> int:
+    if level == (FIELD,):
+        return int(fields_of(scored.place)[FIELD].n_unique())
+    columns = [META + name for name in level]
+    return int(rows_of(scored.place.scores, columns).n_unique())
+
+
+def _group(row: Row) -> dict[str, Any]:
+    """A row without what the run task's own entry says."""
+    whole = row.to_json()
+    for name in ("signature", "higher_is_better", "weight"):
+        del whole[name]
+    whole["by"].pop("run_task", None)
+    return whole
+
+
+def _entry(row: Row | None) -> dict[str, Any] | None:
+    """A metric over the whole run task; None when no sample is scored."""
+    if row is None or row.value is None:
+        return None
+    told = {
+        "value": row.value,
+        "low": row.low,
+        "high": row.high,
+        "level": 0.95 if row.low is not None or row.documents else None,
+        "n": row.n,
+        "clusters": row.documents,
+        "method": row.method,
+        "average": row.average,
+        "signature": row.signature,
+        "higher_is_better": row.higher_is_better,
+        "invalid": row.invalid,
+        "faults": row.faults,
+    }
+    return {**told, "value_if": None if row.value_if is None else dict(row.value_if)}
+
+
+def _documents(frame: Any) -> int:
+    """Documents with an answer."""
+    return int(frame.filter(frame["outcome"].is_in(list(ANSWERED)))["document"].n_unique())
+
+
+def _errors(frame: Any) -> list[dict[str, Any]]:
+    """The commonest reasons for samples without an answer, with how often and one sample."""
+    import polars
+
+    asked = ~polars.col("outcome").is_in([*ANSWERED, "missing"])
+    lost = frame.filter(asked).with_columns(polars.col("error").fill_null("no reason given"))
+    return [
+        {"outcome": outcome, "message": message, "count": count, "sample": sample}
+        for outcome, message, count, sample in _commonest(lost, ["outcome", "error"])
+    ]
+
+
+def _reasons(frame: Any) -> list[dict[str, Any]]:
+    """The commonest reasons why an answer has no value."""
+    import polars
+
+    unread = frame.filter("invalid").with_columns(polars.col("reason").fill_null("no reason given"))
+    return [
+        {"reason": reason, "count": count, "sample": sample}
+        for reason, count, sample in _commonest(unread, ["reason"])
+    ]
+
+
+def _faults(frame: Any, metric: str) -> list[dict[str, Any]]:
+    """The commonest reasons why a metric lost a sample."""
+    column = f"{metric}.fault"
+    return [
+        {"metric": metric, "message": message, "count": count, "sample": sample}
+        for message, count, sample in _commonest(
+            frame.filter(frame[column].is_not_null()), [column]
+        )
+    ]
+
+
+def _commonest(frame: Any, by: Sequence[str]) -> list[tuple[Any, ...]]:
+    import polars
+
+    counted = frame.group_by(by).agg(
+        polars.len().cast(polars.Int64).alias("#count"),
+        polars.col("sample").first().alias("#sample"),
+    )
+    order = counted.sort(["#count", *by], descending=[True, *(False for _ in by)])
+    found: list[tuple[Any, ...]] = order.head(EXAMPLES).rows()
+    return found

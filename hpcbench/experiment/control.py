@@ -1,0 +1,116 @@
+"""What people want of an experiment that runs: pause, cancel, go on. Workers look here; nobody is signalled.
+
+A wish is a file `control/NNNNN.json`, created exclusively: two shells at once make two wishes in one order,
+and nothing is ever rewritten. Whole experiments and single run tasks are paused and cancelled alike;
+`stop` is a wish of hpcbench's own, with a reason: a pilot that failed; so is `enough`: what a comparison of
+two arms wanted to know is known, and the rest of their shards is not needed.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hpcbench.experiment.files import create_exclusive, read_lines
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import event
+
+Command = Literal["pause", "resume", "cancel", "stop", "enough"]
+"""What is wished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What holds now, of all that was wished."""
+
+    cancelled: bool = False
+    """The experiment is to end."""
+    paused: bool = False
+    """The experiment is to rest until it is resumed."""
+    cancelled_tasks: frozenset[str] = frozenset()
+    """Run tasks that are to end."""
+    paused_tasks: frozenset[str] = frozenset()
+    """Run tasks that are to rest."""
+    stopped_tasks: Mapping[str, str] = field(default_factory=dict)
+    """Run tasks that hpcbench ended → why."""
+    enough_tasks: Mapping[str, str] = field(default_factory=dict)
+    """Run tasks that are answered enough → why: what is left of them is not needed."""
+
+    def rests(self, run_task: str) -> bool:
+        """Whether nobody is to work on this run task now."""
+        return (
+            self.cancelled or self.paused or self.ended(run_task) or run_task in self.paused_tasks
+        )
+
+    def ended(self, run_task: str) -> bool:
+        """Whether nobody is to work on this run task any more, while others go on."""
+        return (
+            run_task in self.cancelled_tasks
+            or run_task in self.stopped_tasks
+            or run_task in self.enough_tasks
+        )
+
+
+def wish(
+    experiment: Experiment, command: Command, run_tasks: Sequence[str] = (), reason: str = ""
+) -> None:
+    """Want something of an experiment, or of some of its run tasks."""
+    details = {"by": getpass.getuser(), "run_tasks": list(run_tasks), "reason": reason}
+    number = max(_numbers(experiment.control_dir), default=0) + 1
+    while not create_exclusive(
+        experiment.control_dir / f"{number:05d}.json", event(command, number, **details)
+    ):
+        number += 1
+
+
+def wishes(experiment: Experiment) -> Wishes:
+    """What holds now."""
+    now = Wishes()
+    for one in said(experiment):
+        now = _after(now, one)
+    return now
+
+
+def said(experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """Every wish there was, oldest first."""
+    for number in sorted(_numbers(experiment.control_dir)):
+        yield from read_lines(experiment.control_dir / f"{number:05d}.json")
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return [int(path.stem) for path in folder.iterdir() if path.stem.isdigit()]
+    except FileNotFoundError:
+        return []
+
+
+def _after(now: Wishes, one: Mapping[str, Any]) -> Wishes:
+    command, names = one["event"], frozenset(one["run_tasks"])
+    cancelled, paused = now.cancelled_tasks, now.paused_tasks
+    stopped, enough = dict(now.stopped_tasks), dict(now.enough_tasks)
+    if command == "resume":
+        # Of the whole: what people ended of it stays ended, what hpcbench ended is tried again.
+        lifted = names or frozenset(stopped)
+        return Wishes(
+            cancelled=now.cancelled and bool(names),
+            paused=now.paused and bool(names),
+            cancelled_tasks=cancelled - names,
+            paused_tasks=paused - names if names else frozenset(),
+            stopped_tasks={name: why for name, why in stopped.items() if name not in lifted},
+            enough_tasks={name: why for name, why in enough.items() if name not in names},
+        )
+    if command == "stop":
+        stopped |= dict.fromkeys(names, one["reason"])
+    elif command == "enough":
+        enough |= dict.fromkeys(names, one["reason"])
+    return Wishes(
+        cancelled=now.cancelled or (command == "cancel" and not names),
+        paused=now.paused or (command == "pause" and not names),
+        cancelled_tasks=cancelled | names if command == "cancel" else cancelled,
+        paused_tasks=paused | names if command == "pause" else paused,
+        stopped_tasks=stopped,
+        enough_tasks=enough,
+    )

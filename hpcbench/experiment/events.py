@@ -1,0 +1,524 @@
+"""Following everything that happens to an experiment, from its files alone and at little cost.
+
+Events lie in many files, one writer each (`log.py`): the submission, every wish, every worker, every attempt
+of a shard. `EventTail` reads them all as one stream. A file is opened anew at each look, since over NFS
+only that shows what another node wrote; it is looked at while something may come, the rarer the longer it has
+been silent, and never again once it has ended. Workers say which shards they claim, so folders are listed
+rarely. Every event comes once, whatever is cut, replaced or read twice: it is told by source and `seq`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hpcbench.experiment.cursor import decode, encode
+from hpcbench.experiment.files import parse_line, read_lines
+from hpcbench.experiment.folded import FOLDED, Folder
+from hpcbench.experiment.growing import Growing
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
+
+LIST_SECONDS = (2.0, 15.0)
+"""Shortest and longest time between two lists of the folder of workers and of wishes, while these seem to
+stand still."""
+
+SWEEP_SECONDS = 30.0
+"""Time between two lists of all folders of shards: for what no worker has said."""
+
+FOLDERS_AT_ONCE = 50
+"""Folders of shards listed at one look."""
+
+PATIENCE_SECONDS = 10.0
+"""A line that is no JSON may be one whose bytes have not all arrived: so long it is waited for."""
+
+
+_ATTEMPT = re.compile(r"[0-9]{5,}\.[0-9]+\.events\.jsonl")
+_WISH = re.compile(r"[0-9]+\.json")
+_LAST_TIME = 1e11  # beyond it no calendar goes, and not-a-number compares with nothing
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened."""
+
+    source: str
+    """File it was told in: `submission`, `control`, `outcome`, `workers/GROUP.OWNER`,
+    `shards/RUN_TASK/NNNNN.ATTEMPT`, `monitor/GROUP.OWNER`."""
+    seq: int
+    """Its number there, from 1."""
+    time: float
+    """When, in seconds since the epoch, by the clock of the node it was written on."""
+    kind: str
+    """What, see `log.Kind`."""
+    data: Mapping[str, Any]
+    """What else was said."""
+
+    @property
+    def sort(self) -> Sort:
+        """What it is about."""
+        return sort_of(self.kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `hpcbench events --json` prints it."""
+        return {
+            "source": self.source,
+            "seq": self.seq,
+            "time": self.time,
+            "kind": self.kind,
+            "data": dict(self.data),
+        }
+
+
+class _File(Growing):
+    """A file of events."""
+
+    def __init__(self, source: str, path: Path, now: float) -> None:
+        super().__init__(path, now)
+        self.source = source
+        self.folder: Folder | None = None
+        """The folder into whose folded file it was brought."""
+        self.last = False
+        """Whether nothing comes after the next look."""
+        self.waits: tuple[int, float] | None = None
+        """Offset of a line that cannot be read yet, and since when."""
+
+    def block(self) -> bytes:
+        """See `Growing`; where it was folded, from there."""
+        if self.folder is None:
+            return super().block()
+        data = self.folder.read(self.path.name)
+        return data[self.offset : data.rfind(b"\n") + 1]
+
+
+class EventTail:
+    """All events of an experiment as one stream, live.
+
+    Args:
+        experiment: the experiment.
+        since: cursor of an earlier tail: only what came after it. Empty: from the beginning.
+        resources: also the monitor's readings, as events of kind `resources`.
+        patience: how long a line that is no JSON may still become one, in seconds; then `unreadable` is told.
+        clock: a clock in seconds that never goes back.
+
+    Raises:
+        UserError: `since` is no cursor of this experiment.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        since: str = "",
+        *,
+        resources: bool = False,
+        patience: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.fault: str | None = None
+        """Why a file or folder could not be read at the last look; it is tried again."""
+        self.ended = False
+        """Whether the experiment had ended at the last look: nothing more comes, unless it is resumed."""
+        self._experiment, self._clock = experiment, clock
+        self._patience = patience
+        self._seqs = decode(since, experiment.id) if since else {}
+        self._files: dict[str, _File] = {}
+        """What may still grow."""
+        self._finished: set[str] = set()
+        """Sources that have ended."""
+        self._held: dict[str, set[str]] = {}
+        """Worker → sources of shards it claimed."""
+        self._folders = _Folders(experiment, resources)
+        self._outcome = _Outcome(experiment.outcome_file)
+        self._round = -1
+        self._begun = False
+        self._add("submission", experiment.submission_file)
+
+    @property
+    def cursor(self) -> str:
+        """Where the stream is, for `since`: all that `poll` has returned lies before it."""
+        return encode(self._seqs, self._experiment.id)
+
+    def poll(self) -> list[Event]:
+        """What is new, nearly in order of time; each source's events in their own order."""
+        self.fault = None
+        changed = self._try(self._outcome.read)
+        # In this order: where there is an outcome, all that was said before it is there too.
+        ending = self._ends() and not self.ended
+        found = self._look(everything=not self._begun or ending or bool(changed))
+        self._begun = True
+        self.ended = self._ends() and self.fault is None
+        merged = _merged(found)
+        if self.ended and (last := self._outcome.event()) is not None:
+            merged += self._new(last)
+        return merged
+
+    def follow(
+        self, pause: float = 1.0, sleep: Callable[[float], object] = time.sleep
+    ) -> Iterator[list[Event]]:
+        """What is new, again and again until the experiment has ended; empty lists when nothing is.
+
+        Args:
+            pause: seconds between two looks.
+            sleep: waits for so long.
+        """
+        while True:
+            yield self.poll()
+            if self.ended:
+                return
+            sleep(pause)
+
+    def _ends(self) -> bool:
+        """Whether the newest round that is known has its outcome."""
+        return self._outcome.round is not None and self._outcome.round >= self._round
+
+    # --- which files ------------------------------------------------------------------------------------
+
+    def _look(self, everything: bool) -> list[list[Event]]:
+        """Read every file whose time has come, and those that are found meanwhile."""
+        now = self._clock()
+        self._try(lambda: self._folders.look(now, everything))
+        found = [self._wishes()]
+        read: set[_File] = set()
+        while due := self._due(now, everything, read):
+            for file in due:
+                read.add(file)
+                found.append(self._read(file, now))
+        return found
+
+    def _due(self, now: float, everything: bool, read: set[_File]) -> list[_File]:
+        self._try(self._folders.look_again)
+        for source, path in self._folders.found():
+            self._add(source, path)
+        for source, folder, path in self._folders.found_folded():
+            self._add_folded(source, folder, path)
+        return [
+            file
+            for file in self._files.values()
+            if (everything or file.due <= now) and file not in read
+        ]
+
+    def _add(self, source: str, path: Path) -> None:
+        if source not in self._files and source not in self._finished:
+            file = self._files[source] = _File(source, path, self._clock())
+            file.last = source.replace("monitor/", "workers/") in self._finished
+
+    def _add_folded(self, source: str, folder: Folder, path: Path) -> None:
+        """Read a last time what was folded, unless that is known."""
+        lines = folder.folded[path.name].lines
+        if lines is not None and lines <= self._seqs.get(source, 0):
+            self._finish(source)
+        elif source not in self._finished:
+            file = self._files[source] = _File(source, path, self._clock())
+            file.folder, file.last = folder, True
+
+    def _finish(self, source: str) -> None:
+        """Never look at it again."""
+        self._files.pop(source, None)
+        self._finished.add(source)
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def _wishes(self) -> list[Event]:
+        """New wishes; each is a file, and its number is its `seq`."""
+        events: list[Event] = []
+        for number, path in self._folders.wishes(after=self._seqs.get("control", 0)):
+            line = self._try(path.read_bytes)
+            if line is None:
+                break  # the next one must not come before it
+            event = _event("control", line, number) or _unreadable("control", number, path)
+            events += self._new(event)
+        return events
+
+    def _read(self, file: _File, now: float) -> list[Event]:
+        """What is new in a file."""
+        events: list[Event] = []
+        last = file.last
+        try:
+            while block := file.block():
+                if not self._parse(file, block, now, events):
+                    break
+        except FileNotFoundError:
+            # Not seen from this node yet, or folded into another file.
+            self._folders.look_at(file.path.parent)
+        except OSError as error:
+            self.fault = _words(error)
+        file.looked(now, bool(events))
+        if last and self.fault is None:
+            self._finish(file.source)
+        return events
+
+    def _parse(self, file: _File, block: bytes, now: float, events: list[Event]) -> bool:
+        """Turn lines into events; whether all of them could be."""
+        for line in block.split(b"\n")[:-1]:
+            event = _event(file.source, line, file.lines + 1)
+            if event is None:
+                if file.waits is None or file.waits[0] != file.offset:
+                    file.waits = (file.offset, now)
+                if not file.last and now - file.waits[1] < self._patience:
+                    return False
+                event = _unreadable(file.source, file.lines + 1, file.path)
+            file.take(line)
+            self._notice(file, event)
+            events += self._new(event)
+        return True
+
+    def _new(self, event: Event) -> list[Event]:
+        """The event, if it was not told yet."""
+        if event.seq <= self._seqs.get(event.source, 0):
+            return []
+        self._seqs[event.source] = event.seq
+        return [event]
+
+    # --- what events say of files -----------------------------------------------------------------------
+
+    def _notice(self, file: _File, event: Event) -> None:
+        if file.source.startswith("workers/"):
+            self._notice_worker(file.source, event)
+        elif event.kind == "round" and file.source == "submission":
+            self._round = max(self._round, event.data.get("round", -1))
+            self._folders.hurry()
+        elif event.kind in SHARD_ENDS and event.source == file.source:
+            self._finish(file.source)
+
+    def _notice_worker(self, worker: str, event: Event) -> None:
+        held = self._held.setdefault(worker, set())
+        kind, shard = event.kind, str(event.data.get("shard", ""))
+        if sort_of(kind) != "progress":
+            # It did something else than before: its shards may have ended.
+            held.intersection_update(self._files)
+            for source in held:
+                self._files[source].due = 0.0
+        run_task, _, index = shard.rpartition("/")
+        attempt = event.data.get("attempt")
+        if kind == "shard_claimed" and index.isdigit() and isinstance(attempt, int):
+            source = f"shards/{shard}.{attempt}"
+            self._add(source, self._experiment.shard_events(run_task, int(index), attempt))
+            held.add(source)
+        elif run_task and not any(source.startswith(f"shards/{shard}.") for source in held):
+            self._folders.look_at(self._experiment.shards_dir(run_task))
+        if kind in LAST_WORDS:
+            self._finish(worker)
+            if monitor := self._files.get(f"monitor/{worker.partition('/')[2]}"):
+                monitor.last, monitor.due = True, 0.0
+
+    def _try(self, look: Callable[[], _T]) -> _T | None:
+        """Do something with the file system; what fails is told as `fault` and tried again later."""
+        try:
+            return look()
+        except OSError as error:
+            self.fault = _words(error)
+            return None
+
+
+def has_ended(experiment: Experiment) -> bool:
+    """Whether the outcome of the newest round is there: two small files are read.
+
+    Raises:
+        OSError: they cannot be.
+    """
+    outcome = _Outcome(experiment.outcome_file)
+    outcome.read()
+    if outcome.round is None:
+        return False
+    said = read_lines(experiment.submission_file)
+    return outcome.round >= max(
+        (one["round"] for one in said if one["event"] == "round"), default=0
+    )
+
+
+class _Folders:
+    """New files of an experiment, found with few looks at its folders.
+
+    Args:
+        experiment: the experiment.
+        resources: whether the monitor's files are wanted too.
+    """
+
+    def __init__(self, experiment: Experiment, resources: bool) -> None:
+        self._experiment, self._resources = experiment, resources
+        self._seen: dict[Path, set[str]] = {}
+        self._found: list[tuple[str, Path]] = []
+        self._folds: dict[Path, Folder] = {}
+        self._folded: list[tuple[str, Folder, Path]] = []
+        self._wished: list[int] = []
+        self._wanted: set[Path] = set()
+        self._pause, self._due = LIST_SECONDS[0], 0.0
+        self._listed: tuple[int, ...] = ()
+        self._sweep: Iterator[str] = iter(())
+        self._sweep_due = 0.0
+
+    def hurry(self) -> None:
+        """New workers are to be expected."""
+        self._pause, self._due = LIST_SECONDS[0], 0.0
+
+    def look_at(self, folder: Path) -> None:
+        """Something new is to be expected in this folder."""
+        self._wanted.add(folder)
+
+    def found(self) -> list[tuple[str, Path]]:
+        """Source and path of files that were not told before."""
+        found, self._found = self._found, []
+        return found
+
+    def found_folded(self) -> list[tuple[str, Folder, Path]]:
+        """Source, folder and former path of files that were folded since."""
+        found, self._folded = self._folded, []
+        return found
+
+    def wishes(self, after: int) -> list[tuple[int, Path]]:
+        """Number and path of wishes after one, in order."""
+        folder = self._experiment.control_dir
+        return [
+            (number, folder / f"{number:05d}.json") for number in self._wished if number > after
+        ]
+
+    def look(self, now: float, everything: bool) -> None:
+        """List the folders whose time has come."""
+        # Changed since: but over NFS that may be told late, so they are listed all the same.
+        times = self._times()
+        if everything or now >= self._due or times != self._listed:
+            self._listed = times
+            known = len(self._found)
+            self._list(self._experiment.workers_dir)
+            names = self._new(self._experiment.control_dir)
+            wished = sorted(int(name[:-5]) for name in names if _WISH.fullmatch(name))
+            self._wished += wished
+            quiet = not wished and len(self._found) == known
+            self._pause = min(LIST_SECONDS[1], 2 * self._pause) if quiet else LIST_SECONDS[0]
+            self._due = now + self._pause
+        if everything or now >= self._sweep_due:
+            self._sweep = iter(_names(self._experiment.shards_dir("")))
+            self._sweep_due = now + SWEEP_SECONDS
+        for run_task in self._sweep if everything else islice(self._sweep, FOLDERS_AT_ONCE):
+            self._list(self._experiment.shards_dir(run_task))
+
+    def _times(self) -> tuple[int, ...]:
+        """When something came into the folder of workers and that of wishes; 0: it is not there."""
+        folders = self._experiment.workers_dir, self._experiment.control_dir
+        return tuple(map(_changed, folders))
+
+    def look_again(self) -> None:
+        """List the folders that were asked for."""
+        while self._wanted:
+            self._list(self._wanted.pop())
+
+    def _list(self, folder: Path) -> None:
+        """Find what is new in a folder, and then, in this order, what was folded there."""
+        for name in self._new(folder):
+            if source := self._source(folder, name):
+                self._found.append((source, folder / name))
+        fold = self._folds.get(folder)
+        if FOLDED in self._seen[folder] and (fold is None or not fold.unchanged()):
+            self._folds[folder] = now = Folder(folder)
+            for name in now.folded.keys() - (fold.folded.keys() if fold else ()):
+                if source := self._source(folder, name):
+                    self._folded.append((source, now, folder / name))
+
+    def _source(self, folder: Path, name: str) -> str | None:
+        """What the events of a file are told as; None if it has none that are wanted."""
+        stem, _, kind = name.removesuffix(".jsonl").rpartition(".")
+        if folder != self._experiment.workers_dir:
+            return f"shards/{folder.name}/{stem}" if _ATTEMPT.fullmatch(name) else None
+        if kind == "monitor" and self._resources:
+            return f"monitor/{stem}"
+        return f"workers/{stem}" if kind == "events" and name[0] != "." else None
+
+    def _new(self, folder: Path) -> set[str]:
+        """Names that were not there at the last look."""
+        seen = self._seen.setdefault(folder, set())
+        new = set(_names(folder)) - seen
+        seen |= new
+        return new
+
+
+def _changed(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+class _Outcome:
+    """The file that says how an experiment ended, read when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.round: int | None = None
+        """The round it speaks of; None: it is not there."""
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._said: Mapping[str, Any] = {}
+
+    def read(self) -> bool:
+        """Look at it; returns whether it changed.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                stamp = (stat.st_ino, stat.st_mtime_ns)
+                if stamp == self._stamp:
+                    return False
+                said = json.loads(file.read())
+        except FileNotFoundError:
+            self.round, self._stamp = None, None
+            return False
+        self._said, self._stamp, self.round = said, stamp, int(said["round"])
+        return True
+
+    def event(self) -> Event | None:
+        """The end as an event, the last one of its round."""
+        if self._stamp is None or self.round is None:
+            return None
+        when = self._said.get("time", self._stamp[1] / 1e9)
+        data = {key: value for key, value in self._said.items() if key not in ("time", "version")}
+        return Event("outcome", self.round + 1, when, "ended", data)
+
+
+def _event(source: str, line: bytes, number: int) -> Event | None:
+    """The event of a line, if it is one. Before there was `seq`, the number of the line was its number."""
+    data = parse_line(line)
+    if data is None:
+        return None
+    try:
+        kind = "resources" if source.startswith("monitor/") else str(data.pop("event"))
+        seq, when = int(data.pop("seq", number)), float(data.pop("time", 0.0))
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Event(source, seq, when if 0 <= when < _LAST_TIME else 0.0, kind, data)
+
+
+def _unreadable(source: str, number: int, path: Path) -> Event:
+    return Event(source, number, time.time(), "unreadable", {"file": str(path), "line": number})
+
+
+def _merged(found: Sequence[Sequence[Event]]) -> list[Event]:
+    """By time; where the clock of a source went back, its order counts more."""
+    keyed: list[tuple[float, Event]] = []
+    latest: dict[str, float] = {}
+    for events in found:
+        for event in events:
+            latest[event.source] = max(event.time, latest.get(event.source, 0.0))
+            keyed.append((latest[event.source], event))
+    keyed.sort(key=lambda one: one[0])  # stable: events of one moment stay in their source's order
+    return [event for _, event in keyed]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names alone: iterdir makes a Path of each
+    except FileNotFoundError:
+        return []
+
+
+def _words(error: OSError) -> str:
+    return f"{error.filename or 'a file'}: {error.strerror or error}"

@@ -1,0 +1,21 @@
+"""Text of engines, logs and files as people may be shown it: without what terminals and pages obey."""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[@-Z\\-_]|\x9b[0-?]*[ -/]*[@-~]"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def neutral(line: str) -> str:
+    """A line without what terminals obey: colours and cursor movements go, other controls become `·`.
+
+    Of a bar that was drawn over and over, only its last state is left.
+    """
+    if line.isprintable():
+        return line
+    line = line.rstrip("\r").rpartition("\r")[2]
+    return _CONTROLS.sub("·", _ESCAPES.sub("", line))

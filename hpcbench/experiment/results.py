@@ -1,0 +1,59 @@
+"""Reading what evaluation wrote. It can be made again at any time, so what cannot be read says how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.files import read_json
+from hpcbench.experiment.layout import Experiment
+
+METRICS_VERSION = 2
+"""Of `metrics.json`: 2 since it tells invalid answers, faults and groups."""
+
+PERFORMANCE_VERSION = 2
+"""Of `performance.json`: 2 since its figures have intervals, rates and notes."""
+
+
+def metrics_of(experiment: Experiment) -> dict[str, Any]:
+    """What `metrics.json` holds.
+
+    Raises:
+        EnvironmentFault: it is not there, is damaged, or is of another version of hpcbench.
+    """
+    return _read(experiment, experiment.metrics_file, METRICS_VERSION)
+
+
+def performance_of(experiment: Experiment) -> dict[str, Any]:
+    """What `performance.json` holds.
+
+    Raises:
+        EnvironmentFault: as `metrics_of`.
+    """
+    found = _read(experiment, experiment.performance_file, PERFORMANCE_VERSION)
+    if not isinstance(found.get("sweeps"), dict):
+        raise _unreadable(experiment, experiment.performance_file, "is damaged: it has no sweeps")
+    return found
+
+
+def _read(experiment: Experiment, path: Path, version: int) -> dict[str, Any]:
+    try:
+        found: Any = read_json(path)
+    except FileNotFoundError:
+        raise _unreadable(experiment, path, "is not there") from None
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(experiment, path, f"is damaged: {error}") from None
+    if isinstance(found, dict) and found.get("version", version) != version:
+        what = f"is of version {found['version']}, and this hpcbench reads version {version}"
+        raise _unreadable(experiment, path, what)
+    tables = found.get("run_tasks") if isinstance(found, dict) else None
+    if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+        raise _unreadable(experiment, path, "is damaged: it has no tables of run tasks")
+    whole: dict[str, Any] = found
+    return whole
+
+
+def _unreadable(experiment: Experiment, path: Path, what: str) -> EnvironmentFault:
+    remedy = f"`hpcbench score {experiment.id}` writes it again, from the answers"
+    return EnvironmentFault(f"{path} {what}", remedy=remedy)

@@ -1,0 +1,207 @@
+"""The story of an experiment's jobs, as `submission.jsonl` tells it.
+
+A *round* is one pass of jobs: arrays of equal workers, some for each group, then one job that finalises.
+The lines: `round` (its groups, with what each may have this time), `intent` (a step is about to be handed to
+Slurm), `submitted` (its job id), `refused` (a limit: so many workers have to wait), `handed` (all that could
+be is submitted). Whoever is killed between two lines leaves enough for the next to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hpcbench.experiment.files import read_json, read_lines
+from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.plan import Group
+
+FINALISE, SUPERVISE = "finalise", "supervise"
+"""The step after the arrays; `supervise` stands for all of a round under the local executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something handed to Slurm, or about to be: an array, or the job that finalises."""
+
+    name: str
+    """`g0`, `g0+1` for a further array of the group, `finalise`, `finalise+1`, `supervise`."""
+    group: str = ""
+    """Group of an array."""
+    first: int = 0
+    """Place of its first worker among the workers of the group."""
+    workers: int = 1
+    """Array tasks."""
+    job: str | None = None
+    """Job id; None while it is but intended."""
+    throttle: int = 0
+    """Workers of an array at once; 0: as its group says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One pass of jobs."""
+
+    number: int
+    """0 for the first."""
+    started: float
+    """When it was begun, seconds since the epoch."""
+    groups: tuple[Group, ...]
+    """Groups with work left, as they are this time."""
+    steps: Mapping[str, Step] = field(default_factory=dict)
+    """Every step by name, in order."""
+    handed: bool = False
+    """Whether all that could be submitted is."""
+    refused: str = ""
+    """Why Slurm took no more, if it did not."""
+    excluded: tuple[str, ...] = ()
+    """Nodes its jobs keep away from."""
+    answered: int = 0
+    """Answers there were when it was begun."""
+
+    @property
+    def jobs(self) -> dict[str, str]:
+        """Step → job id, for steps that were submitted."""
+        return {name: step.job for name, step in self.steps.items() if step.job is not None}
+
+    @property
+    def intents(self) -> list[Step]:
+        """Steps of which nobody knows whether Slurm took them."""
+        return [step for step in self.steps.values() if step.job is None]
+
+    def arrays(self, group: str) -> list[Step]:
+        """Submitted arrays of a group."""
+        return [
+            step for step in self.steps.values() if step.group == group and step.job is not None
+        ]
+
+    def waiting(self, group: Group) -> int:
+        """Workers of a group that are not submitted yet."""
+        return max(0, group.workers - sum(step.workers for step in self.arrays(group.id)))
+
+    def next_array(
+        self, group: Group, at_most: int, alive: Collection[str] | None = None
+    ) -> Step | None:
+        """The array to submit next; None: all workers of the group are submitted.
+
+        Arrays of one group share what the group may have at once. Where it is not known how many there will
+        be, because Slurm refused some, one takes all that those before it leave.
+
+        Args:
+            group: the group.
+            at_most: most array tasks of it.
+            alive: arrays that may have workers; None: all that were submitted.
+        """
+        waiting = self.waiting(group)
+        if not waiting or not at_most:
+            return None
+        own = self.arrays(group.id)
+        workers, place = min(waiting, at_most), len(own)
+        throttle = 0
+        if workers < group.workers > group.throttle:
+            left = group.throttle - sum(
+                min(step.workers, step.throttle or group.throttle)
+                for step in own
+                if alive is None or step.job in alive
+            )
+            known = not self.refused and workers < waiting  # how much those after it will want
+            share = group.throttle * workers // group.workers if known else left
+            throttle = max(1, min(share, left))
+        name = f"{group.id}+{place}" if place else group.id
+        return Step(name, group.id, group.workers - waiting, workers, throttle=throttle)
+
+    @property
+    def several(self) -> bool:
+        """Whether it has arrays that give each other the workers which they need no more."""
+        return len(self.groups) > 1 or any(step.throttle for step in self.steps.values())
+
+    @property
+    def deferred(self) -> int:
+        """Workers that a limit of Slurm's keeps waiting."""
+        return sum(map(self.waiting, self.groups)) if self.refused else 0
+
+    @property
+    def finalisers(self) -> list[str]:
+        """Job ids of steps that finalise."""
+        return [job for name, job in self.jobs.items() if name.startswith(FINALISE)]
+
+    def rides(self, cpu_partition: str | None) -> bool:
+        """Whether the last worker does what finalise does: the site has but GPU nodes, and it holds one."""
+        return cpu_partition is None and any(group.gpus for group in self.groups)
+
+    def group(self, group_id: str) -> Group:
+        """The group of that id.
+
+        Raises:
+            KeyError: this round has none.
+        """
+        for group in self.groups:
+            if group.id == group_id:
+                return group
+        raise KeyError(group_id)
+
+
+def names_of(experiment: Experiment) -> str:
+    """What the names of its jobs begin with."""
+    return f"hpcbench:{experiment.id}:"
+
+
+def job_name(experiment: Experiment, step: str, number: int) -> str:
+    """Name and comment of a job: which experiment, step and round it is."""
+    return f"{names_of(experiment)}{step}.{number}"
+
+
+def arrays(groups: Iterable[Group], at_most: int) -> list[Step]:
+    """The arrays that groups make where none may have more than so many tasks and no other limit is met."""
+    now = Round(0, 0.0, tuple(groups))
+    for group in now.groups:
+        while (step := now.next_array(group, at_most)) is not None:
+            now = replace(now, steps={**now.steps, step.name: replace(step, job="")})
+    return list(now.steps.values())
+
+
+def rounds(experiment: Experiment) -> list[Round]:
+    """All rounds of an experiment, oldest first."""
+    found: list[Round] = []
+    for event in read_lines(experiment.submission_file):
+        if event["event"] == "round":
+            groups = tuple(Group.model_validate(one) for one in event["groups"])
+            excluded = tuple(event.get("excluded", ()))
+            begun = Round(event["round"], event["time"], groups, excluded=excluded)
+            found.append(replace(begun, answered=event.get("answered", 0)))
+        elif found:
+            found[-1] = told(found[-1], event)
+    return found
+
+
+def outcome(experiment: Experiment) -> Mapping[str, Any] | None:
+    """How it ended, as finalise said: `round`, `state`; None: it has not said, or its word is damaged."""
+    try:
+        found = read_json(experiment.outcome_file)
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"round", "state"} <= found.keys() else None
+
+
+def told(last: Round, event: Mapping[str, Any]) -> Round:
+    """A round after one more line of its story."""
+    kind, name = event["event"], event.get("step", "")
+    if kind == "intent":
+        numbers = (event.get("first", 0), event.get("workers", 1), None, event.get("throttle", 0))
+        step = Step(name, event.get("group", ""), *numbers)
+        return replace(last, steps={**last.steps, name: step}, handed=False)
+    if kind == "submitted" and name in last.steps:
+        step = replace(last.steps[name], job=event["job"])
+        return replace(last, steps={**last.steps, name: step})
+    if kind == "throttle" and name in last.steps:
+        step = replace(last.steps[name], throttle=event["to"])
+        return replace(last, steps={**last.steps, name: step})
+    if kind == "dropped":
+        return replace(last, steps={key: one for key, one in last.steps.items() if key != name})
+    if kind == "shrunk" and name in last.steps:
+        step = replace(last.steps[name], workers=event["workers"])
+        return replace(last, steps={**last.steps, name: step})
+    if kind == "refused":
+        steps = {key: one for key, one in last.steps.items() if key != name}
+        return replace(last, steps=steps, refused=event["message"])
+    return replace(last, handed=True) if kind == "handed" else last

@@ -1,0 +1,76 @@
+"""May a candidate take its baseline's place? Checks by a policy, one verdict: GO, NO-GO or INCONCLUSIVE.
+
+    judge(baseline, candidate, policy)      every check the policy asks for, and what follows from them
+
+A verdict is a file of the candidate, `report/verdict.json`. What could not be judged never passes in
+silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcbench.errors import RunFailed, UserError
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import outcome
+from hpcbench.gate.quality import coverage_check, quality_checks
+from hpcbench.gate.sides import Side, side_of
+from hpcbench.gate.speed import speed_checks
+from hpcbench.gate.verdict import EXIT_CODES, Check, Verdict, decide, verdict_of
+from hpcbench.schema.documents import Gate
+
+
+def judge(
+    baseline: Experiment,
+    candidate: Experiment,
+    policy: Gate,
+    confirmations: Sequence[Experiment] = (),
+    *,
+    state: str | None = None,
+) -> Verdict:
+    """Hold a candidate against its baseline by a policy. Writes nothing.
+
+    Args:
+        baseline: what is compared with; it has scores.
+        candidate: what is judged.
+        policy: margins, and what counts how much.
+        confirmations: experiments that asked run tasks of the candidate again; judged together with it.
+        state: how the candidate ended; None: what its `outcome.json` says.
+
+    Raises:
+        UserError: candidate and baseline are one experiment.
+        RunFailed: one of them has no scores at all.
+    """
+    if baseline.path.resolve() == candidate.path.resolve():
+        raise UserError(
+            f"{candidate.id} is the baseline itself", remedy="a gate judges another experiment"
+        )
+    for one in (baseline, candidate, *confirmations):
+        if not one.metrics_file.exists():
+            raise RunFailed(f"{one.id} has no scores: `hpcbench score {one.id}`")
+    checks = list(_checks(side_of([baseline]), side_of([candidate, *confirmations]), policy))
+    checks[:0] = _ended(candidate, state)
+    return decide(baseline.id, candidate.id, policy, checks, [one.id for one in confirmations])
+
+
+def _checks(baseline: Side, candidate: Side, policy: Gate) -> Iterator[Check]:
+    for name, ours in baseline.items():
+        theirs = candidate.get(name, ())
+        if not theirs:
+            why = "the candidate has no such run task"
+            yield Check(name, "run task", "coverage", "critical", "fail", why)
+            continue
+        yield coverage_check(name, ours, theirs, policy)
+        yield from quality_checks(name, ours, theirs, policy)
+        yield from speed_checks(name, ours, theirs, policy)
+
+
+def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:
+    """An experiment that did not come to its end is no whole candidate."""
+    found = state or (outcome(candidate) or {}).get("state")
+    if found != "done":
+        why = f"it is {found}" if found else "it has not ended"
+        yield Check("", "experiment", "coverage", "critical", "inconclusive", why)
+
+
+__all__ = ["EXIT_CODES", "Check", "Verdict", "decide", "judge", "verdict_of"]

@@ -1,0 +1,359 @@
+"""What concluded experiments came to, over months: the history that trends and change points are read from.
+
+One small Parquet file an experiment in `HOME/results/`, written by rename, so any number may write at
+once and a reader never sees half a file; when there are many, they are put together into one, which
+takes nothing away from a reader either, for the newest row of a figure counts. It is a copy: `rebuild`
+makes it from experiments that are still there. Rows of those that were deleted are kept, for nothing
+else tells of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbench import statistics
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.files import replacing
+from hpcbench.experiment.layout import Experiment, all_experiments
+from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.submission import outcome
+from hpcbench.gate.sides import Run, Told
+from hpcbench.gate.speed import measured
+from hpcbench.schema.documents import MEMORY_FIGURES
+from hpcbench.statistics.changes import Change
+
+if TYPE_CHECKING:
+    import polars
+
+LOOSE = 200
+"""So many files are put together into one."""
+
+AT_ONCE = 100
+"""Experiments that one look adds; `rebuild` adds all."""
+
+COLUMNS = {
+    "experiment": "String", "plan": "String", "created": "Float64", "state": "String",
+    "run_task": "String", "model": "String", "dataset": "String", "prompt": "String",
+    "kind": "String", "name": "String", "value": "Float64", "low": "Float64", "high": "Float64",
+    "n": "Int64", "higher_is_better": "Boolean", "signature": "String", "hpcbench": "String",
+    "recorded": "Float64",
+}  # fmt: skip
+"""Columns of the files and their types in polars; described in docs/gate.md."""
+
+
+def results_dir(root: Path) -> Path:
+    """Folder of the history below a home."""
+    return root / "results"
+
+
+def record(experiment: Experiment) -> Path:
+    """Write down what an experiment came to, again if need be.
+
+    Raises:
+        EnvironmentFault: it has no scores that can be read.
+        OSError: it cannot be written.
+    """
+    rows = list(_rows(experiment))
+    folder = results_dir(experiment.path.parent.parent)
+    path = folder / f"{experiment.id}.parquet"
+    _write(path, rows)
+    if len(_files(folder)) > LOOSE:
+        put_together(folder)
+    return path
+
+
+def rebuild(root: Path, tell: Callable[[str], None] = lambda line: None) -> int:
+    """Make the history of a home anew from its experiments; returns how many there are.
+
+    Args:
+        root: the home.
+        tell: is told of experiments that cannot be read, a line each.
+    """
+    count = 0
+    for experiment in all_experiments(root):
+        if not experiment.metrics_file.exists():
+            continue
+        try:
+            record(experiment)
+            count += 1
+        except (EnvironmentFault, ValueError, KeyError, OSError) as error:
+            tell(f"{experiment.id}: {error}")
+    folder = results_dir(root)
+    for path in _files(folder):
+        if _read(path) is None:
+            tell(f"{path} is damaged: removed")
+            path.unlink(missing_ok=True)
+    put_together(folder)
+    return count
+
+
+def catch_up(root: Path) -> None:
+    """Add experiments that have ended and were not added then, as after a kill; the newest `AT_ONCE`."""
+    frame = table(root)
+    there = set() if frame is None else set(frame["experiment"].to_list())
+    left = [
+        one
+        for one in all_experiments(root)
+        if one.id not in there and one.metrics_file.exists() and outcome(one) is not None
+    ]
+    for experiment in left[-AT_ONCE:]:
+        with contextlib.suppress(EnvironmentFault, ValueError, KeyError, OSError):
+            record(experiment)
+
+
+def put_together(folder: Path) -> None:
+    """Make one file of many. Killed or done twice at once, rows are there twice, and count once."""
+    files = _files(folder)
+    frame = _all(files)
+    if frame is None or len(files) < 2:
+        return
+    with replacing(folder / f"together-{secrets.token_hex(4)}.parquet") as temporary:
+        frame.write_parquet(temporary)
+    for path in files:
+        if _read(path) is not None:  # what is damaged here may be whole on another node
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One experiment's value."""
+
+    experiment: str
+    """Its id."""
+    time: float
+    """When it was made, seconds since the epoch."""
+    value: float
+    """The value."""
+    low: float | None
+    """Lower end of its interval; None: there is none."""
+    high: float | None
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One figure of one run task over time. What is not the same thing is another trend."""
+
+    plan: str
+    """Name of the plan."""
+    run_task: str
+    """The run task."""
+    name: str
+    """Metric or figure."""
+    kind: str
+    """quality, speed, memory or coverage."""
+    signature: str
+    """The metric with its options and version; of speed and memory the hardware; empty: not known."""
+    model: str
+    """Name of the model, the newest."""
+    higher_is_better: bool
+    """Of the figure."""
+    points: tuple[Point, ...]
+    """In order of time."""
+    changes: tuple[Change, ...] = field(default=())
+    """Where the level changed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def trends(
+    root: Path,
+    name: str,
+    *,
+    plan: str = "*",
+    run_task: str = "*",
+    since: float = 0.0,
+) -> list[Trend]:
+    """Every trend of a figure, with its change points.
+
+    Only experiments that ended `done` count: of others nobody knows what is missing.
+
+    Args:
+        root: the home.
+        name: metric or figure, with `*` and `?`.
+        plan: only plans of this name or pattern.
+        run_task: only run tasks of this name or pattern.
+        since: only experiments made then or later, seconds since the epoch.
+    """
+    whole = table(root)
+    if whole is None:
+        return []
+    found = series(whole, name, plan=plan, run_task=run_task, since=since)
+    return [replace(one, changes=changes_of(one)) for one in found]
+
+
+def changes_of(trend: Trend) -> tuple[Change, ...]:
+    """Where the level of a trend changed; its points alone decide, and long series take seconds."""
+    return tuple(statistics.changes([one.value for one in trend.points]))
+
+
+def table(root: Path) -> polars.DataFrame | None:
+    """All rows of a home's history, columns as `COLUMNS`; None: there are none."""
+    return _all(_files(results_dir(root)))
+
+
+def stamp(root: Path) -> tuple[tuple[str, int, int], ...]:
+    """Changes when the history does: its files by name, size and time."""
+    found = []
+    for path in _files(results_dir(root)):
+        with contextlib.suppress(OSError):  # put together meanwhile
+            stat = path.stat()
+            found.append((path.name, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+def series(
+    whole: polars.DataFrame,
+    name: str = "*",
+    *,
+    plan: str = "*",
+    run_task: str = "*",
+    since: float = 0.0,
+) -> list[Trend]:
+    """Trends of a `table`, as `trends` gives them, without changes: these are much more work."""
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in whole.sort("created", "experiment").iter_rows(named=True):
+        wanted = ((row["name"], name), (row["plan"], plan), (row["run_task"], run_task))
+        if (
+            row["state"] == "done"
+            and row["value"] is not None
+            and row["created"] >= since
+            and all(fnmatchcase(one, pattern) for one, pattern in wanted)
+        ):
+            key = tuple(row[key] for key in ("plan", "run_task", "name", "signature"))
+            found.setdefault(key, []).append(row)
+    return [_trend(rows) for _, rows in sorted(found.items())]
+
+
+def known(root: Path) -> list[str]:
+    """Names of all figures there are."""
+    frame = table(root)
+    return [] if frame is None else sorted(frame["name"].unique().to_list())
+
+
+def _trend(rows: Sequence[Mapping[str, Any]]) -> Trend:
+    last = rows[-1]
+    points = tuple(
+        Point(one["experiment"], one["created"], one["value"], one["low"], one["high"])
+        for one in rows
+    )
+    return Trend(
+        plan=last["plan"],
+        run_task=last["run_task"],
+        name=last["name"],
+        kind=last["kind"],
+        signature=last["signature"],
+        model=last["model"],
+        higher_is_better=last["higher_is_better"],
+        points=points,
+    )
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """What is worth remembering, a row a figure."""
+    tables, told = metrics_of(experiment)["run_tasks"], Told(experiment)
+    manifest = experiment.manifest
+    whole = {
+        "experiment": experiment.id,
+        "plan": experiment.resolved.plan.name,
+        "created": _created(experiment),
+        "state": str((outcome(experiment) or {}).get("state", "")),
+        "hpcbench": str(manifest.get("hpcbench") or ""),
+        "recorded": time.time(),
+    }
+    for run_task in experiment.resolved.run_tasks:
+        table = tables.get(run_task.name)
+        if table is None:
+            continue
+        of = {
+            **whole, "run_task": run_task.name, "model": run_task.model.name,
+            "dataset": run_task.dataset.name, "prompt": run_task.prompt.name,
+        }  # fmt: skip
+        for name, entry in table["metrics"].items():
+            if entry is not None:
+                kept = ("value", "low", "high", "n", "higher_is_better", "signature")
+                yield {
+                    **of,
+                    "kind": "quality",
+                    "name": name,
+                    **{key: entry.get(key) for key in kept},
+                }
+        yield {
+            **of, "kind": "coverage", "name": "coverage", "value": table["coverage"],
+            "n": table["asked"], "higher_is_better": True, "signature": "",
+        }  # fmt: skip
+        hardware, figures = measured(Run(experiment, run_task, told))
+        for name, figure in figures.items():
+            yield {
+                **of, "kind": "memory" if name in MEMORY_FIGURES else "speed", "name": name,
+                "value": figure.value, "low": figure.low, "high": figure.high,
+                "higher_is_better": name.endswith("_per_s"), "signature": hardware or "",
+            }  # fmt: skip
+
+
+def _created(experiment: Experiment) -> float:
+    """When it was made: as its manifest says, else when that was written."""
+    told = str(experiment.manifest.get("created", ""))
+    with contextlib.suppress(ValueError):
+        return datetime.strptime(told, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    return experiment.manifest_file.stat().st_mtime
+
+
+def _files(folder: Path) -> list[Path]:
+    """Whole files; those of writers that were killed begin with a dot."""
+    try:
+        return sorted(
+            path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] != "."
+        )
+    except FileNotFoundError:
+        return []
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    import polars
+
+    schema = {name: getattr(polars, kind) for name, kind in COLUMNS.items()}
+    with replacing(path) as temporary:
+        polars.DataFrame(list(rows), schema=schema).write_parquet(temporary)
+
+
+def _read(path: Path) -> polars.DataFrame | None:
+    """A file with the columns we know; None: it is gone or damaged."""
+    import polars
+
+    try:
+        frame = polars.read_parquet(path)
+        return frame.select(
+            polars.col(name).cast(getattr(polars, kind))
+            if name in frame.columns
+            else polars.lit(None, dtype=getattr(polars, kind)).alias(name)
+            for name, kind in COLUMNS.items()
+        )
+    except (OSError, polars.exceptions.PolarsError):
+        return None
+
+
+def _all(files: Sequence[Path]) -> polars.DataFrame | None:
+    """All rows, the newest of each figure of an experiment; None: there are none."""
+    import polars
+
+    frames = [frame for path in files if (frame := _read(path)) is not None]
+    if not frames:
+        return None
+    whole = polars.concat(frames)
+    newest = whole.group_by("experiment").agg(polars.col("recorded").max())
+    kept = whole.join(newest, on=["experiment", "recorded"], how="semi")
+    return kept.unique(["experiment", "run_task", "name"], keep="last", maintain_order=True)

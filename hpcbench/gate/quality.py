@@ -1,0 +1,283 @@
+"""Scores of a candidate against those of its baseline: non-inferior by a margin, or not, or not to be told.
+
+Samples are paired, documents are the unit of chance (`statistics.compare`), and the two-sided interval
+of the difference is held against the margin M, in the direction in which the metric is better:
+
+- pass: the whole interval lies above -M; this is the test for non-inferiority at half the usual error
+  (Piaggio et al. 2012, JAMA 308:2594, figure 1);
+- fail: the whole interval lies below -M: worse by more than is allowed, and not by chance;
+- inconclusive: else.
+
+So a candidate that is no worse than the margin is called failing in at most 2.5 % of cases (at 95 %),
+and one that is worse passes in at most 2.5 %. Of several runs of a run task each sample counts with its
+mean over them, so the model's own chance is in the interval, and shrinks with every repeat (Miller 2024,
+arXiv 2411.00640, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hpcbench import statistics
+from hpcbench.evaluation import estimate, load_metrics
+from hpcbench.evaluation.scores import Place, rows_of
+from hpcbench.evaluation.scoring import is_corpus
+from hpcbench.evaluation.tables import Scored, read_parts
+from hpcbench.gate.sides import Run, not_same
+from hpcbench.gate.verdict import Check
+from hpcbench.schema.documents import Gate, QualityRule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RuleT = TypeVar("RuleT")
+
+
+def rule_for(rules: Mapping[str, RuleT], run_task: str, name: str) -> RuleT | None:
+    """The rule for a metric or figure of a run task; None: there is none.
+
+    One for run tasks comes before one for all, then a name before a pattern, then the first.
+    """
+    found: list[tuple[bool, bool, RuleT]] = []
+    for key, rule in rules.items():
+        of, colon, what = key.rpartition(":")
+        if (not colon or fnmatchcase(run_task, of)) and fnmatchcase(name, what):
+            found.append((bool(colon), what == name, rule))
+    return max(found, key=lambda one: one[:2])[2] if found else None  # the first of the greatest
+
+
+def quality_checks(
+    name: str, baseline: Sequence[Run], candidate: Sequence[Run], policy: Gate
+) -> Iterator[Check]:
+    """Every metric of the baseline for which the policy has a margin.
+
+    Args:
+        name: the run task.
+        baseline: its runs there.
+        candidate: its runs here, one or more.
+        policy: the gate's.
+    """
+    ours = [_scored(run) for run in baseline]
+    theirs = [_scored(run) for run in candidate]
+    known = [one for one in ours if one is not None]
+    found = [one for one in theirs if one is not None]
+    differs = list(
+        dict.fromkeys(what for run in candidate for what in not_same(baseline[0], run, policy.same))
+    )
+    if "samples" in policy.same:
+        differs += _other_samples(known, found)
+    for metric, kind in load_metrics(baseline[0].run_task).items():
+        rule = rule_for(policy.metrics, name, metric)
+        if rule is None:
+            continue
+        verdict, why = "inconclusive", ""
+        signatures = [one.metrics[metric].signature for one in found if metric in one.metrics]
+        if len(known) < len(ours):
+            why = "the baseline has no scores of it: `hpcbench score` makes them from its answers"
+        elif len(signatures) < len(theirs):
+            yield Check(name, metric, "quality", "critical", "fail", "the candidate has none")
+            continue
+        elif set(signatures) != {kind.signature}:
+            why = f"another metric of that name: {kind.signature} there, {signatures[0]} here"
+        elif differs:
+            why = "; ".join(differs)
+        if why:
+            yield Check(name, metric, "quality", rule.level, verdict, why)  # type: ignore[arg-type]
+        else:
+            yield _judged(name, metric, rule, known, found, policy)
+
+
+def coverage_check(
+    name: str, baseline: Sequence[Run], candidate: Sequence[Run], policy: Gate
+) -> Check:
+    """Whether enough samples have an answer, over all runs."""
+    here, there = (_coverage(runs) for runs in (candidate, baseline))
+    rule = policy.coverage
+    told: dict[str, Any] = {
+        "baseline": there,
+        "candidate": here,
+        "difference": None if None in (here, there) else here - there,  # type: ignore[operator]
+    }
+    if here is None:
+        why = "the candidate does not tell how many samples were answered"
+        return Check(name, "coverage", "coverage", rule.level, "inconclusive", why, **told)
+    enough = here >= rule.least
+    why = f"{here:.1%} of samples are answered, {rule.least:.1%} are asked for"
+    return Check(
+        name, "coverage", "coverage", rule.level, "pass" if enough else "fail", why, **told
+    )
+
+
+def _coverage(runs: Sequence[Run]) -> float | None:
+    found = []
+    for run in runs:
+        tables = run.told.metrics
+        if tables is None:
+            return None
+        found.append(tables.get(run.run_task.name, {}).get("coverage"))
+    known = [one for one in found if one is not None]
+    return sum(known) / len(known) if known and len(known) == len(found) else None
+
+
+def _scored(run: Run) -> Scored | None:
+    place = Place(run.experiment.scores_dir, run.run_task.name)
+    if not place.scores.exists():
+        return None
+    run.experiment.use_packages()
+    metrics = load_metrics(run.run_task)
+    return Scored(run.run_task, metrics, place, run.experiment.resolved.plan.seed)
+
+
+def _other_samples(baseline: Sequence[Scored], candidate: Sequence[Scored]) -> Iterator[str]:
+    """How many samples only one side has asked."""
+    asked = [
+        {sample for one in runs for sample in rows_of(one.place.scores, ["sample"])["sample"]}
+        for runs in (baseline, candidate)
+    ]
+    alone = len(asked[0] - asked[1]), len(asked[1] - asked[0])
+    if any(alone):
+        yield "{} samples were asked by the baseline alone, {} by the candidate".format(*alone)
+
+
+def _judged(
+    name: str,
+    metric: str,
+    rule: QualityRule,
+    baseline: Sequence[Scored],
+    candidate: Sequence[Scored],
+    policy: Gate,
+) -> Check:
+    """One metric over the samples that both sides have."""
+    import numpy
+
+    kind = baseline[0].metrics[metric]
+    sides = [_pooled(runs, metric) for runs in (baseline, candidate)]
+    both = statistics.pair(sides[0].samples, sides[1].samples)
+    if not len(both.baseline):
+        why = "no sample is scored in both"
+        return Check(name, metric, "quality", rule.level, "inconclusive", why)
+    names = sorted({*sides[0].parts, *sides[1].parts})
+    parts = [
+        side.table(names, rows)
+        for side, rows in zip(sides, (both.baseline, both.candidate), strict=True)
+    ]
+    if kind.aggregation == "mean" and all((one[:, 0] == 1).all() for one in parts):
+        parts = [one[:, 1:] for one in parts]  # the denominators go
+        names = names[1:]
+    elif not is_corpus(kind):
+        parts = [one[:, ::-1] for one in parts]  # numerators first
+    found = statistics.compare(
+        parts[0],
+        parts[1],
+        [sides[0].documents[row] for row in both.baseline],
+        combine=statistics.combine_of(kind, names) if is_corpus(kind) else None,
+        values=(sides[0].values[both.baseline], sides[1].values[both.candidate]),
+        higher_is_better=kind.higher_is_better,
+        level=policy.confidence,
+        bounds=kind.bounds,
+        seed=baseline[0].seed,
+        only_baseline=len(both.only_baseline),
+        only_candidate=len(both.only_candidate),
+    )
+    same = bool(numpy.array_equal(parts[0], parts[1]))
+    return _check(name, metric, rule, found, policy, same=same)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pooled:
+    """Samples of one side, each with its mean over all runs in which it counts."""
+
+    samples: Sequence[str]
+    documents: Sequence[str]
+    values: NDArray[Any]
+    """Of each sample; NaN without one."""
+    parts: Mapping[str, NDArray[Any]]
+    """What samples bring to the metric, by name."""
+
+    def table(self, names: Sequence[str], rows: NDArray[Any]) -> NDArray[Any]:
+        """Parts of some samples, (n, K)."""
+        import numpy
+
+        none = numpy.zeros(len(self.samples))
+        return numpy.stack([self.parts.get(name, none)[rows] for name in names], axis=1)
+
+
+def _pooled(runs: Sequence[Scored], metric: str) -> _Pooled:
+    import numpy
+    import polars
+
+    frames = [
+        read_parts(one, metric)
+        .filter(polars.col("counted_zero"))
+        .with_columns(polars.lit(number).alias("#run"))
+        for number, one in enumerate(runs)
+    ]
+    frame = polars.concat(frames, how="vertical_relaxed")
+    if is_corpus(runs[0].metrics[metric]):
+        addends = estimate.of_counts(frame["counts"].fill_null("{}"), frame.height)
+    else:
+        numbers = (frame[part].fill_null(0.0).to_numpy() for part in ("numerator", "denominator"))
+        addends = estimate.of_parts(*numbers)
+    first = frame.group_by("sample", maintain_order=True).agg(
+        polars.col("document").first(), polars.col("value").mean()
+    )
+    places = {sample: place for place, sample in enumerate(first["sample"].to_list())}
+    codes = numpy.array([places[sample] for sample in frame["sample"].to_list()], dtype=numpy.int64)
+    counts = numpy.bincount(codes, minlength=len(places))
+    parts = {
+        name: numpy.bincount(codes, weights=addends.column(name), minlength=len(places)) / counts
+        for name in addends.names
+    }
+    values = first["value"].fill_null(float("nan")).to_numpy()
+    return _Pooled([*places], first["document"].to_list(), values, parts)
+
+
+def _check(
+    name: str,
+    metric: str,
+    rule: QualityRule,
+    found: statistics.Comparison,
+    policy: Gate,
+    *,
+    same: bool,
+) -> Check:
+    """The comparison against the margin."""
+    margin = max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(found.baseline))
+    low, high = found.interval.low, found.interval.high
+    difference = found.candidate - found.baseline
+    if low is None and not same and found.p_value <= 1 - policy.confidence:
+        low = high = difference  # the same step at every document: no spread, and no chance
+    told: dict[str, Any] = {
+        "baseline": found.baseline,
+        "candidate": found.candidate,
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "margin": margin,
+    }
+    verdict, why = "inconclusive", ""
+    if same and policy.identical == "pass":
+        verdict, why = "pass", f"none of {found.n} samples differs"
+    elif not margin:
+        why = "a margin of a share of 0 is none: give an absolute one, too"
+    elif low is None or high is None:
+        why = f"{found.clusters} documents tell no chance from a difference"
+    else:
+        better, worse = (high, low) if found.higher_is_better else (-low, -high)
+        shown = f"{_signed(low)} to {_signed(high)} on {found.clusters} documents"
+        if worse > -margin:
+            verdict, why = "pass", f"{shown}: no worse than {margin:.3g}"
+        elif better < -margin:
+            verdict, why = "fail", f"{shown}: worse by more than {margin:.3g}"
+        else:
+            why = f"{shown}: whether it is worse by more than {margin:.3g} cannot be told"
+    if found.only_baseline or found.only_candidate:
+        why += f" ({found.n} samples in common, {found.only_baseline} only in the baseline)"
+    return Check(name, metric, "quality", rule.level, verdict, why, **told)  # type: ignore[arg-type]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3g}"

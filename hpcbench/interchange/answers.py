@@ -1,0 +1,285 @@
+"""Responses as frames, a few MiB of lines at a time: decoded by polars, by Python only where that fails.
+
+Times follow the formulas of `speed`, which docs/measuring.md defines; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.experiment.files import parse_line
+from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.schema.records import Outcome
+from hpcbench.speed import ANSWERED
+
+BLOCK = 4 << 20
+"""Bytes of lines that are decoded at once."""
+
+MOST_FILES = 2_000
+"""Files whose lines are decoded at once."""
+
+Damage = Callable[[Path, int], None]
+"""Is told of a file and how many of its lines were left out."""
+
+_OUTCOMES: tuple[Outcome, ...] = ("ok", "truncated", "refused", "invalid", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Whole lines of one attempt's file."""
+
+    shard: int
+    attempt: int
+    path: Path
+    data: bytes
+    lines: int
+
+
+def answer_frames(
+    experiment: Experiment, run_task: str, damage: Damage, columns: Collection[str] | None = None
+) -> Iterator[Any]:
+    """The answers of a run task, one a sample: that of the lowest attempt, as in every reader.
+
+    Args:
+        experiment: the experiment.
+        run_task: its name.
+        damage: is told of lines that were left out.
+        columns: only these; None: all.
+
+    Yields:
+        Frames with the columns of `RESPONSES` that are its own, `chunk_ms` among them.
+    """
+    last: tuple[int, Any] | None = None  # a shard may go on in the next frame
+    for pieces in _batches(experiment, run_task):
+        frame = _decoded(pieces, damage, columns).unique(
+            ["shard", "sample_id"], keep="first", maintain_order=True
+        )
+        frame, last = _new(frame, last)
+        if frame.height:
+            yield frame.select(_expressions(columns))
+
+
+def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
+    """Lines of all attempts in order, so many at a time as `BLOCK` says."""
+    folder = experiment.shards(run_task)
+    attempts = attempts_in(folder.names)
+    pieces, size = list[_Piece](), 0
+    for shard in experiment.work.shards_of((run_task,)):
+        for attempt in attempts.get(shard.index, ()):
+            path = experiment.shard_responses(run_task, shard.index, attempt)
+            for data in folder.pages(path.name, BLOCK):
+                pieces.append(_Piece(shard.index, attempt, path, data, data.count(b"\n")))
+                size += len(data)
+                if size >= BLOCK or len(pieces) >= MOST_FILES:
+                    yield pieces
+                    pieces, size = [], 0
+    if pieces:
+        yield pieces
+
+
+def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | None = None) -> Any:
+    """Pieces as one frame with the fields of their records, shard and attempt."""
+    import polars
+
+    data, lines = b"".join(piece.data for piece in pieces), sum(one.lines for one in pieces)
+    # Half a surrogate pair stands as its escape, which polars reads as something else.
+    frame = None if b"\\ud" in data else _parsed(data, lines, columns)
+    if frame is None:
+        mended = [_mended(piece, damage) for piece in pieces]
+        data = b"".join(one for some in mended for one in some)
+        frame = _parsed(data, sum(map(len, mended)), columns)
+        assert frame is not None  # its lines were just written
+        counts = [len(some) for some in mended]
+    else:
+        counts = [piece.lines for piece in pieces]
+    told = polars.DataFrame(
+        {"shard": [one.shard for one in pieces], "attempt": [one.attempt for one in pieces]},
+        schema={"shard": polars.Int64, "attempt": polars.Int64},
+    )
+    rows = polars.Series("row", range(len(pieces)), dtype=polars.UInt32)
+    index = rows.repeat_by(polars.Series(counts, dtype=polars.UInt32)).explode().drop_nulls()
+    return frame.hstack(told[index])
+
+
+def _parsed(data: bytes, lines: int, columns: Collection[str] | None) -> Any:
+    """Lines decoded by polars; None where one of them is not what a worker writes."""
+    import polars
+
+    if not lines:
+        return polars.DataFrame(schema=_schema(columns))
+    try:
+        frame = polars.read_ndjson(data, schema=_schema(columns))
+    except (polars.exceptions.PolarsError, ValueError):
+        return None
+    needed = frame.select("sample_id", "outcome", "times", "tries").null_count()
+    sound = frame.height == lines and not any(needed.row(0))
+    return frame if sound and frame["outcome"].is_in(list(_OUTCOMES)).all() else None
+
+
+_FOR: Mapping[str, tuple[str, ...]] = {
+    "text": ("answer",), "finish_reason": ("finish_reason",), "error": ("error",), "prompt": ("prompt",),
+    "image_sha256": ("images", "image_sha256"), "recount": ("recount",),
+}  # fmt: skip
+"""Field of a record → columns that need it, of those that take long."""
+
+
+def _schema(columns: Collection[str] | None) -> dict[str, Any]:
+    """What is read of a record for some columns, or all; all else is left alone."""
+    import polars
+
+    whole, text = polars.Int64, polars.String
+    stamps = {name: whole for name in ("start", "send", "headers", "done", "scheduled")}
+    several = {name: polars.List(whole) for name in ("chunks", "tokens")}
+    fields = {
+        "sample_id": text,
+        "outcome": text,
+        "text": text,
+        "finish_reason": text,
+        "usage": polars.Struct({"prompt_tokens": whole, "completion_tokens": whole}),
+        "times": polars.Struct({**stamps, **several}),
+        "tries": whole,
+        "image_sha256": polars.List(text),
+        "error": text,
+        "prompt": text,
+        "recount": whole,
+    }
+    return {
+        name: kind
+        for name, kind in fields.items()
+        if columns is None or name not in _FOR or not {*_FOR[name]}.isdisjoint(columns)
+    }
+
+
+def _mended(piece: _Piece, damage: Damage) -> list[bytes]:
+    """The lines of a piece that are responses, as polars reads them."""
+    lines = [_line(line) for line in piece.data.split(b"\n")[:-1]]
+    sound = [line for line in lines if line is not None]
+    if len(sound) < len(lines):
+        damage(piece.path, len(lines) - len(sound))
+    return sound
+
+
+def _line(line: bytes) -> bytes | None:
+    """A response written anew, every field of its type; None: it is none."""
+    record = parse_line(line)
+    try:
+        assert record is not None
+        times, usage = record["times"], record["usage"] or {}
+        picked = {
+            "sample_id": _text(str(record["sample_id"])),
+            "outcome": record["outcome"],
+            "text": _text(record["text"]),
+            "finish_reason": _text(record.get("finish_reason")),
+            "usage": {
+                key: _whole(usage.get(key)) for key in ("prompt_tokens", "completion_tokens")
+            },
+            "times": {
+                **{key: int(times[key]) for key in ("start", "send", "done")},
+                **{key: _whole(times.get(key)) for key in ("headers", "scheduled")},
+                **{key: [int(one) for one in times.get(key, ())] for key in ("chunks", "tokens")},
+            },
+            "tries": int(record["tries"]),
+            "image_sha256": [str(one) for one in record["image_sha256"]],
+            "error": _text(record.get("error")),
+            "prompt": _text(record.get("prompt")),
+            "recount": _whole(record.get("recount")),
+        }
+        assert picked["outcome"] in _OUTCOMES
+    except (AssertionError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    return json.dumps(picked, ensure_ascii=False).encode() + b"\n"
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _text(value: Any) -> str | None:
+    """Text; half a surrogate pair becomes its escape, as in scores."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _new(frame: Any, last: tuple[int, Any] | None) -> tuple[Any, tuple[int, Any] | None]:
+    """Rows that were not told before, and the samples of the last shard so far."""
+    import polars
+
+    if not frame.height:
+        return frame, last
+    if last is not None:
+        shard, seen = last
+        again = (polars.col("shard") == shard) & polars.col("sample_id").is_in(seen.implode())
+        frame = frame.filter(~again)
+        if not frame.height:
+            return frame, last
+    shard = frame["shard"][-1]
+    own = frame.filter(polars.col("shard") == shard)["sample_id"]
+    if last is not None and last[0] == shard:
+        own = polars.concat([last[1], own])
+    return frame, (shard, own)
+
+
+def _expressions(columns: Collection[str] | None) -> list[Any]:
+    """Columns of the table, or some of them, from fields of records; times by the formulas of `speed`."""
+    import polars
+
+    col, when = polars.col, polars.when
+    stamp: Mapping[str, Any] = {
+        name: col("times").struct.field(name)
+        for name in ("start", "send", "headers", "done", "scheduled", "chunks", "tokens")
+    }
+    sent = col("tries") > 0
+    answered = col("outcome").is_in(list(ANSWERED)) & sent
+    first, last = stamp["chunks"].list.first(), stamp["chunks"].list.last()
+    due = polars.coalesce(stamp["scheduled"], stamp["start"])
+    count = stamp["chunks"].list.len().cast(polars.Int64).fill_null(0)
+    usage = {
+        name: col("usage").struct.field(name) for name in ("prompt_tokens", "completion_tokens")
+    }
+    after = usage["completion_tokens"].fill_null(0) - stamp["tokens"].list.first().fill_null(1)
+
+    def ms(difference: Any, holds: Any) -> Any:
+        return when(holds).then((difference / 1e6).round(6))
+
+    named = {
+        "sample": col("sample_id"),
+        "shard": col("shard"),
+        "attempt": col("attempt"),
+        "outcome": col("outcome"),
+        "answer": col("text"),
+        "error": col("error"),
+        "finish_reason": col("finish_reason"),
+        "prompt": when(col("prompt") != "").then(col("prompt")),
+        "tries": col("tries"),
+        **usage,
+        "recount": col("recount"),
+        "images": col("image_sha256").list.len().cast(polars.Int64),
+        "image_sha256": col("image_sha256"),
+        "chunks": count,
+        "ttft_ms": ms(first - stamp["send"], answered),
+        "tpot_ms": ms((last - first) / after, answered & (after > 0) & (count > 1)),
+        "e2e_ms": ms(last - stamp["send"], answered),
+        "ttft_due_ms": ms(first - due, answered),
+        "e2e_due_ms": ms(last - due, answered),
+        "queue_ms": ms(stamp["start"] - stamp["scheduled"], answered),
+        "prepare_ms": ms(stamp["send"] - stamp["start"], answered & (col("tries") == 1)),
+        "headers_ms": ms(stamp["headers"] - stamp["send"], sent),
+        "done_ms": ms(stamp["done"] - stamp["send"], sent),
+        "start_ns": when(sent).then(stamp["start"]),
+        "send_ns": when(sent).then(stamp["send"]),
+        "chunk_ms": when(sent).then(
+            (stamp["chunks"] - stamp["send"]).list.eval(polars.element() / 1e6)
+        ),
+    }
+    return [
+        expression.alias(name)
+        for name, expression in named.items()
+        if columns is None or name in columns
+    ]

@@ -1,0 +1,505 @@
+"""Experiments of another kit's results: what `hpcbench compare`, `report` and `list` read like any other.
+
+A directory is made as submit and workers would have left it: documents, manifest, shards with answers,
+scores, tables. What the kit did not keep stays unknown: answers have no times (`tries` 0), a model no hash, a
+sample without a document stands for itself. The manifest says `imported`, with the hash of each file that was
+read, and is written last: without it there is no experiment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+import shutil
+import socket
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hpcbench
+from hpcbench import evaluation
+from hpcbench.errors import Problem, UserError
+from hpcbench.evaluation.scoring import OF_SAMPLES
+from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
+from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.files import (
+    Appender,
+    create_exclusive,
+    replacing,
+    write_atomic,
+    write_json,
+)
+from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir, new_id
+from hpcbench.experiment.log import EventLog, event
+from hpcbench.interchange.imported import RECORDED
+from hpcbench.interchange.reading import KitMetric, KitRun, KitSample, KitTask, digest
+from hpcbench.planning import plan_work
+from hpcbench.schema.documents import (
+    Dataset,
+    ExperimentPlan,
+    Metric,
+    MLTask,
+    Model,
+    Prompt,
+    RunTask,
+    Site,
+)
+from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.records import RECORD_VERSION, Response, Times
+
+ENGINE = "imported"
+"""Engine of models whose answers came from elsewhere; there is no such plugin, and nothing starts one."""
+
+SHARD = 10_000
+"""Samples in a shard of an imported task."""
+
+NO_TIMES = Times(start=0, send=0, headers=None, chunks=(), done=0)
+"""Of an answer that hpcbench did not ask for; `tries` is 0, and no reader makes a figure of it."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class How:
+    """How results become an experiment."""
+
+    ml_task: MLTask
+    """Kind of work: how answers are read."""
+    metrics: tuple[Metric, ...] = ()
+    """Metrics of ours to score by as well."""
+    name: str | None = None
+    """Name of the experiment; None: the model's."""
+    model: str | None = None
+    """Name of the model; None: the kit's."""
+    dataset: str | None = None
+    """Name of our dataset that the samples are of; None: the kit's task."""
+    mapping: Sequence[str] = ()
+    """`--map`, as it was given."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What else the result depends on, for the manifest."""
+
+
+def make(run: KitRun, how: How, root: Path, site: Site, say: Say = lambda line: None) -> Experiment:
+    """Make an experiment of a run; one that is there of the same files, read the same way, is given back.
+
+    Args:
+        run: what the kit left.
+        how: how it is to be taken.
+        root: home of experiments.
+        site: whose group and umask its files get.
+        say: is told what a reader should know, a line at a time.
+
+    Raises:
+        UserError: a file is torn, or a sample is none; nothing is left behind.
+        EnvironmentFault: the home cannot be written.
+    """
+    key, files = _key(run, how), {str(path): digest(path) for path in run.files}
+    identity = hashlib.sha256(json.dumps([key, files], sort_keys=True).encode()).hexdigest()
+    for known in all_experiments(root):
+        if _identity(known) == identity:
+            say(f"imported before as {known.id}")
+            return known
+    use_umask(site)
+    folder = experiments_dir(root)
+    ensure_folder(folder, site)
+    experiment = _new(folder, flat(how.name or how.model or run.model), site)
+    try:
+        _fill(experiment, run, how, site, {"identity": identity, "files": files}, say)
+    except BaseException:
+        shutil.rmtree(experiment.path, ignore_errors=True)
+        raise
+    return experiment
+
+
+def flat(name: str) -> str:
+    """A name as hpcbench's documents may have: letters, digits, `.`, `_`, `-`."""
+    found = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:60]
+    return found or "imported"
+
+
+def _identity(experiment: Experiment) -> str | None:
+    told = experiment.manifest.get("imported")
+    return str(told.get("identity")) if isinstance(told, Mapping) else None
+
+
+def _key(run: KitRun, how: How) -> dict[str, Any]:
+    """All that the experiment depends on beside the files."""
+    return {
+        "hpcbench": hpcbench.__version__,
+        "kit": run.kit,
+        "tasks": [task.name for task in run.tasks],
+        "ml_task": how.ml_task.model_dump(mode="json"),
+        "metrics": [metric.model_dump(mode="json") for metric in how.metrics],
+        "name": how.name,
+        "model": how.model,
+        "dataset": how.dataset,
+        "map": list(how.mapping),
+    }
+
+
+def _new(folder: Path, name: str, site: Site) -> Experiment:
+    while True:
+        experiment = Experiment(folder / new_id(name))
+        try:
+            new_folder(experiment.path, site)
+        except FileExistsError:
+            continue
+        return experiment
+
+
+# --- filling the directory ----------------------------------------------------------------------------
+
+
+@dataclass
+class _Read:
+    """What was found while a task's samples passed."""
+
+    task: KitTask
+    run_task: str
+    samples: int = 0
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: Counter[str] = field(default_factory=Counter)
+    lowest: float = 0.0
+    highest: float = 1.0
+    failed: int = 0
+    lone: int = 0
+    """Samples of no known document."""
+    without: int = 0
+    """Samples without a reference."""
+    cut: int = 0
+    """Answers as long as a cell of a spreadsheet can be."""
+
+
+def _fill(
+    experiment: Experiment,
+    run: KitRun,
+    how: How,
+    site: Site,
+    origin: Mapping[str, Any],
+    say: Say,
+) -> None:
+    names = _names(run)
+    found = [_copy(experiment, task, names[task.name]) for task in run.tasks]
+    tasks = tuple(_run_task(experiment, run, how, one) for one in found)
+    plan = ExperimentPlan(
+        name=flat(how.name or how.model or run.model),
+        description=f"results of {run.kit}",
+        run_tasks=tuple(one.name for one in tasks),
+        shard_size=SHARD,
+        executor="local",
+    )
+    resolved = ResolvedPlan(plan=plan, site=site, run_tasks=tasks)
+    measured = _measured(experiment, found, tasks)
+    work = plan_work(resolved, measured)
+    write_atomic(experiment.plan_file, _plan_text(run, how))
+    write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
+    write_json(experiment.chosen_file, {one.run_task: [[0, one.samples]] for one in found})
+    manifest = _manifest(experiment, resolved, measured, run, how, found, origin)
+    manifest["work"] = work.model_dump(mode="json")
+    # What follows reads the manifest, which must be the last file: without it there is no experiment.
+    vars(experiment)["manifest"] = manifest
+    for one in found:
+        _write_answers(experiment, one)
+    evaluation.evaluate(experiment)
+    with EventLog(experiment.submission_file) as log:  # a round without jobs, which is over
+        log.write("round", round=0, groups=[], excluded=[], answered=0)
+        log.write("handed", sync=True)
+    write_json(
+        experiment.outcome_file, {"version": 1, "round": 0, "state": "done", "shards_left": []}
+    )
+    write_json(experiment.manifest_file, manifest)
+    for line in _remarks(run, found):
+        say(line)
+
+
+def _names(run: KitRun) -> dict[str, str]:
+    """Task → name of its run task."""
+    found: dict[str, str] = {}
+    for task in run.tasks:
+        name, number = flat(task.name), 1
+        while name in found.values():
+            number += 1
+            name = f"{flat(task.name)}-{number}"
+        found[task.name] = name
+    return found
+
+
+def _folder(experiment: Experiment) -> Path:
+    """Where samples lie as the kit left them."""
+    return experiment.path / "imported"
+
+
+def _copy(experiment: Experiment, task: KitTask, run_task: str) -> _Read:
+    """Write a task's samples into the experiment, and its answers beside them, in one pass."""
+    folder, found = _folder(experiment), _Read(task, run_task)
+    folder.mkdir(exist_ok=True)
+    with (
+        replacing(folder / f"{run_task}.jsonl") as samples,
+        replacing(folder / f"{run_task}.answers.jsonl") as answers,
+        samples.open("w", encoding="utf-8") as first,
+        answers.open("w", encoding="utf-8") as second,
+    ):
+        for sample in task.samples():
+            _count(found, sample)
+            first.write(_line(_record(sample)))
+            second.write(_line([sample.id, sample.outcome, sample.answer]))
+    if not found.samples:
+        raise UserError(Problem(f"task '{task.name}' has no sample"))
+    return found
+
+
+def _line(data: Any) -> str:
+    """A line of JSON; half a surrogate pair stays the escape that JSON has for it."""
+    text = json.dumps(data, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "backslashreplace").decode() + "\n"
+
+
+def _record(sample: KitSample) -> dict[str, Any]:
+    """As `ImportedDataset` reads it."""
+    return {
+        "id": sample.id,
+        "document": sample.document if sample.document is not None else sample.id,
+        "fields": {"question": sample.question, RECORDED: dict(sample.scores)},
+        "references": list(sample.references),
+        "metadata": dict(sample.metadata),
+    }
+
+
+def _count(found: _Read, sample: KitSample) -> None:
+    found.samples += 1
+    found.failed += sample.outcome != "ok"
+    found.lone += sample.document is None
+    found.without += not sample.references
+    found.cut += sample.answer is not None and len(sample.answer) == 32_767
+    for name, number in sample.scores.items():
+        found.sums[name] += number
+        found.counts[name] += 1
+        found.lowest, found.highest = min(found.lowest, number), max(found.highest, number)
+
+
+def _run_task(experiment: Experiment, run: KitRun, how: How, one: _Read) -> ResolvedRunTask:
+    task = one.task
+    model = Model(
+        name=_document(how.model or run.model),
+        engine=ENGINE,
+        notes=f"answers of {run.kit}; it is not known how they were generated",
+    )
+    dataset = Dataset(
+        name=_document(how.dataset or task.name),
+        version=task.version,
+        source=str(_folder(experiment)),
+        annotations=f"{one.run_task}.jsonl",
+        iterator="hpcbench.interchange.imported.ImportedDataset",
+        fields=("question",),
+        group_by=_group_by(experiment, one),
+    )
+    ours = {metric.name for metric in how.metrics}
+    recorded = [
+        _recorded(run, one, metric, ours) for metric in task.metrics if one.counts[metric.name]
+    ]
+    metrics = (*recorded, *how.metrics)
+    return ResolvedRunTask(
+        task=RunTask(
+            name=one.run_task,
+            ml_task=how.ml_task.name,
+            model=model.name,
+            dataset=dataset.name,
+            metrics=tuple(metric.name for metric in metrics),
+            notes=f"imported from {run.kit}: how it was asked is not known",
+        ),
+        ml_task=how.ml_task,
+        model=model,
+        dataset=dataset,
+        prompt=Prompt(name=f"imported/{run.kit}", user="{{ question }}"),
+        metrics=metrics,
+    )
+
+
+def _document(name: str) -> str:
+    """A name of a document; folders are kept, as in `Qwen/Qwen2-VL-2B`."""
+    return "/".join(flat(part) for part in name.split("/") if flat(part))[:120]
+
+
+def _recorded(run: KitRun, one: _Read, metric: KitMetric, ours: set[str]) -> Metric:
+    """The document of a kit's own metric; under its own name, unless one of ours or a column has it."""
+    name = flat(metric.name)
+    if name in ours or name in OF_SAMPLES:
+        name = f"{run.kit}-{name}"
+    return Metric(
+        name=name,
+        plugin="hpcbench.interchange.imported.RecordedMetric",
+        options={
+            "metric": metric.name,
+            "kit": run.kit,
+            "task": one.task.name,
+            "task_version": one.task.version,
+            "higher_is_better": metric.higher_is_better,
+            "low": one.lowest,
+            "high": one.highest if one.highest <= 1 else None,
+        },
+    )
+
+
+def _group_by(experiment: Experiment, one: _Read) -> tuple[str, ...]:
+    """Metadata that its samples have."""
+    path = _folder(experiment) / f"{one.run_task}.jsonl"
+    found: dict[str, None] = {}
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            found |= dict.fromkeys(json.loads(line)["metadata"])
+    return tuple(found)
+
+
+def _measured(
+    experiment: Experiment, found: Sequence[_Read], tasks: Sequence[ResolvedRunTask]
+) -> Measured:
+    folder = _folder(experiment)
+    return Measured(
+        samples={one.run_task: one.samples for one in found},
+        dataset_hashes={one.run_task: digest(folder / f"{one.run_task}.jsonl") for one in found},
+        model_hashes={one.model.name: "not known" for one in tasks},
+    )
+
+
+def _write_answers(experiment: Experiment, one: _Read) -> None:
+    """Shards as workers would have left them, each of one attempt that is done."""
+    owner = Owner.here()
+    shards = iter(experiment.work.shards_of((one.run_task,)))
+    for shard, answers in zip(shards, _slices(experiment, one), strict=True):
+        place = (one.run_task, shard.index, 1)
+        told = {"job": "import", "restart": 0, "host": owner.host, "pid": owner.pid}
+        claimed = event("claimed", version=RECORD_VERSION, owner=told)
+        create_exclusive(experiment.shard_events(*place), claimed)
+        with Appender(experiment.shard_responses(*place)) as file:
+            for answer in answers:
+                file.write(answer.to_json())
+        # At the same moment: how long a copy took is no speed of a model.
+        done = event("done", 2, answered=shard.stop - shard.start)
+        with Appender(experiment.shard_events(*place)) as file:
+            file.write({**done, "time": claimed["time"]})
+    (_folder(experiment) / f"{one.run_task}.answers.jsonl").unlink()
+
+
+def _slices(experiment: Experiment, one: _Read) -> Iterator[list[Response]]:
+    path = _folder(experiment) / f"{one.run_task}.answers.jsonl"
+    batch: list[Response] = []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            batch.append(_response(*json.loads(line)))
+            if len(batch) == SHARD:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
+
+def _response(sample_id: str, outcome: Any, answer: str | None) -> Response:
+    failed = outcome != "ok"
+    return Response(
+        sample_id=sample_id,
+        outcome=outcome,
+        text=None if failed else answer,
+        finish_reason=None,
+        usage=None,
+        times=NO_TIMES,
+        tries=0,
+        image_sha256=(),
+        error=(answer or "the kit kept no answer")[:500] if failed else None,
+    )
+
+
+def _plan_text(run: KitRun, how: How) -> str:
+    """What stands where a plan would."""
+    import yaml
+
+    told = {
+        "kit": run.kit,
+        "kit_version": run.version,
+        "model": run.model,
+        "tasks": [task.name for task in run.tasks],
+        "metrics": [metric.name for metric in how.metrics],
+        "map": list(how.mapping),
+    }
+    head = "# Imported: this experiment was never submitted, and no plan makes it again.\n"
+    return head + yaml.safe_dump({"imported": told}, allow_unicode=True, sort_keys=False)
+
+
+def _manifest(
+    experiment: Experiment,
+    resolved: ResolvedPlan,
+    measured: Measured,
+    run: KitRun,
+    how: How,
+    found: Sequence[_Read],
+    origin: Mapping[str, Any],
+) -> dict[str, Any]:
+    """As submit writes it, as far as that is known; `imported` says where all of it came from."""
+    return {
+        "version": 1,
+        "id": experiment.id,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": socket.gethostname(),
+        "hpcbench": hpcbench.__version__,
+        "python": platform.python_version(),
+        "packages": {},
+        "git": {"plan": None, "hpcbench": None},
+        "plan_key": origin["identity"],
+        "seed": resolved.plan.seed,
+        "mode": resolved.mode,
+        "settings": [],
+        "baseline": None,
+        "host_packages": None,
+        "plugin_packages": {},
+        "stage_keys": {},
+        "environments": {},
+        "measured": measured.model_dump(exclude={"chosen"}),
+        "sources": {},
+        "imported": {
+            "identity": origin["identity"],
+            "kit": run.kit,
+            "kit_version": run.version,
+            "model": run.model,
+            "files": dict(origin["files"]),
+            "map": list(how.mapping),
+            "tasks": {
+                one.run_task: {
+                    "name": one.task.name,
+                    "version": one.task.version,
+                    "aggregates": dict(one.task.aggregates),
+                }
+                for one in found
+            },
+            "details": dict(run.details),
+            "not_known": ["times", "tokens", "prompt", "generation", "images", "hardware"],
+        },
+    }
+
+
+def _remarks(run: KitRun, found: Sequence[_Read]) -> Iterator[str]:
+    """What a reader of the numbers should know."""
+    for one in found:
+        where = f"{one.run_task}: "
+        if one.failed:
+            yield f"{where}{one.failed} answers are {run.kit}'s words for a request that failed"
+        if one.lone:
+            what = "samples tell no document: in intervals each stands for itself"
+            yield f"{where}{one.lone} {what} (--map document=…)"
+        if one.without:
+            yield f"{where}{one.without} samples have no reference: no metric of ours can score them"
+        if one.cut:
+            yield f"{where}{one.cut} answers have 32,767 letters: the spreadsheet has cut them"
+        for metric in one.task.metrics:
+            if not (count := one.counts[metric.name]):
+                yield f"{where}no sample has a number of {metric.name}"
+                continue
+            mean, told = one.sums[metric.name] / count, metric.aggregate
+            if told is not None and abs(mean - told) > 1e-6 * max(1, abs(mean)):
+                what = f"{metric.name} is {told:g} by {run.kit}'s own aggregation"
+                yield f"{where}{what}, {mean:g} as the mean of samples: tables show the mean"
+        if not one.task.metrics:
+            yield f"{where}{run.kit} kept no number of a sample: only metrics of ours can be compared"

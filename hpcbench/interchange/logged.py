@@ -1,0 +1,81 @@
+"""What the logs of all kits are made of."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Message, Response, Sample
+from hpcbench.speed import ANSWERED
+
+
+class Logged(NamedTuple):
+    """A sample with all there is of it."""
+
+    number: int
+    """Its place, from 0."""
+    sample: Sample
+    """The sample."""
+    messages: Sequence[Message]
+    """What was sent."""
+    response: Response | None
+    """What came back; None: never asked."""
+    scores: Mapping[str, Any]
+    """Its row of the scores file; empty without one."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer."""
+        return self.response is not None and self.response.outcome in ANSWERED
+
+    @property
+    def text(self) -> str:
+        """The answer; empty without one. Half a surrogate pair is written as its escape."""
+        text = self.response.text if self.response is not None else None
+        return (text or "").encode("utf-8", "backslashreplace").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class RunTaskLog:
+    """A run task to write a log of."""
+
+    experiment: Experiment
+    """Its experiment."""
+    run_task: ResolvedRunTask
+    """The run task."""
+    metrics: Mapping[str, Mapping[str, Any] | None]
+    """Metric → its entry of `metrics.json`; none: it is not evaluated."""
+    samples: Iterable[Logged]
+    """Its samples, each time anew."""
+
+    @property
+    def created(self) -> datetime:
+        """When the experiment was made."""
+        return created(self.experiment)
+
+    @property
+    def names(self) -> list[str]:
+        """Its metrics."""
+        return [one.name for one in self.run_task.metrics]
+
+
+def created(experiment: Experiment) -> datetime:
+    """When an experiment was made; the beginning of the epoch where its manifest does not say."""
+    told = experiment.manifest.get("created", "1970-01-01T00:00:00+0000")
+    return datetime.strptime(str(told), "%Y-%m-%dT%H:%M:%S%z")
+
+
+def identity(*parts: str) -> str:
+    """22 letters and digits that are the same for the same parts."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]
+
+
+def flat(name: str, instead: str = "__") -> str:
+    """A name as part of a file's name."""
+    return re.sub(r"[^\w.-]+", instead, name)

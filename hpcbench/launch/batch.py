@@ -1,0 +1,281 @@
+"""What sbatch is told of a job: options in submitit's words, and the environment it is called in.
+
+A job script is short on purpose: the umask, modules, the site's own lines, its environment, the lines of its
+template, and then `exec python`, so that Slurm's signals reach Python and no shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shlex
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.experiment.submission import FINALISE, Step
+from hpcbench.registry.sites import find_template, findings, one_line, template_environment
+from hpcbench.schema.documents import Resources, Site, SlurmSite, seconds
+from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.secret import REFERENCE
+
+SMALL = Resources(cpus=1, memory_gb=4, time_limit="01:00:00")
+"""What evaluation and finalise ask for."""
+
+FIND_MODULES = """\
+if ! command -v module >/dev/null 2>&1; then
+  for file in "${LMOD_PKG:-/usr/share/lmod/lmod}/init/bash" "${MODULESHOME:-/usr/share/modules}/init/bash" \\
+    /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh /etc/profile.d/modules.sh \\
+    /usr/share/Modules/init/bash /usr/local/Modules/init/bash; do
+    if [ -r "$file" ]; then . "$file"; break; fi
+  done
+  unset file
+fi"""
+"""A job's shell is no login shell, and may not know `module`: where Lmod and Environment Modules put it."""
+
+
+def sbatch_text(
+    experiment_dir: Path, resolved: ResolvedPlan, group: Group | None, array: Step | None = None
+) -> str:
+    """The batch script of a group's array, or of the job after them, as `submit` would hand it to sbatch.
+
+    Args:
+        experiment_dir: folder of the experiment.
+        resolved: the plan, with its site.
+        group: the group; None: the job after them.
+        array: which of the group's arrays, where one would be too large; None: the only one.
+
+    Raises:
+        UserError: see `parameters`.
+    """
+    from submitit.slurm import slurm as submitit_slurm
+
+    step = array or Step(group.id if group else FINALISE, workers=group.workers if group else 1)
+    resources = group.resources if group else SMALL
+    name = f"hpcbench:ID:{step.name}.0"
+    options = parameters(resolved, resources, group.gpus if group else 0, name, group=group)
+    if group is not None:
+        at_once = step.throttle or group.throttle
+        options |= {"array_parallelism": at_once, "map_count": step.workers}
+    command = f"{python()} -u -m submitit.core._submit {shlex.quote(str(experiment_dir / 'jobs'))}"
+    text: str = submitit_slurm._make_sbatch_string(
+        command=command, folder=experiment_dir / "jobs", **options
+    )
+    return text
+
+
+def parameters(
+    resolved: ResolvedPlan,
+    resources: Resources,
+    gpus: int,
+    name: str,
+    after: list[str] | None = None,
+    *,
+    group: Group | None = None,
+) -> dict[str, Any]:
+    """sbatch options in submitit's words; what it has no word for goes as an additional parameter.
+
+    Args:
+        resolved: the plan, with its site.
+        resources: CPUs, memory, time limit of the job.
+        gpus: GPUs of the job.
+        name: name and comment of the job.
+        after: jobs that must have ended before.
+        group: the group whose worker it is; None: a job that needs no GPU and runs in the CPU partition.
+
+    Raises:
+        UserError: something cannot stand in a job script, or the site's template is wrong.
+    """
+    site = resolved.site
+    slurm = site.slurm
+    # What a partition's nodes must have holds for workers; elsewhere it may fit no node at all.
+    elsewhere = group is None and slurm.cpu_partition not in (None, slurm.partition)
+    partition = slurm.cpu_partition if elsewhere else resources.partition or slurm.partition
+    extra: dict[str, Any] = {
+        # The batch script `exec`s Python, so the signal has to go to the batch shell itself.
+        "signal": f"B:USR2@{slurm.drain_seconds}",
+        "requeue": True,
+        "reservation": None if elsewhere else slurm.reservation,
+        "constraint": None if elsewhere else slurm.constraint,
+        **_gpus(slurm, resources, gpus),
+        # sbatch is called without SBATCH_*; this one is what the user's shell wants of every job.
+        "export": os.environ.get("SBATCH_EXPORT") or None,
+        **{_word(option): value for option, value in slurm.options.items()},
+    }
+    chosen: dict[str, Any] = {
+        "job_name": name,
+        "comment": name,
+        "partition": partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "time": max(1, seconds(resources.time_limit) // 60),
+        "nodes": 1,
+        "ntasks_per_node": 1,
+        "cpus_per_task": resources.cpus,
+        "mem": f"{int(resources.memory_gb * 1024)}M",
+        "dependency": f"afterany:{':'.join(after)}" if after else None,
+        "setup": setup(resolved, group) or None,
+        "stderr_to_stdout": True,
+        "use_srun": False,
+        # `false` says that an option is not to be there.
+        "additional_parameters": {key: value for key, value in _said(extra) if value is not False},
+    }
+    _refuse_lines(chosen, extra)
+    return dict(_said(chosen))
+
+
+def setup(resolved: ResolvedPlan, group: Group | None = None) -> list[str]:
+    """Shell lines of a job before Python: umask, modules, the site's own, environment, its template's.
+
+    Values that refer to a secret are not among them: they reach a job by a file of their own.
+
+    Raises:
+        UserError: a line cannot stand in a job script, or all of them are no shell text.
+    """
+    site = resolved.site
+    wrong = [
+        Problem(f"site profile: {'.'.join(map(str, loc))}: {message}", remedy=remedy)
+        for loc, message, remedy in findings(site)
+    ]
+    if wrong:
+        raise UserError(*wrong)
+    lines = [f"umask {site.umask}"] if site.umask is not None else []
+    lines += [FIND_MODULES] if site.modules else []
+    lines += site.setup
+    lines += [load_module(module) for module in site.modules]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in plain_env(site).items()]
+    lines += _template_lines(resolved, group)
+    if lines and (why := _no_shell("\n".join(lines))):
+        where = "`setup` or the template of the site profile"
+        raise UserError(Problem(f"the job script would be no shell text: {why}", remedy=where))
+    return lines
+
+
+def plain_env(site: Site) -> dict[str, str]:
+    """The site's environment without what refers to a secret."""
+    return {name: value for name, value in site.env.items() if not REFERENCE.search(value)}
+
+
+def load_module(module: str) -> str:
+    """A shell line that loads a module or ends the job with a word to its log."""
+    text = f"hpcbench: cannot load module {module} on this node"
+    return f"module load {shlex.quote(module)} || {{ echo {shlex.quote(text)} >&2; exit 3; }}"
+
+
+def prefixed(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The same in the words of submitit's AutoExecutor."""
+    return {f"slurm_{key}": value for key, value in parameters.items()}
+
+
+def python(interpreter: Sequence[str] = (sys.executable,)) -> str:
+    """`exec PYTHON`: no shell stands between Slurm's signals and the worker."""
+    return f"exec {shlex.join(interpreter)}"
+
+
+@contextlib.contextmanager
+def clean_environment() -> Iterator[None]:
+    """sbatch reads SLURM_* and SBATCH_* as options: what an outer job left there is not ours."""
+    inherited = {
+        name: os.environ.pop(name)
+        for name in list(os.environ)
+        if name.startswith(("SLURM_", "SBATCH_", "SUBMITIT_")) and name != "SLURM_CONF"
+    }
+    try:
+        yield
+    finally:
+        os.environ.update(inherited)
+
+
+def _gpus(slurm: SlurmSite, resources: Resources, gpus: int) -> dict[str, str]:
+    """How this cluster is asked for GPUs."""
+    if not gpus:
+        return {}
+    gres = f"gpu:{resources.gpu_type}" if resources.gpu_type else slurm.gpu_gres
+    if slurm.gpu_option == "gres":
+        return {"gres": f"{gres}:{gpus}"}
+    kind = gres.partition(":")[2]
+    return {slurm.gpu_option.replace("-", "_"): f"{kind}:{gpus}" if kind else str(gpus)}
+
+
+def _word(option: str) -> str:
+    """An option as submitit writes it, so that what the user said replaces it, not stands beside it."""
+    return option.replace("-", "_")
+
+
+def _said(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Options that have a value."""
+    return [(key, value) for key, value in options.items() if value is not None and value != ""]
+
+
+def _refuse_lines(*options: Mapping[str, Any]) -> None:
+    """An option with a line break would end in the script as a command."""
+    for name, value in (pair for some in options for pair in some.items()):
+        if isinstance(value, str) and (why := one_line(value)):
+            raise UserError(Problem(f"--{name.replace('_', '-')}: {why}"))
+
+
+def _template_lines(resolved: ResolvedPlan, group: Group | None) -> list[str]:
+    """What the site's template adds; empty lines and comments of the shell stay."""
+    name = resolved.site.slurm.template
+    if name is None:
+        return []
+    path = find_template(name)
+    try:
+        template = template_environment(path).get_template(path.name)
+        text = template.render(site=resolved.site, group=group, plan=resolved.plan)
+    except Exception as error:  # noqa: BLE001 - a template may raise what it likes: its place is the finding
+        raise UserError(_at(path, error)) from error
+    for number, line in enumerate(text.split("\n"), 1):
+        if why := one_line(line):
+            raise UserError(Problem(f"line {number} of what it gives: {why}", str(path)))
+        if line.startswith("#SBATCH"):
+            raise UserError(
+                Problem(
+                    f"line {number} of what it gives is an option of sbatch, which reads none after commands",
+                    str(path),
+                    remedy="`slurm.options` of the site profile",
+                )
+            )
+    return text.rstrip("\n").split("\n") if text.strip() else []
+
+
+def _at(path: Path, error: Exception) -> Problem:
+    """The error of a template at its file and line."""
+    said = str(error).splitlines()
+    message = said[0] if said else type(error).__name__
+    file, line = getattr(error, "filename", None), getattr(error, "lineno", None)
+    if line is None:
+        frames = [
+            one for one in traceback.extract_tb(error.__traceback__) if one.filename[-3:] == ".j2"
+        ]
+        if frames:
+            file, line = frames[-1].filename, frames[-1].lineno
+    return Problem(f"template: {message}", str(file or path), line, remedy=_SEES)
+
+
+_SEES = "it sees `site`, `group` (none in jobs without a group) and `plan`"
+
+
+@functools.lru_cache(maxsize=64)
+def _no_shell(text: str) -> str | None:
+    """Why bash would not read a text to its end; an open quote would swallow the command that follows."""
+    if text.rstrip("\n").endswith("\\"):
+        return "its last line goes on (\\)"
+    try:
+        done = subprocess.run(
+            ["bash", "-n"],
+            input=text + "\n",
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None  # no bash here: the node's will tell
+    said = done.stderr.strip().splitlines()
+    return said[0].removeprefix("bash: ") if said else None

@@ -1,0 +1,265 @@
+"""Secrets for jobs that do not inherit the environment that submitted.
+
+Under `--export=NONE` a job starts without the variables that `${env:NAME}` refers to, and what `env` of a
+site profile takes from a reference must not stand in a job script. Both go through one file a experiment,
+`HOME/secrets/EXPERIMENT.json`, that its owner alone can read: written when jobs are submitted, read by
+whatever runs on the node before anything else, removed when the experiment ends. No argument list, no job
+script, nothing that scontrol shows and no file of the experiment holds a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hpcbench import secret
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.layout import Experiment, all_experiments
+from hpcbench.schema.plan import ResolvedPlan
+
+FOLDER = "secrets"
+"""Below the home of experiments; `secrets-UID` where that is another user's."""
+
+ENDING = ".json"
+
+
+def names(resolved: ResolvedPlan) -> tuple[str, ...]:
+    """Variables of the environment that jobs of a plan refer to, sorted."""
+    return tuple(
+        sorted(
+            {
+                match[2]
+                for text in _texts(_seen_by_jobs(resolved))
+                for match in secret.REFERENCE.finditer(text)
+                if match[1] == "env"
+            }
+        )
+    )
+
+
+def inherits(resolved: ResolvedPlan) -> bool:
+    """Whether jobs start with the environment of the shell that submits."""
+    if resolved.executor == "local":
+        return True
+    told = resolved.site.slurm.options.get("export") or os.environ.get("SBATCH_EXPORT") or "ALL"
+    return "ALL" in str(told).upper().split(",")
+
+
+def require(resolved: ResolvedPlan) -> None:
+    """Look whether every secret that jobs need can be had here.
+
+    Raises:
+        UserError: which cannot, and what refers to it; never what one holds.
+    """
+    problems = [
+        Problem(f"{place}: {message}", remedy=remedy)
+        for place, data in _seen_by_jobs(resolved)
+        for text in _texts(data)
+        for message, remedy in secret.missing(text)
+    ]
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+
+
+def keep(experiment: Experiment) -> tuple[str, ...]:
+    """Write the file of an experiment, if its jobs need one; call before jobs are submitted or resumed.
+
+    What the environment of this process lacks is taken from the file there is: a job that submits the next
+    ones, or a shell that resumes, need not have every variable.
+
+    Returns:
+        Names of the variables it holds.
+
+    Raises:
+        UserError: a secret is not to be had.
+        EnvironmentFault: the folder is not for its owner alone, or cannot be written.
+    """
+    resolved = experiment.resolved
+    wanted = {} if inherits(resolved) else {name: f"${{env:{name}}}" for name in names(resolved)}
+    wanted |= {key: text for key, text in resolved.site.env.items() if _refers(text)}
+    if not wanted:
+        return ()
+    held = _held(experiment)
+    for key, text in wanted.items():
+        lacking = list(secret.missing(text))
+        if not lacking:
+            held[key] = secret.reveal(text)
+        elif key not in held:
+            raise UserError(*(Problem(message, remedy=remedy) for message, remedy in lacking))
+    with _folder(experiment, make=True) as folder:
+        assert folder is not None
+        kept = {key: held[key] for key in wanted}
+        _write(folder, experiment.id + ENDING, {"version": 1, "variables": kept})
+    return tuple(sorted(kept))
+
+
+def load(experiment: Experiment) -> tuple[str, ...]:
+    """Put what the file of an experiment holds into this process's environment; no file, nothing to do.
+
+    Raises:
+        EnvironmentFault: file or folder are not their owner's alone, or a link.
+    """
+    held = _held(experiment)
+    for name, value in held.items():
+        secret.remember(value)
+        os.environ[name] = value
+    return tuple(sorted(held))
+
+
+def forget(experiment: Experiment) -> bool:
+    """Remove the file of an experiment that has ended; returns whether there was one."""
+    with _folder(experiment) as folder:
+        if folder is None:
+            return False
+        try:
+            os.unlink(experiment.id + ENDING, dir_fd=folder)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def leftovers(root: Path, ended: Callable[[Experiment], bool]) -> list[Path]:
+    """Files of experiments that have ended or are gone, and of writers that were killed.
+
+    Args:
+        root: the home of experiments.
+        ended: tells whether an experiment has ended.
+    """
+    needed = {one.id for one in all_experiments(root) if not ended(one)}
+    place = _place(root)
+    try:
+        found = sorted(place.iterdir())
+    except (FileNotFoundError, PermissionError):
+        return []
+    return [path for path in found if path.name.removesuffix(ENDING) not in needed]
+
+
+def _seen_by_jobs(resolved: ResolvedPlan) -> list[tuple[str, Any]]:
+    """What of a plan and a site is revealed in jobs: place and data.
+
+    Storages of datasets and models, sources of packages and arguments of builds serve the login node.
+    """
+    site, plan = resolved.site, resolved.plan
+    schemes = {one.url.partition("://")[0] for one in plan.upload}
+    storages = {name: dict(one) for name, one in site.storage.items() if name in schemes}
+    models = {task.model.name: dict(task.model.env) for task in resolved.run_tasks}
+    return [
+        *((f"env of model {name}", env) for name, env in models.items()),
+        ("plan", plan.model_dump(mode="json")),
+        ("env of the site", dict(site.env)),
+        ("storage of the site", storages),
+        ("container.options of the site", dict(site.container.options)),
+    ]
+
+
+def _held(experiment: Experiment) -> dict[str, str]:
+    """Variables in the file of an experiment; empty without one."""
+    with _folder(experiment) as folder:
+        if folder is None:
+            return {}
+        found: dict[str, str] = _read(folder, experiment.id + ENDING).get("variables", {})
+    return found
+
+
+def _refers(text: str) -> bool:
+    return secret.REFERENCE.search(text) is not None
+
+
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        yield from _texts(list(data.values()))
+    elif isinstance(data, (list, tuple)):
+        for inner in data:
+            yield from _texts(inner)
+
+
+def _place(root: Path) -> Path:
+    """The folder; one of another user, in a home that a group shares, is left to her."""
+    folder = root / FOLDER
+    try:
+        foreign = folder.lstat().st_uid != os.geteuid()
+    except FileNotFoundError:
+        foreign = False
+    return root / f"{FOLDER}-{os.geteuid()}" if foreign else folder
+
+
+@contextlib.contextmanager
+def _folder(experiment: Experiment, *, make: bool = False) -> Iterator[int | None]:
+    """The folder, open, after it was seen to be its owner's alone; None if there is none.
+
+    All that follows goes through the descriptor: nobody can put another folder in its place meanwhile.
+    """
+    place = _place(experiment.path.parent.parent)
+    if make:
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        raise _not_ours(place, error.strerror or "cannot be opened") from error
+    try:
+        seen = os.fstat(descriptor)
+        if seen.st_uid != os.geteuid():
+            raise _not_ours(place, "belongs to another user")
+        if seen.st_mode & 0o077:
+            if not make:
+                raise _not_ours(place, f"has mode {stat.S_IMODE(seen.st_mode):04o}")
+            os.fchmod(descriptor, 0o700)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(folder: int, name: str, data: Any) -> None:
+    """Replace a file of the folder as a whole; never is one there that others could read."""
+    temporary = f".{name}.{secrets.token_hex(4)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)
+            json.dump(data, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)  # noqa: PTH105 - Path knows no dir_fd
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    os.fsync(folder)
+
+
+def _read(folder: int, name: str) -> dict[str, Any]:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _not_ours(Path(name), error.strerror or "cannot be opened") from error
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        seen = os.fstat(file.fileno())
+        if not stat.S_ISREG(seen.st_mode):
+            raise _not_ours(Path(name), "is no file")
+        if seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
+            raise _not_ours(Path(name), "is not its owner's alone")
+        data: dict[str, Any] = json.load(file)
+    return data
+
+
+def _not_ours(path: Path, why: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"secrets of jobs: {path} {why}",
+        remedy=f"remove it, then `hpcbench resume`; {FOLDER}/ must be a folder of yours of mode 0700",
+    )

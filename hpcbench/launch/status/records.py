@@ -1,0 +1,283 @@
+"""What `hpcbench status --json` prints, field by field; docs/status.md says the same for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from hpcbench.schema.documents import Part
+
+State = Literal[
+    "submitting", "interrupted", "pending", "running", "paused", "evaluating", "stalled", "done",
+    "incomplete", "cancelled", "lost",
+]  # fmt: skip
+"""State of an experiment.
+
+`submitting` jobs are being handed over · `interrupted` that was cut off, `hpcbench resume` goes on ·
+`pending` all jobs wait · `running` · `paused` until `hpcbench resume` · `evaluating` answers are in ·
+`stalled` what is due waits for the login node · `done` · `incomplete` ended with work left that trying again
+did not cure · `cancelled` · `lost` no job is left and nobody said it ended.
+"""
+
+ENDED: tuple[State, ...] = ("done", "incomplete", "cancelled", "lost", "interrupted")
+"""States that no job will change."""
+
+ShardWord = Literal[
+    "pending", "claimed", "running", "silent", "acknowledged", "done", "failed", "lost"
+]
+"""State of a shard.
+
+`pending` nobody holds it and nothing of it is answered · `acknowledged` nobody holds it, part of it is
+answered and will not be asked again · `claimed` a worker holds it and has no answer yet · `running` answers
+come in · `silent` its job runs, and nothing was heard of it for minutes · `done` · `failed` it ended so many
+workers that it is left alone, or the experiment ended without it · `lost` its worker is gone without a word;
+it will be taken over.
+"""
+
+RunTaskState = Literal["pending", "running", "paused", "stopped", "cancelled", "done", "failed"]
+"""State of a run task: `stopped` by hpcbench, with a reason; `failed` has work left that nobody will do."""
+
+
+class ShardCounts(Part):
+    """How many shards are in each state."""
+
+    pending: int = 0
+    """Nobody holds it, nothing answered."""
+    acknowledged: int = 0
+    """Nobody holds it, part of it answered for good."""
+    claimed: int = 0
+    """Held, no answer yet."""
+    running: int = 0
+    """Held, answers come in."""
+    silent: int = 0
+    """Held by a worker not heard of for minutes."""
+    done: int = 0
+    """Done."""
+    failed: int = 0
+    """Left undone for good."""
+    lost: int = 0
+    """Its worker is gone without a word."""
+
+    def total(self) -> int:
+        """Shards in all."""
+        return sum(count for _, count in self)
+
+
+class ShardStatus(NamedTuple):
+    """How far one shard is. No document but a tuple: there may be 100,000."""
+
+    id: str
+    """`RUN_TASK/INDEX`."""
+    state: ShardWord
+    """Its state."""
+    samples: int
+    """Samples in it."""
+    answered: int
+    """Samples with an acknowledged answer."""
+    attempt: int
+    """Newest attempt; 0: nobody ever claimed it."""
+    cause: str | None = None
+    """Why it is `lost`, `silent` or `failed`, or why nobody holds it any more."""
+    job: str | None = None
+    """Job or array task of its worker."""
+    node: str | None = None
+    """Node of its worker."""
+    since: float | None = None
+    """When the newest attempt began, seconds since the epoch."""
+
+
+class Eta(Part):
+    """When the last answer will be there, for the workers now at work. Times are seconds since the epoch."""
+
+    low: float
+    """Not before, with half of what is left to `confidence`."""
+    likely: float
+    """Half of all courses end earlier."""
+    high: float
+    """Not after, likewise."""
+    confidence: float
+    """Share of such intervals that hold the truth."""
+    waits: bool = False
+    """Whether part of the work waits for Slurm; that wait is not in the interval."""
+    text: str
+    """The interval for people."""
+
+
+class RunTaskStatus(Part):
+    """How far one run task is."""
+
+    name: str
+    """The run task."""
+    model: str
+    """Its model."""
+    state: RunTaskState
+    """Its state."""
+    reason: str | None = None
+    """Why it is stopped, paused or cancelled."""
+    samples: int
+    """Samples to ask about."""
+    answered: int
+    """Samples with an acknowledged answer, whatever its outcome."""
+    shards: ShardCounts
+    """Its shards by state."""
+    rate: float | None = None
+    """Answers a second over the last minutes; None: none came."""
+
+
+class GpuUse(Part):
+    """One GPU as its worker last saw it."""
+
+    gpu: int
+    """Number on the node."""
+    utilisation: float | None = None
+    """Percent of the time that something ran on it."""
+    used_gb: float | None = None
+    """Memory in use, GiB."""
+
+
+class WorkerStatus(Part):
+    """One worker that lives."""
+
+    id: str
+    """`JOB-RESTART`."""
+    group: str
+    """Its group."""
+    job: str
+    """Job or array task."""
+    node: str
+    """Where it runs."""
+    state: Literal["starting", "loading", "working", "idle", "silent"]
+    """`silent`: its job runs, and nothing was heard of it for minutes."""
+    since: float
+    """When it started, seconds since the epoch."""
+    heard: float
+    """When it was last heard of, seconds since the epoch."""
+    model: str | None = None
+    """Model it holds or loads."""
+    shard: str | None = None
+    """Shard it works on."""
+    answered: int | None = None
+    """Samples of that shard with an answer."""
+    samples: int | None = None
+    """Samples of that shard."""
+    gpus: tuple[GpuUse, ...] = ()
+    """Its GPUs."""
+
+
+class Failure(Part):
+    """What went wrong for one cause, however often."""
+
+    cause: str
+    """The cause in one line, as it was last told."""
+    kind: str
+    """Kind of event, e.g. `model_failed`, `engine_died`; `lost` of workers, `answers` of samples."""
+    count: int = 1
+    """How often."""
+    run_tasks: tuple[str, ...] = ()
+    """Run tasks it hit."""
+    models: tuple[str, ...] = ()
+    """Models it hit."""
+    nodes: tuple[str, ...] = ()
+    """Nodes it was seen on."""
+    first: float | None = None
+    """When it was first seen, seconds since the epoch."""
+    last: float | None = None
+    """When it was last seen."""
+    log: str | None = None
+    """A file with more."""
+
+
+class Wait(Part):
+    """Jobs that wait for Slurm."""
+
+    job: str
+    """Job id; of an array, that of the array."""
+    step: str
+    """Step of the round: `g0`, `finalise` …"""
+    count: int = 1
+    """Array tasks that wait."""
+    why: str
+    """In plain words."""
+    reason: str = ""
+    """Slurm's own word for it."""
+
+
+class SlurmWord(Part):
+    """What Slurm said, and when."""
+
+    time: float | None = None
+    """When it was asked, seconds since the epoch; None: it has not answered yet."""
+    fault: str | None = None
+    """Why it did not answer last time; what is shown is then from files and its older word."""
+
+
+class ExperimentStatus(Part):
+    """What `hpcbench status --json` prints; `version` changes when a field changes its meaning."""
+
+    version: int = 2
+    """Version of this format."""
+    time: float
+    """When this was looked at, seconds since the epoch."""
+    id: str
+    """The experiment."""
+    state: State
+    """State of the whole."""
+    needs: str | None = None
+    """What somebody has to do before it goes on; None: nothing."""
+    path: str
+    """Its directory."""
+    executor: str
+    """slurm or local."""
+    round: int
+    """Passes of jobs so far, from 1."""
+    max_resubmits: int
+    """After so many rounds in a row that bring no answer the experiment ends."""
+    samples: int
+    """Samples to ask about."""
+    answered: int
+    """Samples with an acknowledged answer."""
+    shards: ShardCounts
+    """All shards by state."""
+    rate: float | None = None
+    """Answers a second over the last minutes."""
+    eta: Eta | None = None
+    """When the last answer will be there; None: nobody works, or nothing is known yet."""
+    jobs: Mapping[str, int] = Field(default_factory=dict)
+    """State in Slurm's words → jobs or array tasks alive."""
+    waits: tuple[Wait, ...] = ()
+    """Jobs that wait, and for what."""
+    deferred: int = 0
+    """Workers that are not submitted yet because of a limit of Slurm's."""
+    slurm: SlurmWord | None = None
+    """What Slurm said; None: it was not asked."""
+    run_tasks: tuple[RunTaskStatus, ...]
+    """Each run task."""
+    workers: tuple[WorkerStatus, ...] = ()
+    """Workers that live."""
+    failures: tuple[Failure, ...] = ()
+    """What went wrong, by cause; the most frequent first."""
+    alarms: tuple[Failure, ...] = ()
+    """What monitors warned of: memory, disks, GPUs."""
+    report: str | None = None
+    """The report, once written."""
+
+
+class Brief(Part):
+    """An experiment in a list."""
+
+    version: int = 2
+    """Version of this format."""
+    id: str
+    """The experiment."""
+    state: State | Literal["unreadable"]
+    """State of the whole; `unreadable`: another version of hpcbench wrote it, or it is damaged."""
+    path: str
+    """Its directory."""
+    run_tasks: int
+    """How many run tasks it has."""
+    samples: int
+    """Samples to ask about."""
+    answered: int
+    """Samples with an acknowledged answer."""

@@ -1,0 +1,348 @@
+"""Similarity of tables: TEDS over structure and content, TEDS-S over structure alone.
+
+Zhong et al. 2020, "Image-based table recognition: data, model, and evaluation" (arXiv 1911.10683):
+TEDS = 1 - edit distance of the two trees / nodes of the larger one. The tree is table → row → cell, nodes are
+counted without the table itself. Inserting or deleting a node costs 1; renaming costs 1 if tag, colspan or
+rowspan differ, else, between two cells, the normalised Levenshtein distance of their contents. TEDS-S
+leaves the contents out (`structure_only` of PubTabNet's code).
+
+Ours compares what the tables say: `<th>` is a cell, sections (`<thead>` and the like) and tags inside cells
+are dropped, texts are composed and their whitespace collapsed, pieces of HTML and Markdown tables are read
+(hpcbench.metrics.markup), much as OmniDocBench prepares tables (`normalized_html_table`; Ouyang et al. 2024,
+arXiv 2412.07626). Where both tables are plain `<html><body><table>` of `<tr>` and `<td>` with plain text, the
+value is that of PubTabNet's code. Of several tables in a text the one with most rows and cells counts, the
+first if equal. Nothing where no table belongs is 1.
+
+`compat="pubtabnet"` is PubTabNet's code (`src/metric.py`), read with the same parser, lxml's: only
+`<html><body><table>` is a table; sections are nodes; the text of `<th>` is ignored and `<th>` is not `<td>`;
+tags inside `<td>` count as a token each and as nodes of the table; whitespace counts. Where that code raises
+we give a value: two empty tables are 1, a span that is no number is 1, text that lxml refuses is no table.
+Its values can fall below 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hpcbench.metrics.base import (
+    Aggregation,
+    Bounds,
+    Parts,
+    TooLarge,
+    acceptable,
+    over_one,
+    ratio_of_sums,
+    take_dialect,
+)
+from hpcbench.metrics.markup import Table, read_tables
+from hpcbench.metrics.normalise import TextOptions, Whitespace, read_text, reference_text
+from hpcbench.metrics.tree_distance import Tree, tree_distance
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Content = str | tuple[str, ...]
+"""What a cell holds: its text, or tokens where there are tags among the characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Label of a node: equal ones are the same."""
+
+    kind: Hashable
+    """Tag and spans: where they differ, renaming costs 1."""
+    content: Content = ""
+    """Of a cell, else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableTree:
+    """A table ready to be compared."""
+
+    tree: Tree
+    nodes: int
+    """What TEDS divides by: usually all but the root."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teds(TextOptions):
+    """Similarity of two tables by structure and content, in [0, 1]; see the module for what is compared.
+
+    Over samples the mean. No table where one belongs, or one where none does, is 0.
+    """
+
+    api: ClassVar[int] = 1
+    name: ClassVar[str] = "teds"
+    higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
+    aggregation: ClassVar[Aggregation] = "mean"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "pubtabnet": {"whitespace": "keep", "unicode": "none", "markdown": False}
+    }
+
+    whitespace: Whitespace = "collapse"
+    markdown: bool = True
+    """Are tables of Markdown read too."""
+    max_nodes: int = 5000
+    """Rows and cells of a table above which `TooLarge` is raised: time and memory grow with the product."""
+    compat: str = ""
+    """`pubtabnet`: its numbers."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+        TextOptions.__post_init__(self)
+        _check(self.max_nodes)
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """Similarity to the closest reference, over 1. No text scores 0.
+
+        Raises:
+            TooLarge: a table has more than `max_nodes` rows and cells.
+        """
+        return _score(self, prediction, references, self.tree)
+
+    def aggregate(self, parts: Sequence[Parts]) -> float:
+        """Mean over samples."""
+        return ratio_of_sums(parts)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `teds|markdown:yes|max:5000|case:keep|ws:collapse|unicode:nfc|v1`."""
+        return self.describe(*_own(self))
+
+    def tree(self, text: str) -> TableTree | None:
+        """The table of a text, if there is one.
+
+        Raises:
+            TooLarge: it has more than `max_nodes` rows and cells.
+        """
+        if self.compat:
+            return _pubtabnet(text, _tokens)
+        table = _largest(text, self.markdown, self.max_nodes)
+        return None if table is None else _plain(table, self.normalise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TedsS:
+    """Similarity of two tables by structure alone, in [0, 1]: `teds` of tables without any text."""
+
+    api: ClassVar[int] = 1
+    name: ClassVar[str] = "teds_s"
+    higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
+    aggregation: ClassVar[Aggregation] = "mean"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"pubtabnet": {"markdown": False}}
+
+    markdown: bool = True
+    """Are tables of Markdown read too."""
+    max_nodes: int = 5000
+    """Rows and cells of a table above which `TooLarge` is raised: time and memory grow with the product."""
+    compat: str = ""
+    """`pubtabnet`: its numbers."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+        _check(self.max_nodes)
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """Similarity to the closest reference, over 1. No text scores 0.
+
+        Raises:
+            TooLarge: a table has more than `max_nodes` rows and cells.
+        """
+        return _score(self, prediction, references, self.tree)
+
+    def aggregate(self, parts: Sequence[Parts]) -> float:
+        """Mean over samples."""
+        return ratio_of_sums(parts)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `teds_s|markdown:yes|max:5000|v1`."""
+        return "|".join((*_own(self), "v1"))
+
+    def tree(self, text: str) -> TableTree | None:
+        """The table of a text without its contents, if there is one.
+
+        Raises:
+            TooLarge: it has more than `max_nodes` rows and cells.
+        """
+        if self.compat:
+            return _pubtabnet(text, lambda cell: "")
+        table = _largest(text, self.markdown, self.max_nodes)
+        return None if table is None else _plain(table, lambda text: "")
+
+
+def _check(max_nodes: int) -> None:
+    if max_nodes < 1:
+        raise ValueError(f"max_nodes is {max_nodes}; it is at least 1")
+
+
+def _own(metric: Teds | TedsS) -> tuple[str, ...]:
+    compat = (f"compat:{metric.compat}",) if metric.compat else ()
+    markdown = "yes" if metric.markdown else "no"
+    return (metric.name, *compat, f"markdown:{markdown}", f"max:{metric.max_nodes}")
+
+
+def _score(
+    metric: Teds | TedsS,
+    prediction: object,
+    references: Sequence[object],
+    read: Callable[[str], TableTree | None],
+) -> Parts:
+    answer = read_text(prediction)
+    table = None if answer is None else read(answer)
+    if table is not None:
+        _refuse_above(metric.max_nodes, table.nodes)
+
+    def similarity(reference: object) -> float:
+        expected = read(reference_text(metric.name, reference))
+        if expected is not None:
+            _refuse_above(metric.max_nodes, expected.nodes)
+        if expected is None or table is None:
+            nothing = expected is None and table is None and answer is not None
+            nothing = nothing and not metric.compat
+            value = 1.0 if nothing else 0.0
+        else:
+            value = _similarity(table, expected)
+        return value if metric.compat else max(0.0, value)  # a row against many can lose more
+
+    return over_one(max(map(similarity, acceptable(metric.name, references))))
+
+
+def _refuse_above(most: int, nodes: int) -> None:
+    if nodes > most:
+        raise TooLarge(f"a table has {nodes} rows and cells; max_nodes is {most}")
+
+
+def _similarity(first: TableTree, second: TableTree) -> float:
+    nodes = max(first.nodes, second.nodes)
+    distance = tree_distance(first.tree, second.tree, _rename)
+    return 1.0 - distance / nodes if nodes else 1.0
+
+
+def _rename(first: Sequence[Any], second: Sequence[Any]) -> NDArray[Any]:
+    """Cost per pair of nodes: 1 where the kinds differ, else how much the contents do."""
+    import numpy
+    from rapidfuzz import process
+    from rapidfuzz.distance import Levenshtein
+
+    number: dict[Hashable, int] = {}
+    kinds, other_kinds = (
+        numpy.array([number.setdefault(node.kind, len(number)) for node in nodes])
+        for nodes in (first, second)
+    )
+    tags: dict[str, int] = {}
+    contents, others = (_comparable(nodes, tags) for nodes in (first, second))
+    if any(contents) or any(others):
+        costs = process.cdist(
+            contents, others, scorer=Levenshtein.normalized_distance, dtype=numpy.float64
+        )
+    else:
+        costs = numpy.zeros((len(first), len(second)))
+    costs[kinds[:, None] != other_kinds] = 1
+    return costs
+
+
+def _comparable(nodes: Sequence[Any], tags: dict[str, int]) -> list[str | list[int]]:
+    """Contents as rapidfuzz compares them; a tag is a number that no character has."""
+    return [
+        node.content
+        if isinstance(node.content, str)
+        else [
+            ord(token)
+            if len(token) == 1
+            else tags.setdefault(token, sys.maxunicode + 1 + len(tags))
+            for token in node.content
+        ]
+        for node in nodes
+    ]
+
+
+def _largest(text: str, markdown: bool, max_nodes: int) -> Table | None:
+    table = max(read_tables(text, markdown), key=lambda table: table.nodes, default=None)
+    if table is not None:
+        _refuse_above(max_nodes, table.nodes)  # before it is filled up: a wide header has no limit
+    return table
+
+
+def _plain(table: Table, normalise: Callable[[str], str]) -> TableTree:
+    labels: list[Node] = []
+    starts: list[int] = []
+    for row in table.rows:
+        begin = len(labels)
+        cells = [Node(("td", cell.colspan, cell.rowspan), normalise(cell.text)) for cell in row]
+        labels += cells + [Node(("td", 1, 1))] * (table.columns - len(row))
+        starts += range(begin, len(labels))
+        labels.append(Node("tr"))
+        starts.append(begin)
+    labels.append(Node("table"))
+    starts.append(0)
+    return TableTree(Tree(labels, starts), len(labels) - 1)
+
+
+def _pubtabnet(text: str, content: Callable[[Any], Content]) -> TableTree | None:
+    """The table as PubTabNet's code reads it, with the parser that it uses.
+
+    That parser fetches nothing, expands no entities of documents (HTML has none) and, with the limits that
+    lxml leaves on, stops at a depth and a size it can bear.
+    """
+    from lxml import html
+
+    parser = html.HTMLParser(remove_comments=True, encoding="utf-8", no_network=True)
+    try:
+        tables = html.fromstring(text, parser=parser).xpath("body/table")
+    except Exception:  # noqa: BLE001  # lxml raises many kinds on odd texts, and each means that it read no table
+        return None
+    if not tables:
+        return None
+    labels: list[Node] = []
+    starts: list[int] = []
+    pending: list[tuple[Any, int]] = [
+        (tables[0], -1)
+    ]  # an element, and where its subtree began if done
+    while pending:
+        element, begun = pending.pop()
+        is_cell = element.tag == "td"
+        if begun < 0 and not is_cell:
+            pending.append((element, len(labels)))
+            pending += ((child, -1) for child in reversed(element))
+            continue
+        starts.append(len(labels) if begun < 0 else begun)
+        if is_cell:
+            spans = (_number(element.get("colspan")), _number(element.get("rowspan")))
+            labels.append(Node(("td", *spans), content(element)))
+        else:
+            labels.append(Node(element.tag if isinstance(element.tag, str) else "?"))
+    return TableTree(Tree(labels, starts), len(tables[0].xpath(".//*")))
+
+
+def _number(span: str | None) -> int:
+    try:
+        return 1 if span is None else int(span)
+    except ValueError:
+        return 1
+
+
+def _tokens(cell: Any) -> Content:
+    """Characters and tags inside a cell; text after the end of a nested cell is lost, as in that code."""
+    if not len(cell):
+        return cell.text or ""
+    from lxml import etree
+
+    tokens = list(cell.text or "")
+    for event, element in etree.iterwalk(cell, events=("start", "end", "pi")):
+        if element is cell:
+            continue
+        tag = element.tag if isinstance(element.tag, str) else "?"
+        if event != "end":
+            tokens += [f"<{tag}>", *(element.text or "")]
+        if event != "start":
+            tokens += [f"</{tag}>"] if tag != "unk" else []
+            tokens += (element.tail or "") if tag != "td" else ""
+    return tuple(tokens)

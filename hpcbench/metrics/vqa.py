@@ -1,0 +1,295 @@
+"""Metrics of visual question answering: relaxed accuracy (ChartQA), VQA accuracy (VQAv2, TextVQA).
+
+Relaxed accuracy: Masry et al. 2022, "ChartQA" (arXiv 2203.10244, end of section 5.1): a number is right
+within 5 % of the target, other answers must be equal. The published rule that everybody computes is that of
+pix2struct (google-research/pix2struct, `relaxed_correctness`), and it is the default here: "5%" is 0.05, a
+target of 0 is compared as a text ("0.0" is wrong), "1,000" and "$10" are no numbers, "nan" equals nothing.
+`numbers="written"` and `years="strict"` are sounder.
+
+VQA accuracy: Antol et al. 2015, "VQA: Visual Question Answering" (arXiv 1505.00468), as in the evaluation
+code of VQA v2: ten people answered each question, and an answer is as right as the mean over the ten sets of
+nine people of min(1, people who gave it / 3). Answers are compared after `plain_answer`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from hpcbench.metrics.base import (
+    Aggregation,
+    Bounds,
+    Parts,
+    acceptable,
+    over_one,
+    ratio_of_sums,
+    take_dialect,
+)
+from hpcbench.metrics.normalise import (
+    Case,
+    TextOptions,
+    UnicodeForm,
+    Whitespace,
+    compose,
+    one_of,
+    read_text,
+    reference_text,
+)
+from hpcbench.metrics.numerals import read_numeral
+
+Years = Literal["relaxed", "strict"]
+"""Are targets that look like years, whole numbers from 1000 to 2099, within the tolerance or exempt."""
+
+Numbers = Literal["plain", "written"]
+"""`plain`: what Python's `float` reads, a percent sign behind it divides by 100 · `written`: also with
+thousands parted, currency and unit (`read_numeral`); zero is a number, and equal texts are always right."""
+
+Process = Literal["always", "disputed"]
+"""Are answers made plain `always`, or only where the people `disputed`: where all ten texts are equal, the
+code of VQA v2 compares them as they are, but for case."""
+
+Few = Literal["votes", "alternatives"]
+"""What fewer than four reference answers are: `votes`, by the published rule, which then cannot reach 1 (of
+one answer it is 0, as nobody else gave it) · `alternatives`, any of which is right."""
+
+_YEAR = re.compile(r"(?:1\d|20)\d\d", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaxedAccuracy(TextOptions):
+    """1 if the answer is the target, or a number close to it; over samples the mean (ChartQA)."""
+
+    api: ClassVar[int] = 1
+    name: ClassVar[str] = "relaxed_accuracy"
+    higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
+    aggregation: ClassVar[Aggregation] = "mean"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "pix2struct": {"whitespace": "keep", "unicode": "none"},
+        "lmms-eval": {"whitespace": "keep", "unicode": "none"},
+        "vlmevalkit": {"whitespace": "keep", "unicode": "none"},  # strips answers, not targets
+    }
+
+    tolerance: float = 0.05
+    """Largest |answer - target| / |target| that is right."""
+    years: Years = "relaxed"
+    """Do years have the tolerance."""
+    numbers: Numbers = "plain"
+    """What is read as a number."""
+    case: Case = "lower"
+    whitespace: Whitespace = "strip"
+    compat: str = ""
+    """Another kit's numbers: pix2struct, lmms-eval, vlmevalkit."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+        TextOptions.__post_init__(self)
+        one_of("years", self.years, get_args(Years))
+        one_of("numbers", self.numbers, get_args(Numbers))
+        if not self.tolerance >= 0:
+            raise ValueError(f"tolerance is {self.tolerance}; it is 0 or more")
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """0 or 1, over 1; any of the references may be met. No text scores 0."""
+        given = acceptable(self.name, references)
+        targets = [self.normalise(reference_text(self.name, one)) for one in given]
+        read = read_text(prediction)
+        if read is None:
+            return over_one(0.0)
+        answer = self.normalise(read.strip() if self.compat == "vlmevalkit" else read)
+        right = self._is_written if self.numbers == "written" else self._is_plain
+        return over_one(float(any([right(answer, target) for target in targets])))
+
+    def aggregate(self, parts: Sequence[Parts]) -> float:
+        """Mean over samples."""
+        return ratio_of_sums(parts)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `relaxed_accuracy|tolerance:0.05|years:relaxed|numbers:plain|case:lower|…|v1`."""
+        own = [f"tolerance:{self.tolerance:g}", f"years:{self.years}", f"numbers:{self.numbers}"]
+        if self.compat == "vlmevalkit":
+            own.append("compat:vlmevalkit")
+        return self.describe(self.name, *own)
+
+    def _is_plain(self, answer: str, target: str) -> bool:
+        wanted = _float(target)
+        if wanted:
+            number = _float(answer)
+            if number is not None:
+                return abs(number - wanted) / abs(wanted) <= self._limit(target)
+        return answer == target
+
+    def _is_written(self, answer: str, target: str) -> bool:
+        if answer == target:
+            return True
+        wanted, number = _target_numeral(target), read_numeral(answer)
+        if wanted is None or number is None or not number.fits(wanted):
+            return False
+        return abs(number.value - wanted.value) <= self._limit(target) * abs(wanted.value)
+
+    def _limit(self, target: str) -> float:
+        return 0.0 if self.years == "strict" and _YEAR.fullmatch(target) else self.tolerance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VqaAccuracy:
+    """Agreement with ten people: 0.3 if one of them gave the answer, 0.6, 0.9, 1; over samples the mean.
+
+    The references are the people's answers, one each, equal ones repeated. Any number of people will do;
+    what fewer than four mean is an option.
+    """
+
+    api: ClassVar[int] = 1
+    name: ClassVar[str] = "vqa_accuracy"
+    higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
+    aggregation: ClassVar[Aggregation] = "mean"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "vqa-v2": {"process": "disputed", "unicode": "none"},
+        "vlmevalkit": {"unicode": "none"},
+        "lmms-eval": {"unicode": "none"},
+    }
+    """All of them drop no more than 32 full stops; lmms-eval first parts words as TextVQA's code does."""
+
+    process: Process = "always"
+    """When answers are made plain."""
+    few: Few = "votes"
+    """What fewer than four references are."""
+    unicode: UnicodeForm = "nfc"
+    """Normal form."""
+    compat: str = ""
+    """Another kit's numbers: vqa-v2, vlmevalkit, lmms-eval."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+        one_of("process", self.process, get_args(Process))
+        one_of("few", self.few, get_args(Few))
+        one_of("unicode", self.unicode, get_args(UnicodeForm))
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """Agreement in [0, 1], over 1. No text scores 0."""
+        people = acceptable(self.name, references)
+        answers = [compose(reference_text(self.name, one), self.unicode) for one in people]
+        read = read_text(prediction)
+        if read is None:
+            return over_one(0.0)
+        given = compose(read, self.unicode)
+        if self.process == "disputed" and len({_one_line(answer) for answer in answers}) == 1:
+            matches = len(answers) * (_one_line(given).lower() == _one_line(answers[0]).lower())
+        else:
+            most, parted = 32 if self.compat else 0, self.compat == "lmms-eval"
+            plain = plain_answer(given, most, parted)
+            matches = [_plain_reference(answer, most, parted) for answer in answers].count(plain)
+        return over_one(self._agreement(matches, len(answers)))
+
+    def aggregate(self, parts: Sequence[Parts]) -> float:
+        """Mean over samples."""
+        return ratio_of_sums(parts)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `vqa_accuracy|process:always|few:votes|unicode:nfc|v1`."""
+        parts = [self.name, f"process:{self.process}", f"few:{self.few}", f"unicode:{self.unicode}"]
+        if self.compat:
+            parts.append(f"compat:{self.compat}")
+        return "|".join((*parts, "v1"))
+
+    def _agreement(self, matches: int, people: int) -> float:
+        if people < 4 and self.few == "alternatives":
+            return float(matches > 0)
+        # Left out in turn: each of those who agree, then each of the others.
+        thirds = matches * min(matches - 1, 3) + (people - matches) * min(matches, 3)
+        return thirds / (3 * people)
+
+
+_PUNCTUATION = frozenset(';/[]"{}()=+\\_-><@`,?!')
+_DIGITS_COMMA = re.compile(r"\d,\d")
+_FULL_STOP = re.compile(r"\.(?!\d)")
+_NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+)  # fmt: skip
+_DIGIT = {"none": "0", **{word: str(value) for value, word in enumerate(_NUMBER_WORDS)}}
+_ARTICLES = frozenset({"a", "an", "the"})
+
+_CONTRACTIONS = """
+    ain't aren't can't couldn't couldn't've could've didn't doesn't don't hadn't hadn't've
+    hasn't haven't he'd he'd've he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't
+    mightn't've might've mustn't must've needn't not've o'clock oughtn't 'ow's'at shan't
+    she'd've shouldn't shouldn't've should've somebody'd've somebody'll somebody's someone'd
+    someone'd've someone'll someone's something'd something'd've something'll that's there'd
+    there'd've there're there's they'd they'd've they'll they're they've 'twas wasn't we'd've
+    weren't we've what'll what're what's what've when's where'd where's where've who'd who'd've
+    who'll who's who've why'll why're why's won't wouldn't wouldn't've would've y'all y'all'd've
+    y'all'll you'd you'd've you'll you're you've
+"""
+"""Words that VQA v2 knows when exactly one apostrophe is missing. Its "Im", "Ive" and "Id've" are never met,
+as words are in lower case by then."""
+
+
+def _misspelt() -> dict[str, str]:
+    spelt = {
+        word[:at] + word[at + 1 :]: word
+        for word in _CONTRACTIONS.split()
+        for at, letter in enumerate(word)
+        if letter == "'"
+    }
+    return {**spelt, "somebody'd": "somebodyd"}  # the one that loses its apostrophe
+
+
+_SPELLING = _misspelt()
+
+
+def plain_answer(text: str, full_stops: int = 0, part_words: bool = False) -> str:
+    """An answer as VQA v2 compares it.
+
+    Punctuation goes or becomes a space, full stops but decimal ones go, number words to ten become digits
+    ("none" is 0), articles go, contractions get their apostrophe, all in lower case. Of two words joined by a
+    hyphen an "a" is an article: "a-b" is "b".
+
+    Args:
+        text: the answer.
+        full_stops: at most so many are dropped; 0: all.
+        part_words: first drop commas and question marks and part "'s" from its word, as TextVQA's code does.
+    """
+    if part_words:
+        text = text.lower().replace(",", "").replace("?", "").replace("'s", " 's")
+    text = _one_line(text)
+    found = _PUNCTUATION.intersection(text)
+    if found:
+        thousands = _DIGITS_COMMA.search(text) is not None
+        # A mark beside a space goes; one that parts words becomes a space; one rule for all its places.
+        text = text.translate(
+            {
+                ord(mark): "" if thousands or f"{mark} " in text or f" {mark}" in text else " "
+                for mark in found
+            }
+        )
+    if "." in text:
+        text = _FULL_STOP.sub("", text, count=full_stops)
+    words = (_DIGIT.get(word, word) for word in text.lower().split())
+    return " ".join(_SPELLING.get(word, word) for word in words if word not in _ARTICLES)
+
+
+_plain_reference = functools.lru_cache(maxsize=16_384)(plain_answer)  # ten people agree a lot
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ").replace("\t", " ").strip()
+
+
+_target_numeral = functools.lru_cache(maxsize=4096)(read_numeral)
+
+
+def _float(text: str) -> float | None:
+    try:
+        if text.endswith("%"):
+            return float(text.rstrip("%")) / 100
+        return float(text)
+    except ValueError:
+        return None

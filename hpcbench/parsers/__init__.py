@@ -1,0 +1,31 @@
+"""How an answer is read into a prediction, whatever the kind of work.
+
+    >>> from hpcbench.parsers import DataParser
+    >>> DataParser("object").read("Here it is: {'total': '12,50',}")
+    Reading(value={'total': '12,50'}, reason='', form='prose', repairs=('single quotes', 'trailing comma'), …)
+
+An answer that cannot be read, or breaks its schema, has no value but a reason; it is counted, never guessed
+at. What had to be mended is named.
+"""
+
+from __future__ import annotations
+
+from hpcbench.parsers.data import DataParser, Output
+from hpcbench.parsers.deepseek import Box, Layout, Region, layout
+from hpcbench.parsers.plain import DeepSeekOcr, JsonObject, Label, Text
+from hpcbench.parsers.reader import Read, reader
+
+__all__ = [
+    "Box",
+    "DataParser",
+    "DeepSeekOcr",
+    "JsonObject",
+    "Label",
+    "Layout",
+    "Output",
+    "Read",
+    "Region",
+    "Text",
+    "layout",
+    "reader",
+]

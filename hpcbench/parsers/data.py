@@ -1,0 +1,261 @@
+"""Answer → what metrics compare, or the reason why there is nothing to compare."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from hpcbench.parsers import shapes
+from hpcbench.parsers.find import Candidate, Search, find
+from hpcbench.parsers.labels import read_label
+from hpcbench.parsers.mend import Found
+from hpcbench.parsers.reasoning import UNFINISHED, strip_reasoning
+from hpcbench.parsers.schemas import Judgement, Schema
+from hpcbench.schema.records import Fault, Reading
+
+Output = Literal["text", "label", "object"]
+
+IN_A_LIST = "object in a list"
+IN_A_TEXT = "object in a text"
+NO_LIST = "objects not in a list"
+HALF_CHARACTER = "half a character"
+
+_HALF = re.compile(r"[\ud800-\udfff]")
+
+
+class DataParser:
+    """Reads the answers of one ML task. `read` is a pure function: no state, no guess, no exception.
+
+    An object is the JSON of the answer that departs least from the schema: of several, the one with
+    something in it, with the fewest faults and fields that the schema does not name, complete, without
+    slips, in a code fence; of those, the last. Where there is no JSON, a table or lines of `key: value` will
+    do, and JSON has to be mended first where it is not sound (`mend`): `repair` says whether that counts.
+    An object that breaks its schema is none.
+    """
+
+    def __init__(
+        self,
+        output: Output = "text",
+        schema: Mapping[str, Any] | None = None,
+        model: Any = None,
+        *,
+        labels: Sequence[str] = (),
+        repair: Literal["mark", "refuse"] = "mark",
+        reasoning: Literal["strip", "keep"] = "strip",
+    ) -> None:
+        """Take what an ML task wants.
+
+        Args:
+            output: what answers are read into.
+            schema: JSON Schema of objects, or of a list of them; `enum` of labels.
+            model: pydantic model class of objects, beside or instead of a schema.
+            labels: the labels there are; none: those of the schema's enum, or any.
+            repair: whether JSON with slips is mended and marked, or refused.
+            reasoning: whether thoughts before the answer are taken off.
+        """
+        self.output, self.repair, self.reasoning = output, repair, reasoning
+        self.schema = Schema(schema, model)
+        self.labels = tuple(labels) or self.schema.labels
+        self.lists = "array" in self.schema.wants and "object" not in self.schema.wants
+        self.noun = "list" if self.lists else "object"
+
+    def read(self, text: str, truncated: bool = False, labels: Sequence[str] = ()) -> Reading:
+        """Read one answer.
+
+        Args:
+            text: as it came.
+            truncated: it was cut at max_tokens.
+            labels: of this sample, instead of the task's.
+        """
+        text = whole_characters(text)
+        if self.reasoning == "strip":
+            answer = strip_reasoning(text)
+            if answer is None:
+                return self._nothing(UNFINISHED, truncated)
+            text = answer
+        if self.output == "text":
+            return Reading(text.strip(), form="text", truncated=truncated)
+        if self.output == "label":
+            return self._label(text, tuple(labels) or self.labels, truncated)
+        return self._object(text.strip("\ufeff\u200b \t\r\n"), truncated)
+
+    def judged(self, value: object, truncated: bool = False) -> Reading:
+        """A value that something else has read, held to the schema."""
+        if self.output != "object" or not self.schema.document:
+            return Reading(value, form="parser", truncated=truncated)
+        judgement = self.schema.judge(value)
+        return self._reading(value, judgement, "parser", (), truncated)
+
+    # --- labels ---------------------------------------------------------------------------------------
+
+    def _label(self, text: str, labels: tuple[str, ...], truncated: bool) -> Reading:
+        if not labels:
+            bare = text.strip().strip(".\"'").casefold()
+            return Reading(bare, form="text", truncated=truncated)
+        found, reason = read_label(text, labels)
+        return Reading(found, reason, "text" if found is not None else "", truncated=truncated)
+
+    # --- objects --------------------------------------------------------------------------------------
+
+    def _object(self, text: str, truncated: bool) -> Reading:
+        inner = _text_of(text)
+        search = find(inner or text, lists=self.lists, truncated=truncated)
+        if search.given_up:
+            return self._nothing(search.given_up, truncated)
+        candidates = [self._suited(one) for one in self._joined(search)]
+        if inner:
+            candidates = [(one, (*slips, IN_A_TEXT)) for one, slips in candidates]
+        if not candidates:
+            return self._otherwise(text, search, truncated)
+        candidate, slips, judgement = self._best(candidates)
+        found = candidate.found
+        value: object = found.value
+        if "\\u" in text and (mended := _with_whole_characters(value)) is not value:
+            value, slips = mended, (*slips, HALF_CHARACTER)
+        if slips and self.repair == "refuse":
+            reason = "JSON broken off" if found.cut else f"JSON not sound: {slips[0]}"
+            return self._reading(None, judgement, candidate.form, slips, truncated, reason)
+        reason = ""
+        if judgement.faults and len(candidates) > 1:
+            reason = f"several {self.noun}s, none fits the schema"
+        elif judgement.faults and found.cut:
+            reason = "JSON broken off"
+        elif not judgement.faults and isinstance(found.value, list) != self.lists:
+            reason = "one object, not a list" if self.lists else "a list, not one object"
+        return self._reading(value, judgement, candidate.form, slips, truncated, reason)
+
+    def _joined(self, search: Search) -> Iterable[Candidate]:
+        """Objects one after another are a list, where a list is wanted and there is none."""
+        found = [one for one in search.candidates if isinstance(one.found.value, dict)]
+        if not self.lists or len(found) < 2 or len(found) < len(search.candidates):
+            return search.candidates
+        first, last = found[0].found, found[-1].found
+        slips = dict.fromkeys(slip for one in found for slip in one.found.repairs)
+        listed = [one.found.value for one in found]
+        whole = Found(listed, first.start, last.end, (*slips, NO_LIST), last.cut)
+        return [Candidate(whole, found[0].form)]
+
+    def _suited(self, candidate: Candidate) -> tuple[Candidate, tuple[str, ...]]:
+        """A candidate with its slips; a list of one object is that object where one is wanted."""
+        found = candidate.found
+        value, slips = found.value, found.repairs
+        if (
+            not self.lists
+            and isinstance(value, list)
+            and len(value) == 1
+            and isinstance(value[0], dict)
+        ):
+            found = Found(value[0], found.start, found.end, slips, found.cut)
+            return Candidate(found, candidate.form), (*slips, IN_A_LIST)
+        return candidate, slips
+
+    def _best(
+        self, candidates: Sequence[tuple[Candidate, tuple[str, ...]]]
+    ) -> tuple[Candidate, tuple[str, ...], Judgement]:
+        judged = [(one, slips, self.schema.judge(one.found.value)) for one, slips in candidates]
+
+        def badness(
+            entry: tuple[int, tuple[Candidate, tuple[str, ...], Judgement]],
+        ) -> tuple[Any, ...]:
+            place, (one, slips, judgement) = entry
+            return (
+                isinstance(one.found.value, list) != self.lists,
+                not one.found.value,
+                len(judgement.faults) + judgement.extra,
+                one.found.cut,
+                bool(slips),
+                one.form == "prose",
+                -place,
+            )
+
+        return min(enumerate(judged), key=badness)[1]
+
+    def _otherwise(self, text: str, search: Search, truncated: bool) -> Reading:
+        """An answer without JSON in it."""
+        value, form = (None, "") if search.broken else self._shaped(text)
+        if value is None:
+            reason = "JSON broken" if search.broken else f"no JSON {self.noun}"
+            return self._nothing(reason, truncated)
+        if self.repair == "refuse":
+            return self._nothing(f"no JSON {self.noun}, but a {form}", truncated)
+        return self._reading(value, self.schema.judge(value), form, (), truncated)
+
+    def _shaped(self, text: str) -> tuple[object | None, str]:
+        """What a table or lines say."""
+        properties = self.schema.properties
+        tables = shapes.tables(text)
+        if self.lists:
+            rows = [row for table in tables for row in shapes.rows_of(table)]
+            return [shapes.fitted(row, properties) for row in rows] or None, "table"
+        if len(tables) == 1:
+            pairs = shapes.pairs_of(tables[0], tuple(properties))
+            return None if pairs is None else shapes.fitted(pairs, properties), "table"
+        pairs = None if tables else shapes.lines(text, tuple(properties))
+        return None if pairs is None else shapes.fitted(pairs, properties), "lines"
+
+    # --- readings -------------------------------------------------------------------------------------
+
+    def _reading(
+        self,
+        value: object | None,
+        judgement: Judgement,
+        form: str,
+        slips: tuple[str, ...],
+        truncated: bool,
+        reason: str = "",
+    ) -> Reading:
+        if judgement.faults and not reason:
+            reason = _in_words(judgement.faults)
+        return Reading(
+            None if reason else value, reason, form, slips, judgement.faults,
+            required=judgement.required, found=judgement.found, extra=judgement.extra,
+            truncated=truncated,
+        )  # fmt: skip
+
+    def _nothing(self, reason: str, truncated: bool) -> Reading:
+        demanded = self.schema.demanded if self.output == "object" else 0
+        return Reading(None, reason, required=demanded, truncated=truncated)
+
+
+def whole_characters(text: str) -> str:
+    """A text that can be written as UTF-8: a half of a surrogate pair becomes `�`."""
+    if text.isascii() or not _HALF.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _with_whole_characters(value: object) -> object:
+    """The same inside a value, whose texts may come from escapes."""
+    written = json.dumps(value, ensure_ascii=False)
+    return json.loads(whole_characters(written)) if _HALF.search(written) else value
+
+
+def _text_of(text: str) -> str | None:
+    """The text inside, if an answer is one JSON string with an object or list in it."""
+    if not (text.startswith('"') and text.endswith('"') and "{" in text):
+        return None
+    try:
+        inner = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return inner if isinstance(inner, str) else None
+
+
+_INDEX = re.compile(r"\[\d+\]")
+_WORDS = {
+    "missing": "schema: missing field {}",
+    "mistyped": "schema: field {} {}",
+    "extra": "schema: extra field {}",
+    "value": "schema: value of {}",
+}
+
+
+def _in_words(faults: Sequence[Fault]) -> str:
+    """The gravest fault as a reason, without what differs from answer to answer."""
+    order = list(_WORDS)
+    first = min(faults, key=lambda one: (bool(one.path), order.index(one.kind)))
+    if not first.path and first.kind == "mistyped":
+        return f"schema: the whole {first.message}"
+    return _WORDS[first.kind].format(_INDEX.sub("[]", first.path) or "the whole", first.message)

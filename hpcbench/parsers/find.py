@@ -1,0 +1,121 @@
+"""JSON in an answer: alone, in a code fence, or amid prose."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, replace
+
+from hpcbench.parsers.mend import SURPLUS_BRACKETS, Broken, Found, TooDeep, mend, strict
+
+FORMS = ("json", "fence", "prose")
+"""Where JSON was found: it is the whole answer, the content of a code fence, or amid other text."""
+
+MOST = 1000
+"""Objects of one answer that are looked at: the last so many."""
+
+TRIES = 2_000
+"""Brackets of one answer that are tried: what has more that begin nothing is no JSON."""
+
+_OPENING = re.compile(r"\{|\[(?=\s*\{)")
+_OPENING_LIST = re.compile(r"[{\[]")
+_SOUND = re.compile(r"\{\s*[\"}]|\[\s*[\[\]{\"\w-]")
+_FENCE = re.compile(r"(?:```|~~~)[ \t]*[\w+-]*[ \t]*\r?\n?[ \t]*\Z")
+_SURPLUS = re.compile(r"\s*[}\]]+")
+_TWICE = re.compile(r"\{\s*(?:\\n|\s)*\\+\"")
+_UNESCAPED = re.compile(r"\\([\\\"n])")
+
+ESCAPED_TWICE = "escaped twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """JSON that may be the answer."""
+
+    found: Found
+    """What it is and where."""
+    form: str
+    """One of `FORMS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What there is of JSON in an answer."""
+
+    candidates: tuple[Candidate, ...]
+    """In the order of the answer."""
+    broken: bool = False
+    """Something looked like JSON and could not be mended."""
+    given_up: str = ""
+    """Why the search ended before the text did; empty: it did not."""
+
+
+def find(text: str, *, lists: bool = False, truncated: bool = False) -> Search:
+    """All outermost objects of an answer, lists of objects too; with `lists` any list.
+
+    Time is linear in the length of the text: what has been read, or has been found to be broken, is not
+    read again. Reading it as sound JSON is tried first, within a budget.
+    """
+    search = _search(text, lists, truncated)
+    if search.candidates or not _TWICE.search(text):
+        return search
+    plain = _UNESCAPED.sub(lambda one: "\n" if one[1] == "n" else one[1], text)
+    again = _search(plain, lists, truncated)
+    marked = tuple(_with_slip(one, ESCAPED_TWICE) for one in again.candidates)
+    return replace(again, candidates=marked)
+
+
+def _search(text: str, lists: bool, truncated: bool) -> Search:
+    opening = _OPENING_LIST if lists else _OPENING
+    found: deque[Candidate] = deque(maxlen=MOST)
+    whole = len(text) - len(text.lstrip()), len(text.rstrip())
+    comments = text.rfind("*/") if "/*" in text else -1
+    broken = False
+    budget, at = 4 * len(text) + 10_000, 0
+    for _ in range(TRIES):
+        match = opening.search(text, at)
+        if match is None:
+            return Search(tuple(found), broken)
+        start = match.start()
+        fenced = _FENCE.search(text, max(0, start - 40), start) is not None
+        try:
+            try:
+                if budget < 0 or not _SOUND.match(text, start):
+                    raise Broken(start)
+                one = strict(text, start)
+            except Broken as error:
+                budget -= error.at + (error.at > start) * 1000  # json counts lines up to an error
+                one = mend(text, start, truncated, fenced, comments)
+        except Broken as error:
+            # LaTeX and prose in braces is not JSON gone wrong; what has a field before it breaks is
+            broken = broken or _begun(text, start, error.at)
+            at = max(error.at, start + 1)
+            continue
+        except TooDeep:
+            return Search(tuple(found), broken, "JSON nested too deeply")
+        at = one.end
+        found.append(_placed(text, one, fenced, whole))
+    return Search(tuple(found), broken, "JSON in too many pieces")
+
+
+def _begun(text: str, start: int, end: int) -> bool:
+    return text.find('"', start, end) >= 0 or text.find("'", start, end) >= 0
+
+
+def _placed(text: str, one: Found, fenced: bool, whole: tuple[int, int]) -> Candidate:
+    """Where it stands in a text without the white space around it; surplus brackets behind it are its own."""
+    surplus = _SURPLUS.match(text, one.end)
+    end = one.end if surplus is None else surplus.end()
+    if fenced:
+        form = "fence"
+    elif (one.start, end) == whole:
+        form = "json"
+    else:
+        form = "prose"
+    candidate = Candidate(one, form)
+    return candidate if surplus is None else _with_slip(candidate, SURPLUS_BRACKETS)
+
+
+def _with_slip(candidate: Candidate, slip: str) -> Candidate:
+    found = candidate.found
+    return replace(candidate, found=replace(found, repairs=(*found.repairs, slip)))

@@ -1,0 +1,57 @@
+"""Parsers by name, for an ML task's `parser` and for scripts: `JsonObject().parse(text)`.
+
+They say what they want; with an ML task its schema and policies come in (`hpcbench.parsers.reader`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hpcbench.parsers.data import DataParser, Output
+from hpcbench.parsers.deepseek import layout
+from hpcbench.schema.records import Reading
+
+
+class Text:
+    """The answer is the text, without white space around it."""
+
+    api: ClassVar[int] = 1
+    wants: ClassVar[Output] = "text"
+
+    def parse(self, text: str) -> str:
+        return text.strip()
+
+
+class Label:
+    """The answer is the name of a class: case, quotes and a full stop do not count."""
+
+    api: ClassVar[int] = 1
+    wants: ClassVar[Output] = "label"
+
+    def parse(self, text: str) -> str:
+        return text.strip().strip(".\"'").casefold()
+
+
+class JsonObject:
+    """The answer is one JSON object, however it is wrapped."""
+
+    api: ClassVar[int] = 1
+    wants: ClassVar[Output] = "object"
+
+    def parse(self, text: str) -> object | None:
+        return DataParser("object").read(text).value
+
+
+class DeepSeekOcr:
+    """The answer is DeepSeek-OCR's: Markdown with places on the page, which are taken out."""
+
+    api: ClassVar[int] = 1
+
+    def parse(self, text: str) -> Reading:
+        page = layout(text)
+        repairs = (BROKEN_REGIONS,) if page.malformed else ()
+        return Reading(page.markdown, form="deepseek_ocr", repairs=repairs)
+
+
+BROKEN_REGIONS = "broken regions"
+"""Places on the page that could not be read; the words stay."""

@@ -1,0 +1,86 @@
+"""How the answers of an ML task are read: its plugin or parser, its schema, its policies in one function."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hpcbench import plugins
+from hpcbench.parsers.data import DataParser, whole_characters
+from hpcbench.parsers.reasoning import UNFINISHED, strip_reasoning
+from hpcbench.schema.documents import MLTask
+from hpcbench.schema.records import Reading, Sample
+
+Read = Callable[[str, Sample, bool], Reading]
+"""Answer, its sample, whether it was cut at max_tokens."""
+
+
+def reader(ml_task: MLTask) -> Read:
+    """The function that reads answers of an ML task; it never raises.
+
+    A plugin that says what it `wants` (text, label, object) leaves reading to `DataParser`. Another reads
+    itself, after the thoughts are taken off; what it gives is held to the schema. If it raises, that answer
+    is lost, with the reason.
+
+    Raises:
+        UserError: no such plugin, or its model is none.
+        EnvironmentFault: the plugin or the model cannot be imported.
+    """
+    kind, name = ("parsers", ml_task.parser) if ml_task.parser else ("tasks", ml_task.plugin)
+    plugin = plugins.load(kind, name)
+    wants = getattr(plugin, "wants", None)
+    data = DataParser(
+        wants or ml_task.output,
+        ml_task.output_schema,
+        plugins.answer_model(ml_task.output_model) if ml_task.output_model else None,
+        repair=ml_task.repair,
+        reasoning=ml_task.reasoning,
+    )
+    if wants is None:
+        return _foreign(plugin(), kind, data)
+    field = ml_task.label_field
+
+    def read(text: str, sample: Sample, truncated: bool = False) -> Reading:
+        labels = labels_of(sample.fields.get(field)) if field is not None else ()
+        return data.read(text, truncated, labels)
+
+    return read
+
+
+def labels_of(listed: object) -> Sequence[str]:
+    """Labels as a field of a sample lists them: a list, or text with one a line or commas between them."""
+    if isinstance(listed, str):
+        parts = listed.splitlines() if "\n" in listed.strip() else re.split("[,;]", listed)
+        return tuple(part.strip() for part in parts if part.strip())
+    if isinstance(listed, Sequence):
+        return tuple(str(one) for one in listed)
+    return ()
+
+
+def _foreign(plugin: Any, kind: str, data: DataParser) -> Read:
+    """What reads answers itself."""
+
+    def read(text: str, sample: Sample, truncated: bool = False) -> Reading:
+        text = whole_characters(text)
+        answer = strip_reasoning(text) if data.reasoning == "strip" else text
+        if answer is None:
+            return Reading(None, UNFINISHED, truncated=truncated)
+        try:
+            found = plugin.parse(answer) if kind == "parsers" else plugin.parse(answer, sample)
+        except Exception as error:  # noqa: BLE001 - foreign code: one sample is lost, not the run
+            said = " ".join(str(error).split())[:80]
+            reason = f"{kind.removesuffix('s')} {type(error).__name__}: {said}"
+            return Reading(None, reason, truncated=truncated)
+        if isinstance(found, Reading):
+            given = dataclasses.replace(found, truncated=found.truncated or truncated)
+            if given.value is None or given.faults or not data.schema.document:
+                return given
+            judged = data.judged(given.value, given.truncated)
+            return dataclasses.replace(judged, form=given.form, repairs=given.repairs)
+        if found is None:
+            return Reading(None, "not read", truncated=truncated)
+        return data.judged(found, truncated)
+
+    return read

@@ -1,0 +1,209 @@
+"""What answers write instead of JSON: tables in Markdown or HTML, and lines of `key: value`.
+
+All give texts; `typed` makes of a text what the schema wants of its field, if it is written that way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = dict[str, str]
+
+LONGEST = 1_000_000
+"""Characters of an answer at most that are looked at for tables and lines."""
+
+# --- tables ---------------------------------------------------------------------------------------------
+
+_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+_CELL_BREAK = re.compile(r"(?<!\\)\|")
+_MARKS = re.compile(r"\*\*|__|`|<br\s*/?>", re.IGNORECASE)
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """All tables of an answer, each as rows of cells, the header first."""
+    text = text[:LONGEST]
+    found = _markdown_tables(text) if "|" in text else []
+    return found + (_html_tables(text) if "<t" in text.lower() else [])
+
+
+def _markdown_tables(text: str) -> list[list[list[str]]]:
+    lines = text.splitlines()
+    found: list[list[list[str]]] = []
+    at = 1
+    while at < len(lines):
+        head, rule = lines[at - 1], lines[at]
+        if "|" not in head or "-" not in rule or len(rule) > 2000 or not _RULE.fullmatch(rule):
+            at += 1
+            continue
+        rows = [_cells(head)]
+        at += 1
+        while at < len(lines) and "|" in lines[at]:
+            rows.append(_cells(lines[at]))
+            at += 1
+        found.append(rows)
+        at += 1
+    return found
+
+
+def _cells(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|")
+    if inner.endswith("|") and not inner.endswith("\\|"):
+        inner = inner[:-1]
+    return [plain(cell.replace("\\|", "|")) for cell in _CELL_BREAK.split(inner)]
+
+
+def plain(words: str) -> str:
+    """A cell or value without the marks of Markdown around it."""
+    return " ".join(_MARKS.sub(" ", words).split())
+
+
+def _html_tables(text: str) -> list[list[list[str]]]:
+    from lxml import etree, html
+
+    printable = re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "", text)
+    try:
+        root = html.document_fromstring(printable)
+    except (etree.ParserError, ValueError):
+        return []
+    found = []
+    for table in root.iter("table"):
+        rows = [
+            [" ".join(" ".join(cell.itertext()).split()) for cell in row.iterchildren("td", "th")]
+            for row in table.iter("tr")
+        ]
+        rows = [row for row in rows if row]
+        if rows:
+            found.append(rows)
+    return found
+
+
+def rows_of(table: Sequence[Sequence[str]]) -> list[Row]:
+    """A table's rows as objects, named by its header; empty cells are left out."""
+    header, *rows = table
+    return [
+        {name: cell for name, cell in zip(header, row, strict=False) if name and cell}
+        for row in rows
+        if any(row)
+    ]
+
+
+def pairs_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> Row | None:
+    """A table of two columns as keys and values; None for another.
+
+    Its header, which Markdown demands, is left out, unless its first cell is a known key.
+    """
+    if any(len(row) != 2 for row in table):
+        return None
+    names = {squeezed(name) for name in known}
+    rows = table if squeezed(table[0][0]) in names else table[1:]
+    return {key.rstrip(" :"): value for key, value in rows if key and value} or None
+
+
+# --- lines ----------------------------------------------------------------------------------------------
+
+_FENCE_LINE = re.compile(r"\s*(?:```|~~~)[ \t]*[\w-]*\s*")
+_KEY = r"[^\s:：|{}\[\]<>][^:：|{}\[\]<>\n]{0,79}?"
+_LINE = re.compile(
+    rf"(?P<mark>(?:[-*•+]|\d{{1,3}}[.)])\s+)?(?P<key>{_KEY})\s{{0,3}}[:：](?:\s+|$)(?P<value>.*)"
+)
+_ITEM = re.compile(r"(?:[-*•+]|\d{1,3}[.)])\s+(?P<value>\S.*)")
+_WORDS = 6
+
+
+def lines(text: str, known: Sequence[str] = ()) -> dict[str, Any] | None:
+    """`key: value` lines as an object; None if the answer is something else.
+
+    Marks of lists and bold type around keys do not count. Lines that begin deeper belong to the key above
+    them: `key: value` lines make an object, `- item` lines a list; one level, as models write it. With known
+    keys, lines of other keys are prose; without, there must be two lines at least, and all of the answer
+    but its first and last line must be of this kind.
+    """
+    written = [line.expandtabs(4).rstrip() for line in text[:LONGEST].splitlines() if line.strip()]
+    body = [line for line in written if not _FENCE_LINE.fullmatch(line)]
+    names = {squeezed(name) for name in known}
+    found: dict[str, Any] = {}
+    strangers: list[int] = []
+    key, depth = None, 0
+    for number, line in enumerate(body):
+        indent = len(line) - len(line.lstrip())
+        match = _LINE.fullmatch(_unmarked(line))
+        if key is not None and indent > depth and _below(found, key, line, match):
+            continue
+        name = "" if match is None else plain(match["key"])
+        stranger = not name or len(name.split()) > _WORDS or (names and squeezed(name) not in names)
+        if stranger or match is None:
+            strangers.append(number)
+            key = None
+            continue
+        key, depth = name, indent
+        found[key] = _unquoted(plain(match["value"]))
+    kept = {name: value for name, value in found.items() if value != ""}
+    if names:
+        return kept or None
+    prose = [number for number in strangers if number not in (0, len(body) - 1)]
+    return kept if len(kept) > 1 and not prose else None
+
+
+def _unmarked(line: str) -> str:
+    return line.strip().replace("**", "").replace("__", "")
+
+
+def _below(found: dict[str, Any], key: str, line: str, match: re.Match[str] | None) -> bool:
+    """Take a line that begins deeper than its key, if the key's own line says nothing."""
+    value = found[key]
+    item = _ITEM.fullmatch(_unmarked(line))
+    if match is not None and not match["mark"] and (value == "" or isinstance(value, dict)):
+        found[key] = value = value or {}
+        value[plain(match["key"])] = _unquoted(plain(match["value"]))
+    elif item is not None and (value == "" or isinstance(value, list)):
+        found[key] = value = value or []
+        value.append(_unquoted(plain(item["value"])))
+    else:
+        return False
+    return True
+
+
+def _unquoted(value: str) -> str:
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value
+
+
+# --- schemas --------------------------------------------------------------------------------------------
+
+
+def squeezed(name: str) -> str:
+    """A key as it is compared: letters and digits alone, no case."""
+    return "".join(char for char in name.casefold() if char.isalnum())
+
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,3})?")
+
+
+def typed(value: str, wanted: frozenset[str]) -> object:
+    """A text as one of the types of a JSON Schema, if it is written so; else as it is."""
+    if "string" in wanted or not wanted:
+        return value
+    if "null" in wanted and value.lower() in ("null", "none", "~", "-", "—"):
+        return None
+    if "boolean" in wanted and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if wanted & {"number", "integer"} and _NUMBER.fullmatch(value):
+        if not set(value) & set(".eE"):
+            return int(value)
+        if "number" in wanted:
+            return float(value)
+    return value
+
+
+def fitted(row: Mapping[str, Any], properties: Mapping[str, frozenset[str]]) -> dict[str, Any]:
+    """A row under the names that the schema has for its keys, its values as the schema wants them."""
+    named = {squeezed(name): name for name in properties}
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        name = named.get(squeezed(key), key)
+        wanted = properties.get(name, frozenset())
+        found[name] = typed(value, wanted) if isinstance(value, str) else value
+    return found

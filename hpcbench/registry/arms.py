@@ -1,0 +1,197 @@
+"""`hpcbench ab`: one plan resolved twice with other settings, and both laid side by side as one.
+
+Settings are those of `--set`, and shorter ones that mean every run task of the plan:
+
+    model.engine_options.max_num_seqs=8   in every model that it names (or in its changes to one)
+    prompt.user="…", dataset.options.dpi=100
+    model=org/large, prompt=short         another document for every run task
+    generation.temperature=0              in every run task, or cell of a matrix
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.registry.settings import Setting, read_settings
+from hpcbench.schema.documents import ExperimentPlan, ModelChoice, RunTask
+from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask
+
+LONGEST_NAME = 78
+"""Of a run task that has arms: `.a` and `.b` are added."""
+
+DOCUMENTS = {"model": "models", "prompt": "prompts", "dataset": "datasets"}
+"""Documents of a run task that short settings can mean → their kind."""
+
+OF_CHOICE = ("engine", "image", "engine_options", "env")
+"""What a run task may change of its model where it names it."""
+
+_OF_PLAN = frozenset(ExperimentPlan.model_fields)
+_OF_RUN_TASK = frozenset(RunTask.model_fields) - _OF_PLAN | {"packages"}
+
+
+def expanded(resolved: ResolvedPlan, texts: Sequence[str]) -> list[str]:
+    """Settings as `--set` takes them.
+
+    Args:
+        resolved: the plan without them.
+        texts: settings, short ones among them.
+
+    Raises:
+        UserError: one is not of the right form.
+    """
+    return [text for setting in read_settings(texts) for text in _expanded(resolved, setting)]
+
+
+def side_by_side(
+    a: ResolvedPlan,
+    b: ResolvedPlan,
+    arms: Arms,
+    settings: Sequence[str],
+    say: Callable[[str], None] = lambda line: None,
+) -> ResolvedPlan:
+    """One plan with each run task of `a` and the same of `b` as two arms, `NAME.a` and `NAME.b`.
+
+    Args:
+        a: the plan with the settings of arm a.
+        b: the plan with those of arm b.
+        arms: what they are compared by.
+        settings: those that both have.
+        say: told which run tasks are left out because nothing differs in them.
+
+    Raises:
+        UserError: the arms do not differ, or in what both must share.
+    """
+    _check_alike(a, b)
+    both = list(zip(a.run_tasks, b.run_tasks, strict=True))
+    differing = [(one, other) for one, other in both if one != other]
+    if not differing:
+        raise UserError(
+            "the arms do not differ in any run task",
+            remedy="--a model.engine_options.x=1 --b model.engine_options.x=2",
+        )
+    left_out = [one.name for one, other in both if one == other]
+    if left_out:
+        say(f"left out, since the arms do not differ there: {', '.join(left_out)}")
+    known = {one.name for one, _ in differing}
+    found = [
+        _arm(run_task, letter, one.model != other.model, known)
+        for one, other in differing
+        for run_task, letter in _lettered(one, other)
+    ]
+    return a.model_copy(
+        update={
+            "run_tasks": tuple(found),
+            "settings": tuple(settings),
+            "packages": dict(sorted({**a.packages, **b.packages}.items())),
+            "origins": dict(sorted({**_of_models(found, a), **b.origins, **a.origins}.items())),
+            "arms": arms,
+        }
+    )
+
+
+def _of_models(found: Sequence[ResolvedRunTask], plan: ResolvedPlan) -> dict[str, str]:
+    """Where models of either arm were read from, by their own names."""
+    named = {f"models/{one.model.name}": f"models/{one.model.name[:-2]}" for one in found}
+    return {name: plan.origins[base] for name, base in named.items() if base in plan.origins}
+
+
+def _lettered(
+    one: ResolvedRunTask, other: ResolvedRunTask
+) -> tuple[tuple[ResolvedRunTask, Literal["a"]], tuple[ResolvedRunTask, Literal["b"]]]:
+    return (one, "a"), (other, "b")
+
+
+def _expanded(resolved: ResolvedPlan, setting: Setting) -> Iterator[str]:
+    first = setting.path[0]
+    if setting.document is not None or first not in _OF_RUN_TASK:
+        yield setting.text
+        return
+    _, _, value = setting.text.partition("=")
+    rest = ".".join(setting.path)
+    if first in DOCUMENTS and len(setting.path) > 1:
+        yield from _in_documents(resolved, first, ".".join(setting.path[1:]), value)
+        return
+    for place, listed in _places(resolved.plan):
+        if listed and first in DOCUMENTS:
+            yield f"{place}{first}s=[{value}]"
+        else:
+            yield f"{place}{rest}={value}"
+
+
+def _places(plan: ExperimentPlan) -> Iterator[tuple[str, bool]]:
+    """Where the plan's run tasks are written, as settings begin; and whether it is a matrix."""
+    for index, entry in enumerate(plan.run_tasks):
+        named = isinstance(entry, str)
+        yield (f"run_tasks/{entry}:" if named else f"run_tasks.{index}."), False
+    for index, matrix in enumerate(plan.matrix):
+        yield f"matrix.{index}.", True
+        for number in range(len(matrix.include)):
+            yield f"matrix.{index}.include.{number}.", False
+
+
+def _in_documents(resolved: ResolvedPlan, kind: str, path: str, value: str) -> Iterator[str]:
+    """The setting in every document of a kind that the run tasks name."""
+    found: dict[str, None] = {}
+    for run_task in resolved.run_tasks:
+        if kind != "model" or isinstance(run_task.task.model, str):
+            document = run_task.task.model if kind == "model" else getattr(run_task, kind).name
+            found.setdefault(f"{DOCUMENTS[kind]}/{document}:{path}={value}")
+        elif path.partition(".")[0] not in OF_CHOICE:
+            found.setdefault(f"models/{run_task.task.model.name}:{path}={value}")
+    if kind == "model" and path.partition(".")[0] in OF_CHOICE:
+        entries = enumerate(resolved.plan.run_tasks)
+        for index, entry in entries:
+            # Its own changes lie over the document's.
+            if isinstance(entry, RunTask) and isinstance(entry.model, ModelChoice):
+                found.setdefault(f"run_tasks.{index}.model.{path}={value}")
+    yield from found
+
+
+def _check_alike(a: ResolvedPlan, b: ResolvedPlan) -> None:
+    """Refuse arms that differ in what is of the whole experiment.
+
+    Raises:
+        UserError: all of that.
+    """
+    problems: list[Problem] = []
+    for name in sorted(_OF_PLAN - {"run_tasks", "matrix", "only"}):
+        if getattr(a.plan, name) != getattr(b.plan, name):
+            what = f"'{name}' is of the whole experiment: both arms have the same"
+            problems.append(Problem(what, remedy="set it with --set"))
+    if a.site != b.site:
+        problems.append(Problem("both arms have the same site profile", remedy="set it with --set"))
+    names = [[one.name for one in arm.run_tasks] for arm in (a, b)]
+    if names[0] != names[1]:
+        what = f"the arms have other run tasks: {', '.join(names[0])}; {', '.join(names[1])}"
+        problems.append(Problem(what, remedy="write run tasks out instead of a matrix"))
+    for name, package in a.packages.items():
+        if b.packages.get(name, package) != package:
+            problems.append(Problem(f"the arms have other versions of package '{name}'"))
+    if any(one.sweep is not None for one in a.run_tasks):
+        what = "a point of a sweep is asked in one go: arms cannot take turns in it"
+        problems.append(Problem(what, remedy="--set load=null, and one `concurrency`"))
+    if problems:
+        raise UserError(*problems)
+
+
+def _arm(
+    run_task: ResolvedRunTask, letter: Literal["a", "b"], own_model: bool, known: set[str]
+) -> ResolvedRunTask:
+    """A run task as an arm; its model has a name of its own if the other arm's is another one."""
+    pair = run_task.name
+    if len(pair) > LONGEST_NAME:
+        what = f"'{pair}' is too long a name for a run task with arms: {LONGEST_NAME} at most"
+        raise UserError(Problem(what))
+    after = [f"{name}.{arm}" for name in run_task.task.after if name in known for arm in "ab"]
+    update = {"name": f"{pair}.{letter}", "after": tuple(after)}
+    changed: dict[str, object] = {
+        "task": run_task.task.model_copy(update=update),
+        "pair": pair,
+        "arm": letter,
+    }
+    if own_model:
+        name = f"{run_task.model.name}.{letter}"
+        changed["model"] = run_task.model.model_copy(update={"name": name})
+    return run_task.model_copy(update=changed)

@@ -1,0 +1,179 @@
+"""A site profile by itself: what of it can stand in a job script, and the template that it names.
+
+A job script is text that a shell and sbatch read. What cannot stand there as it is (a second line, a NUL, a
+name that no variable has) is refused here, at its place in the profile, before a job ever is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hpcbench import secret
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.registry.catalog import share_dir, site_dir, user_dir
+from hpcbench.registry.source import Loc
+from hpcbench.schema.documents import Site
+
+TEMPLATES = "slurm_templates"
+"""Folder of templates, in what ships, in the site's registry and in the user's."""
+
+OURS = {
+    "array": "`parallelism` of the plan",
+    "comment": None,
+    "dependency": "`after` of a run task",
+    "error": "`hpcbench logs` shows it",
+    "job-name": None,
+    "nodes": "an engine runs on one node",
+    "ntasks": "an engine runs on one node",
+    "ntasks-per-node": "an engine runs on one node",
+    "open-mode": None,
+    "output": "`hpcbench logs` shows it",
+    "parsable": None,
+    "signal": "`drain_seconds`",
+    "test-only": None,
+    "wait": None,
+    "wrap": None,
+}
+"""sbatch's options that hpcbench needs for itself → what to say instead."""
+
+READ_ONLY = ("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID")
+"""Variables that bash lets nobody set."""
+
+_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GRES = re.compile(r"[A-Za-z][\w.-]*(:[A-Za-z_][\w.-]*)?")
+
+Finding = tuple[Loc, str, str | None]
+"""Where in the profile, what is wrong, what to do."""
+
+
+def findings(site: Site) -> Iterator[Finding]:
+    """Everything in a profile that cannot stand in a job script, or makes no sense there."""
+    slurm = site.slurm
+    words = ("partition", "cpu_partition", "account", "qos", "reservation", "constraint")
+    for name in (*words, "gpu_gres", "template"):
+        yield from _line(("slurm", name), getattr(slurm, name))
+    if not _GRES.fullmatch(slurm.gpu_gres):
+        what = f"'{slurm.gpu_gres}' is neither NAME nor NAME:TYPE"
+        yield ("slurm", "gpu_gres"), what, "`gpu` or `gpu:a100`; the number is the model's `gpus`"
+    elif slurm.gpu_option != "gres" and slurm.gpu_gres.partition(":")[0] != "gpu":
+        what = f"--{slurm.gpu_option} asks for GPUs only, not for '{slurm.gpu_gres}'"
+        yield ("slurm", "gpu_option"), what, "`gpu_option: gres`"
+    for name, value in slurm.options.items():
+        yield from _option(name, value)
+    for number, line in enumerate(site.setup):
+        yield from _line(("setup", number), line)
+    for number, module in enumerate(site.modules):
+        yield from _module(("modules", number), module)
+    for name, value in site.env.items():
+        yield from _variable(("env", name), name, value)
+    yield from _line(("group",), site.group)
+    if site.umask is not None and int(site.umask, 8) & 0o700:
+        what = f"umask {site.umask} takes rights from the owner"
+        yield ("umask",), what, "027 for the group to read, 007 to write, 077 for nobody else"
+
+
+def find_template(name: str) -> Path:
+    """The file of a template: a path, or a name in `slurm_templates/` of the user, the site, or what ships.
+
+    Raises:
+        UserError: there is none.
+    """
+    if "/" in name or name.endswith(".j2"):
+        path = Path(name)
+        if path.is_file():
+            return path
+        raise UserError(Problem("no such file", name, remedy="`template` of the site profile"))
+    for folder in template_folders():
+        if (folder / f"{name}.j2").is_file():
+            return folder / f"{name}.j2"
+    known = {path.stem for folder in template_folders() for path in folder.glob("*.j2")}
+    raise UserError(Problem(unknown("template", name, sorted(known))))
+
+
+def template_folders() -> list[Path]:
+    """Where templates are looked for by name, the first that has it counts."""
+    return [folder / TEMPLATES for folder in (user_dir(), site_dir(), share_dir())]
+
+
+def template_environment(path: Path) -> Any:
+    """Jinja2 for one template: sandboxed, what is undefined is an error; others are included by file name."""
+    from jinja2 import FileSystemLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    return ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader([path.parent, *template_folders()]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def template_problem(name: str) -> Problem | None:
+    """What is wrong with a template as it stands: not there, not to be read, no Jinja2."""
+    from jinja2 import TemplateSyntaxError
+
+    try:
+        path = find_template(name)
+        template_environment(path).parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except UserError as error:
+        return error.problems[0]
+    except OSError as error:
+        return Problem(f"cannot be read: {error.strerror}", name)
+    except UnicodeDecodeError:
+        return Problem("is not UTF-8", name)
+    except TemplateSyntaxError as error:
+        return Problem(f"no Jinja2 template: {error.message}", str(path), error.lineno)
+    except (ValueError, RecursionError) as error:
+        return Problem(f"no Jinja2 template: {str(error)[:200]}", name)
+    return None
+
+
+def one_line(text: str) -> str | None:
+    """Why a text cannot be a line of a job script; None: it can."""
+    for mark, name in (("\0", "a NUL"), ("\n", "a line break"), ("\r", "a carriage return")):
+        if mark in text:
+            return f"{name} cannot stand in a job script"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "half a surrogate pair cannot stand in a job script"
+    return None
+
+
+def _line(loc: Loc, value: str | None) -> Iterator[Finding]:
+    if value is not None and (why := one_line(value)):
+        yield loc, why, "one line each" if loc[0] == "setup" else "write it without"
+
+
+def _option(name: str, value: bool | int | str) -> Iterator[Finding]:
+    loc: Loc = ("slurm", "options", name)
+    long = name.replace("_", "-")
+    if not _OPTION.fullmatch(name):
+        yield loc, f"'{name}' is no option of sbatch", "long names without dashes before them"
+    elif long in OURS:
+        yield loc, f"sbatch's --{long} is hpcbench's own", OURS[long] or "leave it out"
+    elif isinstance(value, str):
+        yield from _line(loc, value)
+
+
+def _module(loc: Loc, name: str) -> Iterator[Finding]:
+    if not name or name.startswith("-") or any(mark.isspace() for mark in name):
+        yield loc, f"'{name}' is no name of a module", "one module an entry: NAME/VERSION"
+    else:
+        yield from _line(loc, name)
+
+
+def _variable(loc: Loc, name: str, value: str) -> Iterator[Finding]:
+    if not _VARIABLE.fullmatch(name):
+        yield loc, f"'{name}' is no name of a variable", "letters, digits and _"
+    elif name in READ_ONLY:
+        yield loc, f"bash lets nobody set {name}", "leave it out"
+    elif secret.written_out(name, value):
+        remedy = f"write ${{env:{name}}} and export it, or ${{file:PATH}}"
+        yield loc, f"{name} holds a secret in plain text", remedy
+    else:
+        yield from _line(loc, value)

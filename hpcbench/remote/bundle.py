@@ -1,0 +1,431 @@
+"""What a plan needs of this machine when it is to run on another: its documents, and what they name by path.
+
+Documents that hpcbench ships are there as well; of the others go those that the plan names, directly or
+through another. A path stays as it is where it is absolute and present there; else what it names here goes
+along, and the document that goes says where it will lie (`exchange.py` keeps it by content).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench.data.hashing import file_hashes
+from hpcbench.data.storage import FileStorage
+from hpcbench.errors import Problem, UserError
+from hpcbench.registry.catalog import Catalog, RunMode
+from hpcbench.registry.paths import is_dockerfile, is_reference, with_absolute_paths
+from hpcbench.registry.settings import read_settings
+from hpcbench.registry.source import Loc, Source
+from hpcbench.remote.exchange import Content, Parcel, Sent
+from hpcbench.schema.documents import KINDS, Document, Model, Package
+
+NAMES: Mapping[str, str] = {
+    "run_tasks": "run_tasks", "ml_task": "ml_tasks", "model": "models", "models": "models",
+    "dataset": "datasets", "datasets": "datasets", "prompt": "prompts", "prompts": "prompts",
+    "metrics": "metrics", "default_metrics": "metrics", "reports": "reports", "image": "images",
+    "package": "packages", "packages": "packages", "required_packages": "packages",
+}  # fmt: skip
+"""Key in a document → kind of the documents that stand there by name."""
+
+CONTEXT = re.compile(r"^\s*(COPY|ADD|%files)\b", re.MULTILINE | re.IGNORECASE)
+"""What a recipe says that takes files from beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPath:
+    """A path in a document."""
+
+    document: Source
+    """Where it was read."""
+    loc: Loc
+    """Where it stands there."""
+    written: str
+    """As it is written; the end of the value at `loc`."""
+    absolute: str
+    """What it means on this machine."""
+
+    @property
+    def place(self) -> tuple[Path, int, int]:
+        """File, line and column."""
+        return self.document.place(self.loc)
+
+    @property
+    def value(self) -> str:
+        """All of the value it is the end of, such as `oci:FOLDER:TAG`."""
+        found: Any = self.document.data
+        for part in self.loc:
+            found = found[part]
+        return str(found)
+
+    def problem(self, message: str, remedy: str | None = None) -> Problem:
+        """A problem at its place."""
+        return self.document.problem(self.loc, message, remedy)
+
+
+@dataclass(slots=True)
+class Bundle:
+    """What goes along with a plan."""
+
+    plan: str
+    """The plan's file there."""
+    registries: list[str]
+    """Registries there, in their order."""
+    settings: list[str]
+    """`--set`, with paths as they are there."""
+    parcels: list[Parcel] = field(default_factory=list)
+    """All files."""
+    contents: dict[str, Content] = field(default_factory=dict)
+    """SHA-256 → where the bytes are."""
+    here: dict[str, str] = field(default_factory=dict)
+    """Path there → what it is here, for messages."""
+    stay: list[str] = field(default_factory=list)
+    """Paths that mean what lies there already."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(file.size for parcel in self.parcels for file in parcel.files)
+
+
+def bundle(
+    plan: Path,
+    registries: Sequence[Path],
+    settings: Sequence[str],
+    mode: RunMode,
+    *,
+    root: str,
+    present: Callable[[Sequence[str]], Collection[str]],
+    cache: Path | None = None,
+) -> Bundle:
+    """Gather what a plan needs.
+
+    Args:
+        plan: its file.
+        registries: further registries, as of `--registry`.
+        settings: as of `--set`.
+        mode: `dev` takes overlays along.
+        root: folder there below which parcels lie.
+        present: which of some absolute paths are there.
+        cache: file that remembers hashes of large files.
+
+    Raises:
+        UserError: every mistake in documents of this machine; a path that is neither here nor there.
+    """
+    parsed = read_settings(settings)
+    catalog = Catalog(registries, mode=mode, settings=parsed)
+    document, source = catalog.plan(plan)
+    found = [("", document, source), *_documents(catalog, source)]
+    paths = [path for _, one, read in found for path in local_paths(one, read, catalog)]
+    made = _Bundler(root, cache)
+    moved = made.carry(paths, present)
+    files = _files(catalog, plan, [name for name, *_ in found if name])
+    made.write(files, moved)
+    return made.finish(plan.name, files, [setting.text for setting in parsed], moved)
+
+
+def local_paths(document: Document, source: Source, catalog: Catalog) -> Iterator[LocalPath]:
+    """Every path in a document, in documents written out inside it too; those of shipped files left out."""
+    noted: list[LocalPath] = []
+    with_absolute_paths(
+        document,
+        source,
+        lambda loc, written, absolute: noted.append(LocalPath(source, loc, written, absolute)),
+    )
+    noted += _inside(source.data, source, ())
+    yield from (path for path in noted if catalog.label(path.place[0]) != "shipped")
+
+
+def _inside(data: Any, source: Source, loc: Loc) -> Iterator[LocalPath]:
+    """Paths of packages that are written out, and of images that a run task chooses."""
+    if isinstance(data, list):
+        for index, one in enumerate(data):
+            yield from _inside(one, source, (*loc, index))
+    if not isinstance(data, dict):
+        return
+    part: Document | None = None
+    if loc[-1:] == ("model",) and is_reference(str(data.get("image") or "docker://")):
+        part = Model(name="chosen", engine="none", image=data["image"])
+    elif loc[-2:-1] == ("packages",):
+        part = Package.model_validate(data)
+    noted: list[LocalPath] = []
+    if part is not None:  # they are relative to the file, wherever they stand in it
+        own = Source(source.path, data)
+        with_absolute_paths(
+            part,
+            own,
+            lambda below, written, absolute: noted.append(
+                LocalPath(source, (*loc, *below), written, absolute)
+            ),
+        )
+    yield from noted
+    for key, value in data.items():
+        yield from _inside(value, source, (*loc, key))
+
+
+# --- which documents -----------------------------------------------------------------------------------
+
+
+def _documents(catalog: Catalog, plan: Source) -> Iterator[tuple[str, Document, Source]]:
+    """`KIND/NAME`, document and source of all that a plan names, as far as they are found here."""
+    seen: set[tuple[str, str]] = set()
+    words: set[str] = set(_words(plan.data))
+    waiting = list(_named(plan.data))
+    problems: list[Problem] = []
+    while waiting or (waiting := [one for one in _providers(catalog, words) if one not in seen]):
+        kind, name = waiting.pop()
+        if (kind, name) in seen or not catalog.files(kind, name):
+            seen.add((kind, name))
+            continue  # it may be known there; if not, it is told there
+        seen.add((kind, name))
+        try:
+            document, source = catalog.get_with_source(KINDS[kind], name)
+        except UserError as error:
+            problems.extend(error.problems)
+            continue
+        yield f"{kind}/{name}", document, source
+        words |= set(_words(source.data))
+        waiting += _named(source.data)
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+
+
+def _named(data: Any) -> Iterator[tuple[str, str]]:
+    """Kind and name of everything that may be a document's name."""
+    if isinstance(data, list):
+        for one in data:
+            yield from _named(one)
+    if not isinstance(data, dict):
+        return
+    for key, value in data.items():
+        if key in NAMES:
+            for one in value if isinstance(value, list) else [value]:
+                name = one.get("name") if isinstance(one, dict) else one
+                if isinstance(name, str) and name:
+                    yield NAMES[key], name
+        yield from _named(value)
+
+
+def _words(data: Any) -> Iterator[str]:
+    """Every text in a document; of addresses their scheme as well."""
+    if isinstance(data, dict):
+        for value in data.values():
+            yield from _words(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _words(value)
+    elif isinstance(data, str):
+        yield data
+        yield data.partition("://")[0]
+
+
+def _providers(catalog: Catalog, words: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Packages that say they bring a plugin of which the plan says the name."""
+    for name in catalog.names("packages"):
+        try:
+            package = catalog.get(Package, name)
+        except UserError:
+            continue  # nobody asks for it by its name
+        if any(plugin in words for plugins in package.provides.values() for plugin in plugins):
+            yield "packages", name
+
+
+def _files(catalog: Catalog, plan: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Path in the bundle → file, of the plan and all documents that are not shipped."""
+    files = {plan.name: plan}
+    beside = plan.with_name(f"{plan.stem}.dev.yaml")
+    if catalog.mode == "dev" and beside.is_file():
+        files[beside.name] = beside
+    for name in names:
+        kind, _, document = name.partition("/")
+        for path in catalog.files(kind, document):
+            for number, registry in enumerate(catalog.registries):
+                if registry.folder in path.parents and registry.label != "shipped":
+                    place = f"registry-{number:02}/{path.relative_to(registry.folder).as_posix()}"
+                    files[place] = path
+    return files
+
+
+# --- what they name ------------------------------------------------------------------------------------
+
+
+class _Bundler:
+    """Hashes files and says where they will lie."""
+
+    def __init__(self, root: str, cache: Path | None) -> None:
+        self.root, self.cache = root.rstrip("/"), cache
+        self.bundle = Bundle("", [], [])
+
+    def carry(
+        self, paths: Sequence[LocalPath], present: Callable[[Sequence[str]], Collection[str]]
+    ) -> list[tuple[LocalPath, str]]:
+        """The paths that become others there, with the whole values they become."""
+        absolute = sorted({path.absolute for path in paths if path.written.startswith("/")})
+        there = set(present(absolute)) if absolute else set()
+        self.bundle.stay = sorted(there)
+        places: dict[str, str] = {}
+        moved: list[tuple[LocalPath, str]] = []
+        problems: list[Problem] = []
+        for path in paths:
+            if path.written.startswith("/") and path.absolute in there:
+                continue
+            if path.value.startswith("venv:"):
+                what = "an environment cannot be sent: its path must be one of the cluster"
+                problems.append(path.problem(what, "make it there"))
+                continue
+            file, tag = _without_tag(path)
+            if not file.exists():
+                problems.append(path.problem(f"{file} is neither here nor there"))
+                continue
+            if str(file) not in places:
+                places[str(file)] = self._parcel(file)
+            start = path.value[: len(path.value) - len(path.written)]
+            moved.append((path, f"{start}{places[str(file)]}{tag}"))
+        if problems:
+            raise UserError(*dict.fromkeys(problems))
+        return moved
+
+    def _parcel(self, file: Path) -> str:
+        """Take along a file or folder; returns its path there."""
+        top = file
+        if file.is_file() and (is_dockerfile(file.name) or file.suffix == ".def"):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            top = file.parent if CONTEXT.search(text) else file
+        try:
+            listed = list(FileStorage({}).list(str(top)))
+        except OSError as error:
+            raise UserError(Problem(f"cannot be read: {error}", str(top))) from error
+        base = top.name or "root"
+        sources = {
+            f"{base}/{one.path}" if top.is_dir() else base: top / one.path if top.is_dir() else top
+            for one in listed
+        }
+        hashes = file_hashes(sources.values(), self.cache)
+        sent = []
+        for path, source in sources.items():
+            status = source.stat()
+            sent.append(Sent(path, status.st_size, hashes[source], bool(status.st_mode & 0o100)))
+            self.bundle.contents[hashes[source]] = source
+        place = f"{self._add(sent)}/{base}"
+        self.bundle.here[place] = str(top)
+        return place if top == file else f"{place}/{file.name}"
+
+    def write(self, files: Mapping[str, Path], moved: Sequence[tuple[LocalPath, str]]) -> None:
+        """Take along documents, with the paths in them that they have there."""
+        edits: dict[Path, dict[tuple[int, int], tuple[str, str]]] = {}
+        for path, value in moved:
+            file, line, column = path.place
+            edits.setdefault(file, {})[line, column] = (path.value, value)
+        problems: list[Problem] = []
+        sent = []
+        for place, file in files.items():
+            text = file.read_text(encoding="utf-8-sig")
+            try:
+                data = rewritten(text, edits.get(file, {}), file).encode()
+            except UserError as error:
+                problems.extend(error.problems)
+                continue
+            digest = hashlib.sha256(data).hexdigest()
+            sent.append(Sent(place, len(data), digest))
+            self.bundle.contents[digest] = data
+        if problems:
+            raise UserError(*problems)
+        self.folder = self._add(sent)
+
+    def finish(
+        self,
+        plan: str,
+        files: Mapping[str, Path],
+        settings: Sequence[str],
+        moved: Sequence[tuple[LocalPath, str]],
+    ) -> Bundle:
+        """The bundle, with what is told to the hpcbench there."""
+        made = self.bundle
+        made.plan = f"{self.folder}/{plan}"
+        made.here.update({f"{self.folder}/{place}": str(file) for place, file in files.items()})
+        registries = {place.partition("/")[0] for place in files if "/" in place}
+        made.registries = [f"{self.folder}/{registry}" for registry in sorted(registries)]
+        changed = {path.place[0]: json.dumps(value) for path, value in moved}
+        for text in settings:
+            value = changed.get(Path(f"--set {text}"))  # what such a place is called
+            made.settings.append(f"{text.partition('=')[0]}={value}" if value else text)
+        return made
+
+    def _add(self, sent: Sequence[Sent]) -> str:
+        parcel = Parcel(tuple(sorted(sent, key=lambda file: file.path)))
+        self.bundle.parcels.append(parcel)
+        return f"{self.root}/{parcel.name}"
+
+
+def _without_tag(path: LocalPath) -> tuple[Path, str]:
+    """The file or folder itself, and the `:TAG` that follows it in `oci:FOLDER:TAG`."""
+    whole = Path(path.absolute)
+    scheme = path.value.partition(":")[0]
+    if scheme in ("oci", "oci-archive", "docker-archive") and not whole.exists():
+        file, colon, tag = path.absolute.rpartition(":")
+        if colon and "/" not in tag:
+            return Path(file), f":{tag}"
+    return whole, ""
+
+
+def rewritten(
+    text: str, edits: Mapping[tuple[int, int], tuple[str, str]], file: Path | None = None
+) -> str:
+    """A YAML document with some of its values replaced, and all else as it was.
+
+    Args:
+        text: the document.
+        edits: line and column of a value, from 1 → what it is, and what it becomes.
+        file: what problems call it.
+
+    Raises:
+        UserError: a value does not stand where it should, as one that an alias or a merge brings.
+    """
+    if not edits:
+        return text
+    spans: list[tuple[int, int, str]] = []
+    left = dict(edits)
+    for node in _scalars(yaml.compose(text, yaml.SafeLoader), set()):
+        mark = node.start_mark
+        old, new = left.get((mark.line + 1, mark.column + 1), (None, ""))
+        if old == node.value:
+            del left[mark.line + 1, mark.column + 1]
+            span = text[mark.index : node.end_mark.index]
+            first = re.match(r"((?:[&!]\S*\s+)*)", span)
+            last = "\n" if span.endswith("\n") else ""
+            word = (first[1] if first else "") + json.dumps(new, ensure_ascii=False) + last
+            spans.append((mark.index, node.end_mark.index, word))
+    if left:
+        raise UserError(
+            *(
+                Problem(
+                    f"the path '{old}' cannot be replaced here",
+                    str(file) if file else None, line, column, "write it out, without << or *",
+                )
+                for (line, column), (old, _) in left.items()
+            )
+        )  # fmt: skip
+    for start, stop, word in sorted(spans, reverse=True):
+        text = text[:start] + word + text[stop:]
+    return text
+
+
+def _scalars(node: yaml.Node | None, seen: set[int]) -> Iterator[yaml.ScalarNode]:
+    if node is None or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.MappingNode):
+        for _, value in node.value:
+            yield from _scalars(value, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _scalars(value, seen)

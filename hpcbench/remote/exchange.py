@@ -1,0 +1,367 @@
+"""Files through a pair of pipes, to another machine's hpcbench or from it.
+
+Both ends are here, so that what one writes is what the other reads. Control is JSON, one line a message;
+bytes of files follow their announcement without a round trip in between, so that latency costs nothing. What
+breaks off is gone on with where it was, and what came is checked by size and SHA-256 before it gets its name.
+
+What is sent is kept by content below a `root`: `files/SHA256` are the files, `NAME/…` the parcels, whose
+files are further names of those, read-only. A parcel's folder is there only when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from hpcbench.data.progress import Moved, Progress, silent
+from hpcbench.data.storage import PIECE
+from hpcbench.data.tree import hash_file
+from hpcbench.errors import EnvironmentFault
+
+STORE = "files"
+"""Below a root: what was sent, by content."""
+
+TOGETHER = 256 << 10
+"""Bytes that are gathered before they are written."""
+
+Content = Path | bytes
+"""Where the bytes of a file are: a file, or themselves."""
+
+
+class Wire(Protocol):
+    """The two pipes."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def read(self, size: int) -> bytes:
+        """Up to so many bytes, at least one; none: the other end has ended."""
+
+    def readline(self) -> bytes:
+        """A line, or what is left of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One file of a parcel."""
+
+    path: str
+    """Below the parcel, `/` between folders."""
+    size: int
+    """Bytes."""
+    sha256: str
+    """Of its content, hexadecimal."""
+    executable: bool = False
+    """Whether it may be run."""
+
+    @property
+    def key(self) -> str:
+        """What it is called among the files: the same bytes once."""
+        return self.sha256 + ("x" if self.executable else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Files that lie together in one folder."""
+
+    files: tuple[Sent, ...]
+    """Sorted by path."""
+
+    @property
+    def name(self) -> str:
+        """Its folder: the hash of all that is in it."""
+        lines = [f"{file.key}  {file.path}" for file in self.files]
+        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+# --- to the other machine ------------------------------------------------------------------------------
+
+
+def send(
+    wire: Wire,
+    parcels: Iterable[Parcel],
+    contents: Mapping[str, Content],
+    progress: Progress = silent,
+) -> int:
+    """Have parcels lie on the other machine; returns the bytes that had to be sent.
+
+    Args:
+        wire: to `receive` there.
+        parcels: what is to lie there.
+        contents: SHA-256 → where the bytes are.
+        progress: told how far it is.
+
+    Raises:
+        EnvironmentFault: a file changed since it was hashed; the other end failed.
+    """
+    listed = {parcel.name: [_listed(file) for file in parcel.files] for parcel in parcels}
+    _say(wire, {"parcels": listed})
+    wanted = _hear(wire)["wanted"]
+    sizes = {file.key: file.size for parcel in parcels for file in parcel.files}
+    total, moved, done, sent = sum(sizes[key] for key, _ in wanted), 0, 0, 0
+    moved = sum(start for _, start in wanted)
+    waiting = bytearray()
+    for key, start in wanted:
+        waiting += _line({"key": key, "size": sizes[key] - start})
+        for piece in _bytes(contents[key.rstrip("x")], start, sizes[key]):
+            waiting += piece
+            moved, sent = moved + len(piece), sent + len(piece)
+            if len(waiting) >= TOGETHER:
+                wire.write(bytes(waiting))
+                waiting.clear()
+                progress(Moved("sending", moved, total, done, len(wanted)))
+        done += 1
+    wire.write(bytes(waiting + _line({"end": True})))
+    progress(Moved("sending", moved, total, done, len(wanted)))
+    _hear(wire)
+    return sent
+
+
+def receive(wire: Wire, root: Path) -> None:
+    """The other end of `send`: keep what comes below `root`.
+
+    Raises:
+        EnvironmentFault: a file came otherwise than announced; the disk is full.
+    """
+    store = root / STORE
+    parcels = {
+        name: [_read(one) for one in files] for name, files in _hear(wire)["parcels"].items()
+    }
+    missing = {name: files for name, files in parcels.items() if not (root / _flat(name)).is_dir()}
+    for name in parcels.keys() - missing.keys():  # wanted again: it is not old
+        with contextlib.suppress(OSError):
+            os.utime(root / name)
+    wanted = {file.key: file for files in missing.values() for file in files}
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        lacking = {key: file for key, file in wanted.items() if _size(store / key) != file.size}
+        starts = {key: _begun(store / f"{key}.part", file.size) for key, file in lacking.items()}
+        _say(wire, {"wanted": list(starts.items())})
+        while "end" not in (told := _hear(wire)):
+            file = lacking[told["key"]]
+            _keep(wire, store / f"{file.key}.part", told["size"], file)
+            place = store / file.key
+            (store / f"{file.key}.part").replace(place)
+            place.chmod(0o555 if file.executable else 0o444)
+        for name, files in missing.items():
+            _lay_out(root, name, files, store)
+    except OSError as error:
+        raise EnvironmentFault(f"{error.filename or root}: {error.strerror or error}") from error
+    _say(wire, {"done": sorted(missing)})
+
+
+def _lay_out(root: Path, name: str, files: Sequence[Sent], store: Path) -> None:
+    """A parcel's folder, at once: its files are further names of those that are kept."""
+    beside = root / f".{name}.{secrets.token_hex(4)}"
+    try:
+        for folder in {PurePosixPath(file.path).parent for file in files}:
+            (beside / folder).mkdir(parents=True, exist_ok=True)
+        for file in files:
+            try:
+                os.link(store / file.key, beside / file.path)
+            except OSError:  # a file system without hard links, or too many of one file
+                shutil.copy2(store / file.key, beside / file.path)
+        with contextlib.suppress(FileExistsError, OSError):
+            beside.rename(root / name)
+        if not (root / name).is_dir():
+            raise EnvironmentFault(f"{root / name} cannot be made")
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+# --- from the other machine ----------------------------------------------------------------------------
+
+
+def serve(wire: Wire, folder: Path) -> None:
+    """The other end of `fetch`: give the files of a folder.
+
+    Raises:
+        OSError: a file cannot be read.
+        EnvironmentFault: a file changed meanwhile.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    listed = [
+        Sent(path.relative_to(folder).as_posix(), path.stat().st_size, hash_file(path))
+        for path in files
+    ]
+    _say(wire, {"files": [_listed(file) for file in listed]})
+    known = {file.path: file for file in listed}
+    for path, start in _hear(wire)["wanted"]:
+        for piece in _bytes(folder / known[path].path, start, known[path].size):
+            wire.write(piece)
+
+
+def fetch(wire: Wire, place: Path, progress: Progress = silent) -> int:
+    """Bring the files that `serve` gives into a folder; returns the bytes that had to come.
+
+    Args:
+        wire: to `serve` there.
+        place: the folder; files of it that are not there stay.
+        progress: told how far it is.
+
+    Raises:
+        EnvironmentFault: a file came otherwise than announced; the disk is full.
+    """
+    files = [_read(one) for one in _hear(wire)["files"]]
+    try:
+        lacking = [file for file in files if not _is_here(place / file.path, file)]
+        parts = {file.path: _part(place, file) for file in lacking}
+        starts = {file.path: _begun(parts[file.path], file.size) for file in lacking}
+        _say(wire, {"wanted": list(starts.items())})
+        total, moved, sent = sum(file.size for file in lacking), sum(starts.values()), 0
+
+        for done, file in enumerate(lacking):
+
+            def tell(size: int, done: int = done) -> None:
+                nonlocal moved, sent
+                moved, sent = moved + size, sent + size
+                progress(Moved("fetching", moved, total, done, len(lacking)))
+
+            part = parts[file.path]
+            _keep(wire, part, file.size - starts[file.path], file, tell)
+            part.chmod(0o644)
+            part.replace(place / file.path)
+    except OSError as error:
+        raise EnvironmentFault(f"{error.filename or place}: {error.strerror or error}") from error
+    return sent
+
+
+def _is_here(path: Path, file: Sent) -> bool:
+    try:
+        return _size(path) == file.size and hash_file(path) == file.sha256
+    except OSError:
+        return False
+
+
+def _part(place: Path, file: Sent) -> Path:
+    """What a file is called until it is whole: a part of other content is another's."""
+    final = place / file.path
+    final.parent.mkdir(parents=True, exist_ok=True)
+    for old in final.parent.glob(f".{_escaped(final.name)}.*.part"):
+        if file.sha256[:16] not in old.name:
+            old.unlink(missing_ok=True)
+    return final.with_name(f".{final.name}.{file.sha256[:16]}.part")
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+# --- both ends -----------------------------------------------------------------------------------------
+
+
+def _keep(
+    wire: Wire,
+    part: Path,
+    size: int,
+    file: Sent,
+    tell: Callable[[int], None] = lambda size: None,
+) -> None:
+    """Append what comes to a part, and see that it is what it should be."""
+    digest = hashlib.sha256()
+    with part.open("a+b") as opened:
+        opened.seek(0)
+        while piece := opened.read(PIECE):
+            digest.update(piece)
+        while size:
+            piece = wire.read(min(size, PIECE))
+            if not piece:
+                raise EnvironmentFault(f"{file.path} broke off", remedy="try again")
+            opened.write(piece)
+            digest.update(piece)
+            size -= len(piece)
+            tell(len(piece))
+        opened.flush()
+        os.fsync(opened.fileno())
+    if _size(part) != file.size or digest.hexdigest() != file.sha256:
+        part.unlink(missing_ok=True)
+        raise EnvironmentFault(f"{file.path} came damaged, or changed meanwhile", "try again")
+
+
+def _begun(part: Path, size: int) -> int:
+    """How much of a file an earlier try brought; what cannot be its beginning is removed."""
+    here = _size(part)
+    if here > size:
+        part.unlink()
+    return here if 0 <= here <= size else 0
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; -1: it is not there."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _bytes(content: Content, start: int, stop: int) -> Iterator[bytes]:
+    """Bytes of a file, neither more nor fewer than announced."""
+    if isinstance(content, bytes):
+        yield from (content[at : at + PIECE] for at in range(start, stop, PIECE))
+        return
+    with content.open("rb") as opened:
+        opened.seek(start)
+        while start < stop:
+            piece = opened.read(min(PIECE, stop - start))
+            if not piece:
+                raise EnvironmentFault(f"{content} became shorter meanwhile", remedy="try again")
+            start += len(piece)
+            yield piece
+
+
+def _listed(file: Sent) -> list[Any]:
+    return [file.path, file.size, file.sha256, file.executable]
+
+
+def _read(one: Sequence[Any]) -> Sent:
+    """A file as the other end announces it.
+
+    Raises:
+        EnvironmentFault: its path leads out of the folder it should lie in.
+    """
+    path, size, sha256, executable = one
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in path:
+        raise EnvironmentFault(
+            f"the other end announces a file {path!r}, which is no place for one"
+        )
+    if not isinstance(size, int) or size < 0:
+        raise EnvironmentFault(f"the other end announces {path!r} with {size!r} bytes")
+    return Sent(str(path), size, _flat(sha256), bool(executable))
+
+
+def _flat(name: str) -> str:
+    """A name of letters and digits, as hashes are."""
+    if not (isinstance(name, str) and name.isalnum() and name.isascii()):
+        raise EnvironmentFault(f"the other end names {name!r}, which is no hash")
+    return name
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _say(wire: Wire, message: Mapping[str, Any]) -> None:
+    wire.write(_line(message))
+
+
+def _hear(wire: Wire) -> Any:
+    """The next message.
+
+    Raises:
+        EnvironmentFault: there is none.
+    """
+    line = wire.readline()
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        text = line.decode("utf-8", "replace").strip()[:200]
+        raise EnvironmentFault(f"the other end said no more: {text!r}") from error

@@ -1,0 +1,236 @@
+"""Gathers the tables of a report from an experiment's directory; what is not there is null, no error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from hpcbench.evaluation.scores import Place
+from hpcbench.evaluation.worst import distributions
+from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.control import wishes
+from hpcbench.experiment.files import read_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.reporting.arms import arms_of
+from hpcbench.reporting.artefact import (
+    Cell,
+    Distribution,
+    GateVerdict,
+    Matrix,
+    MatrixColumn,
+    MatrixRow,
+    Tables,
+)
+from hpcbench.reporting.leading import leaders, sentences
+from hpcbench.reporting.provenance import baseline, provenance
+from hpcbench.reporting.used import per_document, usage_of
+from hpcbench.reporting.worst import worst_samples
+
+
+def gather(experiment: Experiment, worst: int = 3) -> Tables:
+    """All that reports show.
+
+    Args:
+        experiment: it has been evaluated.
+        worst: samples to look at, of each run task.
+
+    Raises:
+        EnvironmentFault: `metrics.json` or `performance.json` is missing or damaged.
+    """
+    experiment.use_packages()  # metrics and datasets may be a package's
+    metrics, performance = _in_order(experiment)
+    run_tasks: Mapping[str, Any] = metrics["run_tasks"]
+    names = [run_task.name for run_task in experiment.resolved.run_tasks]
+    enough = wishes(experiment).enough_tasks
+    wanted = [name for name in names if name not in enough]
+    left = [state for state in shard_states(experiment, wanted) if state.state != "done"]
+    told = shown(performance, run_tasks)
+    verdict, wrong = verdict_of(experiment)
+    best = leaders(experiment, run_tasks, told)
+    usage = usage_of(experiment)
+    documents = {name: table["documents"] for name, table in run_tasks.items()}
+    site = experiment.resolved.site
+    compared = verdict["baseline"] if verdict is not None else experiment.resolved.plan.baseline
+    return {
+        "version": 2,
+        "id": experiment.id,
+        "path": str(experiment.path),
+        "plan": experiment.resolved.plan.model_dump(mode="json"),
+        "asked": sum(table["asked"] for table in run_tasks.values()),
+        "answered": sum(table["answered"] for table in run_tasks.values()),
+        "left": sum(state.shard.stop - state.shard.start for state in left),
+        "summary": [*wrong, *sentences(best, verdict)],
+        "verdict": verdict,
+        "arms": arms_of(experiment),
+        "leaders": best,
+        "matrix": list(matrices(run_tasks, told)),
+        "metrics": metrics,
+        "performance": performance,
+        "worst": worst_samples(experiment, run_tasks, told, worst),
+        "distribution": _distributions(experiment, run_tasks, told),
+        "usage": usage,
+        "per_document": per_document(usage["hours"], documents, site.gpu_hour_price)
+        if usage
+        else {},
+        "currency": site.currency,
+        "baseline": baseline(experiment, compared),
+        "provenance": provenance(experiment),
+        "manifest": cast("dict[str, Any]", experiment.manifest),
+    }
+
+
+def _in_order(experiment: Experiment) -> tuple[Any, dict[str, Any]]:
+    """What evaluation wrote, run tasks and metrics in the order of the plan: the first one ranks models."""
+    metrics, performance = metrics_of(experiment), performance_of(experiment)
+    wanted = {
+        one.name: [metric.name for metric in one.metrics] for one in experiment.resolved.run_tasks
+    }
+    for found in (metrics, performance):
+        found["run_tasks"] = _sorted(found["run_tasks"], list(wanted))
+    for name, table in metrics["run_tasks"].items():
+        table["metrics"] = _sorted(table["metrics"], wanted.get(name, ()))
+    return metrics, performance
+
+
+def _sorted(found: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    places = {name: place for place, name in enumerate(order)}
+    return {name: found[name] for name in sorted(found, key=lambda name: places.get(name, 10**9))}
+
+
+def shown(performance: Mapping[str, Any], run_tasks: Mapping[str, Any]) -> list[str]:
+    """Run tasks whose answers are shown: of a sweep the first point, the others asked the same."""
+    others = {name for sweep in performance["sweeps"].values() for name in sweep["points"][1:]}
+    return [name for name in run_tasks if name not in others]
+
+
+def verdict_of(experiment: Experiment) -> tuple[GateVerdict | None, list[str]]:
+    """What a gate said last, and a sentence where that cannot be read."""
+    path = experiment.verdict_file
+    try:
+        found: GateVerdict = TypeAdapter(GateVerdict).validate_python(read_json(path))
+    except FileNotFoundError:
+        return None, []
+    except (OSError, ValueError, RecursionError) as error:
+        first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        return None, [f"What the gate said cannot be read: {path.name}: {first}."]
+    return found, []
+
+
+def _distributions(
+    experiment: Experiment, run_tasks: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, Distribution]:
+    """Of the first metric of each run task."""
+    places: dict[str, dict[str, Place]] = {}
+    for name in names:
+        metric = next((key for key, entry in run_tasks[name]["metrics"].items() if entry), None)
+        if metric is not None:
+            places.setdefault(metric, {})[name] = Place(experiment.scores_dir, name)
+    return {
+        name: {"metric": metric, "low": low, "high": high, "counts": counts}
+        for metric, some in places.items()
+        for name, (low, high, counts) in distributions(some, metric).items()
+    }
+
+
+# --- models × datasets ----------------------------------------------------------------------------------
+
+
+def matrices(run_tasks: Mapping[str, Any], names: Sequence[str]) -> Iterator[Matrix]:
+    """Models down, datasets across, one matrix for each ML task and metric.
+
+    Args:
+        run_tasks: what `metrics.json` says of them.
+        names: those to show, in their order.
+    """
+    kinds: dict[str, list[str]] = {}
+    for name in names:
+        kinds.setdefault(run_tasks[name]["ml_task"], []).append(name)
+    for ml_task, group in kinds.items():
+        metrics = list(dict.fromkeys(key for name in group for key in run_tasks[name]["metrics"]))
+        primary = {next(iter(run_tasks[name]["metrics"]), None) for name in group}
+        for metric in metrics:
+            matrix = _matrix(run_tasks, group, ml_task, metric)
+            if matrix is not None:
+                yield {**matrix, "primary": metric in primary}
+
+
+def _matrix(
+    run_tasks: Mapping[str, Any], names: Sequence[str], ml_task: str, metric: str
+) -> Matrix | None:
+    having = [name for name in names if metric in run_tasks[name]["metrics"]]
+    entries = [run_tasks[name]["metrics"][metric] for name in having]
+    known = [entry for entry in entries if entry is not None]
+    if not known:
+        return None
+    up: bool = known[0]["higher_is_better"]
+    columns = list(dict.fromkeys(_column(run_tasks[name]) for name in having))
+    rows: dict[tuple[str, str], list[Cell | None]] = {}
+    for name, variant in zip(having, _variants(run_tasks, having), strict=True):
+        table = run_tasks[name]
+        row = rows.setdefault((table["model"], variant), [None] * len(columns))
+        row[columns.index(_column(table))] = _cell(name, table, metric)
+    for number in range(len(columns)):
+        _mark([row[number] for row in rows.values()], higher_is_better=up)
+    found: list[MatrixRow] = [
+        {"model": model, "variant": variant, "cells": cells}
+        for (model, variant), cells in rows.items()
+    ]
+    heads: list[MatrixColumn] = [{"dataset": dataset, "split": split} for dataset, split in columns]
+    return {
+        "ml_task": ml_task, "metric": metric, "higher_is_better": up, "primary": False,
+        "columns": heads, "rows": found,
+    }  # fmt: skip
+
+
+def _column(table: Mapping[str, Any]) -> tuple[str, str | None]:
+    return table["dataset"], table["split"]
+
+
+def _variants(run_tasks: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """What tells run tasks of one model and dataset apart: nothing, the prompt, or the run task's name."""
+    prompts: dict[Any, list[str]] = {}
+    for name in names:
+        prompts.setdefault(_place(run_tasks[name]), []).append(run_tasks[name]["prompt"])
+    variants = []
+    for name in names:
+        same, own = prompts[_place(run_tasks[name])], run_tasks[name]["prompt"]
+        variants.append("" if len(same) == 1 else own if same.count(own) == 1 else name)
+    return variants
+
+
+def _place(table: Mapping[str, Any]) -> tuple[Any, ...]:
+    return table["model"], *_column(table)
+
+
+def _cell(name: str, table: Mapping[str, Any], metric: str) -> Cell:
+    entry = table["metrics"][metric] or {}
+    return {
+        "run_task": name,
+        "value": entry.get("value"),
+        "low": entry.get("low"),
+        "high": entry.get("high"),
+        "n": entry.get("n", 0),
+        "documents": entry.get("clusters", 0),
+        "coverage": table["coverage"],
+        "leads": False,
+    }
+
+
+def _mark(cells: Sequence[Cell | None], *, higher_is_better: bool) -> None:
+    """Mark the best of a column of several."""
+    scored = [cell for cell in cells if cell is not None and cell["value"] is not None]
+    if len(scored) < 2:
+        return
+    values = [cast("float", cell["value"]) for cell in scored]
+    best = max(values) if higher_is_better else min(values)
+    for cell, value in zip(scored, values, strict=True):
+        cell["leads"] = value == best
+
+
+def as_json(tables: Tables) -> str:
+    """The artefact's text: the same bytes for the same tables."""
+    return json.dumps(tables, ensure_ascii=False, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,91 @@
+"""Samples that a candidate lost or won, whole: what was asked, what was expected, what either answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench.evaluation.scores import Place, rows_of
+from hpcbench.evaluation.worst import TEXTS
+from hpcbench.experiment.layout import Experiment
+from hpcbench.reporting.artefact import WorstSample
+from hpcbench.reporting.blocks import Flipped
+from hpcbench.reporting.thumbnails import Thumbnail, thumbnails
+from hpcbench.reporting.worst import samples_shown
+
+MOST_SHOWN = 20
+"""Samples of a candidate that are shown whole, so many lost and so many won."""
+
+Key = tuple[str, str, str, str]
+"""A flip of a candidate: run task of the baseline and of the candidate, metric, sample."""
+
+
+def flipped(baseline: str, candidate: Mapping[str, Any]) -> dict[Key, Flipped]:
+    """The flips to look at first, as far as both experiments' scores can still be read.
+
+    Args:
+        baseline: directory of the baseline.
+        candidate: what `evaluation.account` tells of a candidate.
+    """
+    chosen: list[Mapping[str, Any]] = []
+    for change in ("lost", "won"):
+        chosen += [one for one in candidate["flips"] if one["change"] == change][:MOST_SHOWN]
+    sides = [
+        _side(Experiment(Path(path)), chosen, number)
+        for number, path in enumerate((baseline, candidate["path"]))
+    ]
+    found: dict[Key, Flipped] = {}
+    for one in chosen:
+        key = key_of(one)
+        if all(key in side for side in sides):
+            anchor = f"{candidate['id']}-{len(found) + 1}"
+            found[key] = Flipped(anchor, one["change"], sides[0][key], sides[1][key])
+    return found
+
+
+def key_of(flip: Mapping[str, Any]) -> Key:
+    """What tells a flip from the others of its candidate."""
+    return (flip["baseline"], flip["candidate"], flip["metric"], flip["sample"])
+
+
+def images_of(
+    candidate: str, shown: Mapping[Key, Flipped], budget_mb: float
+) -> dict[tuple[str, str], list[Thumbnail]]:
+    """Small copies of their images, see `thumbnails`."""
+    some: dict[str, dict[str, WorstSample]] = {}
+    for (_, run_task, _, sample), one in shown.items():
+        some.setdefault(run_task, {})[sample] = one.candidate
+    tables = {"path": candidate, "worst": {name: [*of.values()] for name, of in some.items()}}
+    return thumbnails(tables, 2 * MOST_SHOWN, budget_mb)
+
+
+def _side(
+    experiment: Experiment, flips: Sequence[Mapping[str, Any]], number: int
+) -> dict[Key, WorstSample]:
+    """Of each flip what one of the two runs made of it."""
+    mine = ("baseline", "candidate")[number]
+    wanted: dict[str, list[tuple[Key, str, dict[str, Any]]]] = {}
+    for name in {one[mine] for one in flips}:
+        some = [one for one in flips if one[mine] == name]
+        file = Place(experiment.scores_dir, name).scores
+        if not file.exists():
+            continue
+        read = rows_of(file, TEXTS, only=[one["sample"] for one in some])
+        rows = {row["sample"]: row for row in read.unique("sample", keep="first").to_dicts()}
+        wanted[name] = [
+            (key_of(one), one["metric"], {
+                **rows[one["sample"]], "place": one["rows"][number], "score": one["scores"][number],
+            })
+            for one in some
+            if one["sample"] in rows
+        ]  # fmt: skip
+    told = samples_shown(
+        experiment,
+        {name: [(metric, row) for _, metric, row in some] for name, some in wanted.items()},
+    )
+    return {
+        key: one
+        for name, some in wanted.items()
+        for (key, _, _), one in zip(some, told[name], strict=True)
+    }

@@ -1,0 +1,107 @@
+"""`report.pdf`: the HTML report on paper, by a converter that is installed here; without one it says so."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.reporting.formats import html
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+"""Browsers that print without a screen, best known first."""
+
+_DATES = re.compile(rb"/(CreationDate|ModDate) ?\(D:\d{14}")
+
+
+class Options(html.Options):
+    """Options of the PDF report."""
+
+    timeout: Annotated[float, Field(gt=0, le=3600)] = 300.0
+    """Longest time that the converter may take, seconds."""
+
+
+class Pdf:
+    """`report.pdf`, printed by Chromium, WeasyPrint or wkhtmltopdf."""
+
+    api: ClassVar[int] = 1
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = Options.model_validate(dict(options))
+
+    def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
+        """The report.
+
+        Raises:
+            EnvironmentFault: there is no converter, or none of those there are made a file.
+        """
+        page = html.page(tables, self.options, printed=True)
+        return {"report.pdf": _printed(page, self.options.timeout)}
+
+
+def _printed(page: str, timeout: float) -> bytes:
+    """Print a page by the first converter that can."""
+    failed = ""
+    with tempfile.TemporaryDirectory(prefix="hpcbench-pdf-") as name:
+        source, target = Path(name) / "report.html", Path(name) / "report.pdf"
+        source.write_text(page, encoding="utf-8")
+        for argv in _converters(source, target):
+            failed = _tried(argv, target, timeout)
+            if not failed:
+                # The same report gives the same bytes: its moment stands in the manifest.
+                return _DATES.sub(rb"/\1 (D:19700101000000", target.read_bytes())
+    if failed:
+        raise EnvironmentFault(f"no PDF: {failed}", remedy="print report.html from a browser")
+    raise EnvironmentFault(
+        "no PDF: neither chromium nor weasyprint nor wkhtmltopdf is on PATH",
+        remedy="install one of them, or print report.html from a browser",
+    )
+
+
+def _converters(source: Path, target: Path) -> Iterator[list[str]]:
+    """Commands to try, in order."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is not None:
+        profile = source.parent / "profile"
+        words = [
+            "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync", "--disable-quic",
+            f"--user-data-dir={profile}", "--no-pdf-header-footer", f"--print-to-pdf={target}",
+            source.as_uri(),
+        ]  # fmt: skip
+        if os.geteuid() != 0:
+            yield [browser, *words]
+        # Its sandbox wants user namespaces, which root and many clusters do not have. The page is ours,
+        # and its policy lets it neither run scripts nor fetch anything.
+        yield [browser, "--no-sandbox", *words]
+    if found := shutil.which("weasyprint"):
+        yield [found, str(source), str(target)]
+    if found := shutil.which("wkhtmltopdf"):
+        yield [found, "--quiet", "--disable-javascript", str(source), str(target)]
+
+
+def _tried(argv: list[str], target: Path, timeout: float) -> str:
+    """Run a converter; what went wrong, empty where there is a file."""
+    name = Path(argv[0]).name
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return f"{name} took longer than {timeout:g} s"
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+    if target.is_file() and target.stat().st_size:
+        return ""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return f"{name} ended with {done.returncode}{': ' + lines[-1][:200] if lines else ''}"

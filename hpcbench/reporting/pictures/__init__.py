@@ -1,0 +1,35 @@
+"""Figures of what was measured: from `metrics.json`, `performance.json`, counts and points to descriptions.
+
+Every builder takes plain data, and gives no figure where there is nothing to show. What is too much for one
+figure is drawn in another form (many curves as medians with ranges), and what is left out is told in a note.
+"""
+
+from hpcbench.reporting.pictures.runs import Moment, flow, history
+from hpcbench.reporting.pictures.scores import binned, categories, distribution, metrics, outcomes
+from hpcbench.reporting.pictures.speed import (
+    front,
+    latencies,
+    machine,
+    memory,
+    sweep,
+    tokens,
+    tradeoffs,
+)
+
+__all__ = [
+    "Moment",
+    "binned",
+    "categories",
+    "distribution",
+    "flow",
+    "front",
+    "history",
+    "latencies",
+    "machine",
+    "memory",
+    "metrics",
+    "outcomes",
+    "sweep",
+    "tokens",
+    "tradeoffs",
+]

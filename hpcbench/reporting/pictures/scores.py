@@ -1,0 +1,228 @@
+"""Figures of scores: intervals, categories, distributions, and samples that did not end well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpcbench.evaluation import format as form
+from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
+from hpcbench.reporting.pictures.words import rank, stem
+from hpcbench.reporting.tables import MetricRow
+
+BINS = 20
+"""Bins of a distribution of scores."""
+
+OUTLINES = 5
+"""Histograms that lie over each other; more of them as rows of a heatmap."""
+
+METRICS = 8
+"""Metrics abreast in one figure."""
+
+ROWS = 60
+"""Run tasks in one figure of scores."""
+
+MOST = 12
+"""Figures of one sort in a report."""
+
+
+def metrics(rows: Sequence[MetricRow]) -> Iterator[Figure]:
+    """Every metric with its interval, a row a run task; of many run tasks a figure for each ML task.
+
+    A metric that goes beyond 1 has a figure of its own: on one scale with shares it would hide them.
+    """
+    known = [row for row in rows if row.value is not None]
+    several = len({row.run_task for row in known}) > ROWS
+    for kind in dict.fromkeys(row.ml_task if several else "" for row in known):
+        some = [row for row in known if not several or row.ml_task == kind]
+        beyond = [name for name in _names(some) if _beyond([r for r in some if r.metric == name])]
+        shares = [row for row in some if row.metric not in beyond]
+        if shares:
+            yield _dots(shares, kind, "")
+        for name in beyond:
+            yield _dots([row for row in some if row.metric == name], kind, name)
+
+
+def _names(rows: Sequence[MetricRow]) -> list[str]:
+    return list(dict.fromkeys(row.metric for row in rows))
+
+
+def _beyond(rows: Sequence[MetricRow]) -> bool:
+    return any((row.value or 0.0) > 1 or (row.value or 0.0) < -1 for row in rows)
+
+
+def _dots(rows: Sequence[MetricRow], kind: str, alone: str) -> Figure:
+    names = _names(rows)
+    notes = []
+    if len(names) > METRICS:
+        notes.append(f"{METRICS} of {len(names)} metrics are drawn; the table of scores has all.")
+    series = []
+    for place, name in enumerate(names[:METRICS]):
+        some = [row for row in rows if row.metric == name]
+        series.append(
+            Series(
+                f"{name} {form.arrow(higher_is_better=some[0].higher_is_better)}",
+                tuple(row.run_task for row in some),
+                tuple(row.value for row in some),
+                tuple(row.low for row in some),
+                tuple(row.high for row in some),
+                None if place else tuple(_covered(row) for row in some),
+            )
+        )
+    ends = [end for row in rows for end in (row.low, row.value, row.high) if end is not None]
+    value = Axis("value with 95 % interval", low=min(0.0, *ends), high=max(1.0, *ends))
+    if alone:
+        value = Axis(f"{alone} with 95 % interval", low=min(0.0, *ends))
+    title = f"{alone or 'Scores'} with 95 % intervals"
+    return Figure(
+        stem("scores", kind, alone),
+        f"{title}: {kind}" if kind else title,
+        "interval",
+        Axis("run task", scale="category"),
+        value,
+        tuple(series),
+        notes=tuple(notes),
+    )
+
+
+def _covered(row: MetricRow) -> str:
+    """Stands beside the first metric of a run task, where coverage is not whole."""
+    return "" if row.coverage >= 1 else f"coverage {form.share(row.coverage)}"
+
+
+def categories(
+    run_tasks: Mapping[str, Mapping[str, Any]], metric: str | None = None
+) -> Iterator[Figure]:
+    """How well each category did, a bar a run task that was asked the same samples by the same metric.
+
+    Args:
+        run_tasks: what `metrics.json` says of them; only those with `groups` have categories.
+        metric: which; None: the first of each run task.
+    """
+    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    for name, table in run_tasks.items():
+        chosen = metric or next((key for key, entry in table["metrics"].items() if entry), None)
+        for level in table["groups"]:
+            if level["groups"] > 1 and any(row["metric"] == chosen for row in level["rows"]):
+                key = table["dataset"], table["split"], tuple(level["by"]), chosen
+                found.setdefault(key, {})[name] = level
+    for (dataset, split, by, chosen), levels in list(found.items())[:MOST]:
+        where = f"{dataset}, {split}" if split else dataset
+        entry = run_tasks[next(iter(levels))]["metrics"][chosen] or {}
+        better = form.arrow(higher_is_better=entry.get("higher_is_better", True))
+        series = [_bars(name, level, chosen) for name, level in levels.items()]
+        low = min((v for one in series for v in one.low or () if v is not None), default=0.0)
+        yield Figure(
+            stem("categories", where, *by, chosen),
+            f"{chosen} by {' × '.join(by)} on {where}",
+            "bar",
+            Axis(" × ".join(by), scale="category"),
+            Axis(f"{chosen} {better} with 95 % interval", low=min(0.0, low)),
+            tuple(series),
+        )
+
+
+def _bars(name: str, level: Mapping[str, Any], metric: str) -> Series:
+    rows = [row for row in level["rows"] if row["metric"] == metric]
+    names = [", ".join(str(row["by"][one] or "–") for one in level["by"]) for row in rows]
+    return Series(
+        name,
+        tuple(names),
+        tuple(row["value"] for row in rows),
+        tuple(row["low"] for row in rows),
+        tuple(row["high"] for row in rows),
+        tuple(_counted(row) for row in rows),
+    )
+
+
+def _counted(row: Mapping[str, Any]) -> str:
+    told = f"n {row['asked']}"
+    return told if row["coverage"] >= 1 else f"{told}, coverage {form.share(row['coverage'])}"
+
+
+def binned(values: Sequence[float | None], low: float = 0.0, high: float = 1.0) -> list[int]:
+    """How many of the values lie in each of `BINS` equal bins; those without a value are left out.
+
+    A bin takes its lower edge, the last one both. Values outside are counted in the bin that is nearest.
+    """
+    counts = [0] * BINS
+    for value in values:
+        if value is not None and value == value:
+            place = (min(max(value, low), high) - low) / (high - low) * BINS
+            # A product may miss an edge by its last bit: 0.15 of 20 bins must begin the fourth.
+            counts[min(int(place + 1e-9), BINS - 1)] += 1
+    return counts
+
+
+def distribution(
+    counts: Mapping[str, Sequence[int]],
+    metric: str,
+    low: float = 0.0,
+    high: float = 1.0,
+) -> Figure | None:
+    """How samples' scores are distributed: a histogram; of many run tasks a heatmap with a row each.
+
+    A pie would say how large shares are, and neither their order nor that nothing lies between right and
+    wrong, which is what tells a metric that gives all or nothing from one that gives parts.
+
+    Args:
+        counts: run task → `binned` scores.
+        metric: which, with its arrow if wanted.
+        low: of the first bin.
+        high: of the last bin.
+    """
+    there = {name: tuple(some) for name, some in counts.items() if any(some)}
+    if not there:
+        return None
+    count = len(next(iter(there.values())))
+    edges = tuple(low + (high - low) * place / count for place in range(count + 1))
+    shares = {name: tuple(n / sum(some) for n in some) for name, some in there.items()}
+    x = Axis(metric)
+    title = f"How {metric} of samples is distributed"
+    if len(there) > OUTLINES:
+        spans = tuple(
+            f"{edge:.3g}–{upper:.3g}" for edge, upper in zip(edges, edges[1:], strict=False)
+        )
+        cells = tuple(shares.values())
+        most = max(max(row) for row in cells)
+        shade = Axis("share of samples", low=0.0, high=most)
+        matrix = Matrix(tuple(shares), spans, cells)
+        return Figure(stem("distribution", metric), title, "heatmap", x, shade, matrix=matrix)
+    if len(there) == 1:
+        (only,) = there.values()
+        alone = Series(next(iter(there)), edges, tuple(float(n) for n in only))
+        return Figure(
+            stem("distribution", metric), title, "histogram", x, Axis("samples", low=0.0), (alone,)
+        )
+    series = tuple(Series(name, edges, some) for name, some in shares.items())
+    up = Axis("share of samples", low=0.0)
+    return Figure(stem("distribution", metric), title, "histogram", x, up, series)
+
+
+def outcomes(run_tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
+    """Samples without an answer that counts, by what became of them; none where all went well.
+
+    Args:
+        run_tasks: what `metrics.json` says of them.
+    """
+    wrong: dict[str, dict[str, float]] = {}
+    for name, table in run_tasks.items():
+        counts = {key: n for key, n in table["outcomes"].items() if key != "ok" and n}
+        if table["invalid"]:
+            counts["no value"] = table["invalid"]
+        if counts and table["asked"]:
+            wrong[name] = {key: n / table["asked"] * 100 for key, n in counts.items()}
+    if not wrong:
+        return
+    kinds = sorted({key for shares in wrong.values() for key in shares}, key=rank)
+    names = sorted(wrong, key=lambda name: -sum(wrong[name].values()))
+    series = tuple(
+        Series(kind, tuple(names), tuple(wrong[name].get(kind) for name in names)) for kind in kinds
+    )
+    notes = ["No value: answered, but the answer could not be read."] if "no value" in kinds else []
+    if len(wrong) < len(run_tasks):
+        notes.append(f"All samples of {len(run_tasks) - len(wrong)} other run tasks ended well.")
+    yield Figure(
+        "outcomes", "Samples that did not end well", "bar", Axis("run task", scale="category"),
+        Axis("share of samples", "%", low=0.0), series, notes=tuple(notes),
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Names of figures, and the order of outcomes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+ORDER = (
+    "right",
+    "partly right",
+    "wrong",
+    "unreadable",
+    "no answer",
+    "ok",
+    "no value",
+    "truncated",
+    "refused",
+    "invalid",
+    "failed",
+    "missing",
+)
+"""From top to bottom of a flow; what is not among them comes after."""
+
+
+def rank(outcome: str) -> tuple[int, str]:
+    """For sorting: where an outcome stands in a flow or a legend."""
+    return (ORDER.index(outcome) if outcome in ORDER else len(ORDER), outcome)
+
+
+def stem(*parts: str) -> str:
+    """Parts of a name as the stem of a file: what a file's name cannot hold is told apart by a hash."""
+    told = [part for part in parts if part]
+    plain = [re.sub(r"[^A-Za-z0-9_.-]+", "-", part).strip("-.") for part in told]
+    name = "-".join(filter(None, plain))[:80]
+    if plain == told and name == "-".join(told):
+        return name
+    return f"{name}-{hashlib.sha256('|'.join(told).encode(errors='replace')).hexdigest()[:8]}"

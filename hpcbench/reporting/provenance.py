@@ -1,0 +1,84 @@
+"""What the figures depend on, how it differs from the baseline, and how to run it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.layout import Experiment, find
+from hpcbench.reporting.artefact import Baseline, Difference, Provenance
+
+
+def provenance(experiment: Experiment) -> Provenance:
+    """What the figures depend on, for people, and one command that runs the same again."""
+    manifest: Mapping[str, Any] = experiment.manifest
+    return {"facts": _facts(manifest), "reproduce": reproduce(experiment)}
+
+
+def reproduce(experiment: Experiment) -> str:
+    """One command that runs the same again, quoted for a shell."""
+    manifest: Mapping[str, Any] = experiment.manifest
+    words = ["hpcbench", "submit", str(experiment.plan_file)]
+    for setting in manifest.get("settings", ()):
+        words += ["--set", setting]
+    mode = "RUN_MODE=dev " if manifest.get("mode") == "dev" else ""
+    return f"{mode}{shlex.join(words)}"
+
+
+def baseline(experiment: Experiment, other: str | None) -> Baseline | None:
+    """How the configuration differs from another experiment's of the same home.
+
+    Args:
+        experiment: the experiment.
+        other: the baseline's id, or its name; None: there is none.
+    """
+    from hpcbench.evaluation.differences import config_differences
+
+    if other is None:
+        return None
+    try:
+        there = find(experiment.path.parent.parent, other)
+        found = config_differences(there, experiment)
+    except (HpcbenchError, OSError, ValueError, KeyError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return {"id": other, "differences": None, "why": why}
+    told: list[Difference] = [
+        {"path": one.path, "baseline": one.one, "experiment": one.other} for one in found
+    ]
+    return {"id": there.id, "differences": told, "why": ""}
+
+
+def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    measured = manifest["measured"]
+    facts = [
+        ("hpcbench", _with_commit(manifest["hpcbench"], manifest["git"]["hpcbench"])),
+        ("Python", manifest["python"]),
+        ("created", f"{manifest['created']} on {manifest['host']}"),
+        ("plan", _with_commit(manifest["plan_key"][:16], manifest["git"]["plan"])),
+        ("seed", str(manifest["seed"])),
+        ("RUN_MODE", manifest.get("mode", "prod")),
+    ]
+    if manifest.get("settings"):
+        facts.append(("--set", ", ".join(manifest["settings"])))
+    if manifest.get("baseline"):
+        facts.append(("baseline", manifest["baseline"]))
+    facts += [(f"model {name}", value) for name, value in measured["model_hashes"].items()]
+    hashes = dict.fromkeys(measured["dataset_hashes"].values())
+    for value in hashes:
+        used = [name for name, other in measured["dataset_hashes"].items() if other == value]
+        facts.append((f"dataset of {', '.join(used)}", value))
+    for image, environment in manifest["environments"].items():
+        facts.append((f"image {image or 'this Python'}", environment["digest"] or "–"))
+    for name, locked in manifest.get("plugin_packages", {}).items():
+        facts.append((f"package {name}", locked))
+    packages = [f"{name} {version}" for name, version in manifest["packages"].items() if version]
+    return [*facts, ("packages", ", ".join(packages))]
+
+
+def _with_commit(text: str, git: Mapping[str, Any] | None) -> str:
+    if git is None:
+        return text
+    changed = " and uncommitted changes" if git["dirty"] else ""
+    return f"{text}, commit {git['commit'][:12]}{changed}"

@@ -1,0 +1,44 @@
+"""Tables become sections: what a report says, and in which order, whatever its format.
+
+Every function takes the tables and gives one section, or None where there is nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from hpcbench.reporting.artefact import Tables
+from hpcbench.reporting.blocks import Section
+from hpcbench.reporting.sections import failing, leading, origin, quality, speed
+
+Name = Literal[
+    "verdict", "arms", "scores", "groups", "speed", "latency", "failures", "worst", "resources",
+    "differences", "provenance",
+]  # fmt: skip
+"""Sections, in their order."""
+
+
+def sections(tables: Tables, names: Sequence[str], worst: int) -> list[Section]:
+    """Those that are asked for and have something to say.
+
+    Args:
+        tables: the report as data.
+        names: of `Name`.
+        worst: samples to show of each run task.
+    """
+    makers: Mapping[str, Callable[[], Section | None]] = {
+        "verdict": lambda: leading.verdict(tables),
+        "arms": lambda: leading.arms(tables),
+        "scores": lambda: quality.scores(tables),
+        "groups": lambda: quality.groups(tables),
+        "speed": lambda: speed.speed(tables),
+        "latency": lambda: speed.latency(tables),
+        "failures": lambda: failing.failures(tables),
+        "worst": lambda: failing.worst(tables, worst),
+        "resources": lambda: speed.resources(tables),
+        "differences": lambda: origin.differences(tables),
+        "provenance": lambda: origin.provenance(tables),
+    }
+    found = [make() for name, make in makers.items() if name in names]
+    return [one for one in found if one is not None]

@@ -1,0 +1,133 @@
+"""Scores, as matrices and by group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from hpcbench.evaluation import format as form
+from hpcbench.reporting import pictures
+from hpcbench.reporting.artefact import Matrix, Tables
+from hpcbench.reporting.blocks import (
+    Block,
+    Part,
+    Plot,
+    Section,
+    Strong,
+    Table,
+    Text,
+)
+from hpcbench.reporting.figures import Figure
+from hpcbench.reporting.sections.words import MOST_PLOTS, dataset_of
+from hpcbench.reporting.tables import (
+    MetricRow,
+    group_tables,
+    metric_rows,
+)
+
+MOST_OPEN = 8
+"""Tables of groups that are shown unfolded; of more all are folded."""
+
+
+def scores(tables: Tables) -> Section:
+    parts = []
+    rows = list(metric_rows(tables["metrics"]))
+    for ml_task in dict.fromkeys(one["ml_task"] for one in tables["matrix"]):
+        matrices = [one for one in tables["matrix"] if one["ml_task"] == ml_task]
+        own = [row for row in rows if row.ml_task == ml_task]
+        blocks: list[Block] = [*map(_matrix, matrices), *_dots(own, ml_task)]
+        parts.append(Part(f"Models × datasets: {ml_task}", tuple(blocks)))
+    every = Table(
+        "Scores of all run tasks",
+        ("run task", "metric", "value", "95 % interval", "n", "documents", "coverage"),
+        tuple(
+            (
+                row.run_task, f"{row.metric} {form.arrow(higher_is_better=row.higher_is_better)}",
+                form.value(row.value), form.interval(row.low, row.high), form.count(row.n),
+                form.count(row.clusters), form.share(row.coverage),
+            )
+            for row in rows
+        ),
+        2,
+    )  # fmt: skip
+    note = Text(
+        "↑ higher is better, ↓ lower is better. [ ]: 95 % interval. Coverage: samples with an answer ÷ "
+        "samples asked; told in a matrix where it is not whole. Bold: the best of its column.",
+        "note",
+    )
+    parts.append(Part("Every score", (every,)))
+    if spread := tuple(Plot(one) for one in _distributions(tables)):
+        parts.append(Part("How scores of samples are distributed", spread))
+    return Section("scores", "Scores", (note,), tuple(parts))
+
+
+def _dots(rows: Sequence[MetricRow], ml_task: str) -> Iterator[Plot]:
+    """Plots of the scores of one ML task; its metrics stand beside each other, others would leave gaps."""
+    if len([row for row in rows if row.value is not None]) > 1:
+        for one in pictures.metrics(rows):
+            name = f"{one.name}-{re.sub(r'[^A-Za-z0-9]+', '-', ml_task)}"
+            title = one.title if ml_task in one.title else f"{one.title}: {ml_task}"
+            yield Plot(replace(one, name=name, title=title), with_table=False)
+
+
+def _distributions(tables: Tables) -> Iterator[Figure]:
+    """One figure for each metric that ranks models."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, one in tables["distribution"].items():
+        found.setdefault(one["metric"], {})[name] = one
+    for metric, some in found.items():
+        first = next(iter(some.values()))
+        counts = {name: one["counts"] for name, one in some.items()}
+        figure = pictures.distribution(counts, metric, first["low"], first["high"])
+        if figure is not None:
+            yield figure
+
+
+def _matrix(one: Matrix) -> Table:
+    arrow = form.arrow(higher_is_better=one["higher_is_better"])
+    heads = ("model", *(dataset_of(column) for column in one["columns"]))
+    rows = []
+    for row in one["rows"]:
+        name = f"{row['model']} ({row['variant']})" if row["variant"] else row["model"]
+        rows.append((name, *(_cell(cell) for cell in row["cells"])))
+    caption = f"{one['metric']} {arrow}"
+    return Table(caption, heads, tuple(rows), title="" if one["primary"] else caption)
+
+
+def _cell(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    text = form.value_with_interval(cell["value"], cell["low"], cell["high"])
+    if cell["coverage"] < 1:
+        text += f" at {form.share(cell['coverage'])}"
+    return Strong(text) if cell["leads"] else text
+
+
+def groups(tables: Tables) -> Section | None:
+    parts: dict[str, list[Block]] = {}
+    for one in group_tables(tables["metrics"]):
+        more = f" ({one.left_out} more groups are not shown)" if one.left_out else ""
+        rows = tuple((group, count, share, *values) for group, count, share, values in one.lines)
+        heads = (one.by, "samples", "coverage", *one.heads)
+        table = Table(f"{one.run_task} by {one.by}{more}", heads, rows)
+        parts.setdefault(one.run_task, []).append(table)
+    if not parts:
+        return None
+    if sum(len(blocks) for blocks in parts.values()) > MOST_OPEN:
+        parts = {name: [_folded(block) for block in blocks] for name, blocks in parts.items()}
+    told = tuple(Part(name, tuple(blocks)) for name, blocks in parts.items())
+    # Columns together are too many bars to be read; their tables follow.
+    plain = {
+        name: {**table, "groups": [level for level in table["groups"] if len(level["by"]) == 1]}
+        for name, table in tables["metrics"]["run_tasks"].items()
+    }
+    drawn = islice(pictures.categories(plain), MOST_PLOTS)
+    plots = tuple(Plot(one, with_table=False) for one in drawn)
+    return Section("groups", "Scores by group", plots, told)
+
+
+def _folded(block: Block) -> Block:
+    return replace(block, title=block.caption) if isinstance(block, Table) else block

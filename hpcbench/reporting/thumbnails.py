@@ -1,0 +1,95 @@
+"""Small copies of samples' images for a page: text inside the page, within a budget, never an error."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpcbench.data.datasets import picture_of
+from hpcbench.experiment.layout import Experiment
+from hpcbench.reporting.worst import samples_at
+from hpcbench.schema.records import Image
+
+SIDE = 560
+"""Longest side, pixels: the layout of a page can be seen, and its larger letters read."""
+
+PAGES = 2
+"""Images shown of a sample."""
+
+MOST_PIXELS = 150_000_000
+"""Of an image that is looked at: a larger one takes too long, or was made to."""
+
+
+class Thumbnail(NamedTuple):
+    """A small copy of an image."""
+
+    name: str
+    """What the image is called."""
+    source: str
+    """`data:image/…`."""
+    width: int
+    """Pixels."""
+    height: int
+    """Pixels."""
+
+
+def thumbnails(
+    tables: Mapping[str, Any], worst: int, budget_mb: float
+) -> dict[tuple[str, str], list[Thumbnail]]:
+    """Small copies of the images of the worst samples, as far as they can be had.
+
+    Args:
+        tables: the report as data.
+        worst: samples of each run task.
+        budget_mb: most MiB of text; what comes later has none.
+
+    Returns:
+        (run task, sample) → its first images.
+    """
+    experiment = Experiment(Path(tables["path"]))
+    try:
+        resolved = {one.name: one for one in experiment.resolved.run_tasks}
+    except (OSError, ValueError):
+        return {}
+    left = budget_mb * 2**20
+    made: dict[tuple[str, int], list[Thumbnail]] = {}
+    found: dict[tuple[str, str], list[Thumbnail]] = {}
+    for name, some in tables["worst"].items():
+        shown = [one for one in some[:worst] if one["images"]]
+        if not shown or name not in resolved or left <= 0:
+            continue
+        dataset = resolved[name].dataset.model_dump_json() + json.dumps(experiment.chosen(name))
+        missing = [one["place"] for one in shown if (dataset, one["place"]) not in made]
+        for place, sample in samples_at(experiment, resolved[name], missing):
+            copies = [_thumbnail(image) for image in sample.images[:PAGES]]
+            made[dataset, place] = [one for one in copies if one is not None]
+        for one in shown:
+            pages = made.get((dataset, one["place"]), [])
+            left -= sum(len(page.source) for page in pages)
+            if left < 0:
+                break
+            named = zip(pages, one["images"], strict=False)
+            found[name, one["sample"]] = [
+                page._replace(name=Path(title).name) for page, title in named
+            ]
+    return found
+
+
+def _thumbnail(image: Image) -> Thumbnail | None:
+    try:
+        with picture_of(image) as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                return None
+            picture.draft("RGB", (SIDE, SIDE))  # JPEG: decoded at a fraction of its size
+            small = picture.convert("RGB")
+            small.thumbnail((SIDE, SIDE))
+        out = io.BytesIO()
+        small.save(out, "WEBP", quality=45, method=4)
+    except Exception:  # noqa: BLE001 - Pillow is not there, or the image is broken, gone or hostile
+        return None
+    text = base64.b64encode(out.getvalue()).decode("ascii")
+    return Thumbnail("", f"data:image/webp;base64,{text}", small.width, small.height)

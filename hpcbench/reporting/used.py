@@ -1,0 +1,126 @@
+"""The report's rows of what an experiment took of the cluster, from its `usage.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpcbench.evaluation import format as form
+from hpcbench.experiment.files import read_json
+from hpcbench.experiment.layout import Experiment
+
+WASTE = {
+    "starting": "start",
+    "loading": "loads",
+    "failed_loads": "failed loads",
+    "idle": "no work",
+    "lost": "lost work",
+    "after_last_answer": "after the last answer",
+}
+"""Causes of waste in `usage.json` → what the report calls them."""
+
+HEADS = ("run task", "model", "unit", "allocated", "used", "share", *WASTE.values())
+"""What the columns of `usage_rows` are."""
+
+
+def usage_of(experiment: Experiment) -> dict[str, Any] | None:
+    """What `usage.json` holds; None where there is none that can be read."""
+    try:
+        found = read_json(experiment.usage_file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("hours") else None
+
+
+def usage_rows(usage: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Rows of `HEADS`, one a run task, and one of all for each unit that several have."""
+    rows = [_row(one["run_task"], one) for one in usage["hours"]]
+    for unit in dict.fromkeys(one["unit"] for one in usage["hours"]):
+        same = [one for one in usage["hours"] if one["unit"] == unit]
+        if len(same) > 1:
+            names = ("allocated", "used", *WASTE)
+            whole = {name: sum(one[name] for one in same) for name in names}
+            rows.append(_row("all", {**whole, "unit": unit, "model": ""}))
+    return rows
+
+
+def usage_notes(
+    usage: Mapping[str, Any], each: Mapping[str, Mapping[str, float | None]], currency: str
+) -> list[str]:
+    """What has to be said beside the table.
+
+    Args:
+        usage: of `usage.json`.
+        each: what `per_document` gives.
+        currency: of the site's price.
+    """
+    return [*_notes(usage), *_told(each, currency)]
+
+
+def per_document(
+    hours: Sequence[Mapping[str, Any]], documents: Mapping[str, int], price: float | None
+) -> dict[str, dict[str, float | None]]:
+    """What a document took of each run task that held GPUs: all that was allocated, waste included.
+
+    Args:
+        hours: of `usage.json`.
+        documents: run task → documents with an answer.
+        price: of a GPU for an hour; None: not known.
+
+    Returns:
+        Run task → `gpu_seconds_per_document`, and `cost_per_1000_documents`, None without a price.
+    """
+    found: dict[str, dict[str, float | None]] = {}
+    for one in hours:
+        count = documents.get(one["run_task"], 0)
+        if one["unit"] == "GPU" and count:
+            each = one["allocated"] / count
+            found[one["run_task"]] = {
+                "gpu_seconds_per_document": each * 3600,
+                "cost_per_1000_documents": None if price is None else each * price * 1000,
+            }
+    return found
+
+
+def _told(each: Mapping[str, Mapping[str, float | None]], currency: str) -> Iterator[str]:
+    for name, one in each.items():
+        cost = one["cost_per_1000_documents"]
+        priced = f", {cost:.2f} {currency}".rstrip() + " for 1,000" if cost is not None else ""
+        yield f"{name}: {one['gpu_seconds_per_document']:.3g} GPU-seconds a document{priced}."
+
+
+def _row(name: str, hours: Mapping[str, Any]) -> tuple[str, ...]:
+    allocated = hours["allocated"]
+    return (
+        name,
+        hours["model"],
+        f"{hours['unit']}-hours",
+        form.hours(allocated),
+        form.hours(hours["used"]),
+        f"{hours['used'] / allocated * 100:.0f} %" if allocated else form.DASH,
+        *(form.hours(hours[cause]) for cause in WASTE),
+    )
+
+
+def _notes(usage: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if usage["waited"] is not None:
+        waited = usage["waited"]
+        notes.append(
+            f"Jobs waited {waited['median']:.0f} s in the queue (median), at most {waited['longest']:.0f} s."
+        )
+    if usage["energy_wh"] is not None:
+        of = "nodes by Slurm's count" if usage["energy_source"] == "slurm" else "its GPUs"
+        notes.append(f"Energy of {of}: {usage['energy_wh'] / 1000:.3g} kWh.")
+    if usage["gpu_utilisation"]:
+        told = (f"{name} {percent:.0f} %" for name, percent in usage["gpu_utilisation"].items())
+        notes.append(f"GPU utilisation while asked: {', '.join(told)}.")
+    if not usage["complete"]:
+        notes.append(
+            "The job that wrote this still held what it held: `hpcbench usage` tells its end."
+        )
+    if usage["source"] == "workers":
+        notes.append(
+            "Counted by workers: what lies before their first word and after their last is not in it."
+        )
+    return notes

@@ -1,0 +1,75 @@
+"""What Slurm says and is told: one question for all jobs and all readers, pure parsers, 22.05 and newer.
+
+`snapshot` this user's jobs now · `fates` what became of those that are gone · `why_pending` why one waits ·
+`set_throttle`, `exclude_nodes`, `hold` … change a job · `partitions`, `nodes_by_partition` … the cluster.
+"""
+
+from hpcbench.slurm.cluster import (
+    Nodes,
+    available,
+    max_array_size,
+    nodes_by_partition,
+    parse_sinfo,
+    partitions,
+    version,
+)
+from hpcbench.slurm.control import (
+    Refusal,
+    cancel,
+    cancel_waiting,
+    classify_refusal,
+    depend_on,
+    exclude_nodes,
+    hold,
+    release_hold,
+    requeue,
+    set_throttle,
+)
+from hpcbench.slurm.gone import LOST, Fate, accounting, fates, judge
+from hpcbench.slurm.jobs import (
+    LIVE,
+    Job,
+    parse_key_values,
+    parse_queue,
+    parse_runs,
+    parse_sacct,
+    parse_squeue,
+)
+from hpcbench.slurm.living import Snapshot, queue, snapshot
+from hpcbench.slurm.waiting import why_pending
+
+__all__ = [
+    "LIVE",
+    "LOST",
+    "Fate",
+    "Job",
+    "Nodes",
+    "Refusal",
+    "Snapshot",
+    "accounting",
+    "available",
+    "cancel",
+    "cancel_waiting",
+    "classify_refusal",
+    "depend_on",
+    "exclude_nodes",
+    "fates",
+    "hold",
+    "judge",
+    "max_array_size",
+    "nodes_by_partition",
+    "parse_key_values",
+    "parse_queue",
+    "parse_runs",
+    "parse_sacct",
+    "parse_sinfo",
+    "parse_squeue",
+    "partitions",
+    "queue",
+    "release_hold",
+    "requeue",
+    "set_throttle",
+    "snapshot",
+    "version",
+    "why_pending",
+]

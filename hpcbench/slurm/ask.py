@@ -1,0 +1,105 @@
+"""Running Slurm's commands: one environment for all of them, one kind of error, patience where asked.
+
+The user's own variables (`SQUEUE_FORMAT`, `SQUEUE_STATES`, `SLURM_CLUSTERS` and their kin) and those that an
+outer job left would change the answers, so none of them is passed on. Times come as epoch seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+
+from hpcbench.errors import EnvironmentFault
+
+TIMEOUT = 60
+"""Seconds to wait for an answer; slurmctld under load can take its time."""
+
+PAUSES = (1, 2, 4, 8, 15, 30)
+"""Seconds between the tries of a patient question: about a minute, as long as slurmctld takes to restart."""
+
+_PREFIXES = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_")
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+
+_SILENT = re.compile(
+    r"unable to contact slurm|socket timed out|transport endpoint|connection refused"
+    r"|connection reset|connect failure|zero bytes were transmitted|unexpected message received"
+    r"|error sending message|communication connection|gave no answer|no route to host"
+    r"|slurm backup controller in standby",
+    re.IGNORECASE,
+)
+
+
+class SlurmFault(EnvironmentFault):
+    """A command of Slurm's that failed; `message` is its last line that says something."""
+
+    def __init__(self, command: str, said: str) -> None:
+        self.said = said.strip()
+        """All that it printed."""
+        super().__init__(f"{command}: {_last_line(said)}")
+
+
+def silent(message: str) -> bool:
+    """Whether an error says that slurmctld or slurmdbd was not reached: trying again may help."""
+    return _SILENT.search(message) is not None
+
+
+def ask(*command: str, patient: bool = False) -> str:
+    """Run one of Slurm's commands and return what it prints.
+
+    Args:
+        command: program and arguments; no shell is involved.
+        patient: try again, for about a minute, while Slurm cannot be reached.
+
+    Raises:
+        EnvironmentFault: it is not there or does not answer; a `SlurmFault` where it fails.
+    """
+    for pause in PAUSES if patient else ():
+        try:
+            return _run(command)
+        except EnvironmentFault as fault:
+            if not silent(fault.message):
+                raise
+        time.sleep(pause)
+    return _run(command)
+
+
+def _run(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+            env=_environment(),
+        )
+    except FileNotFoundError:
+        raise EnvironmentFault(
+            f"no `{command[0]}` on PATH", remedy="run on a login node, or use `executor: local`"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise EnvironmentFault(f"{command[0]} gave no answer in {TIMEOUT} s") from None
+    if done.returncode != 0:
+        raise SlurmFault(command[0], done.stderr or done.stdout)
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or not name.startswith(_PREFIXES)
+    }
+    # Epoch seconds know no time zone; 0 lets a pending array's tasks be listed in full.
+    return own | {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+
+
+def _last_line(text: str) -> str:
+    """The last line that says something: scontrol likes to end in `slurm_suspend error: No error`."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.endswith("No error")]
+    return (telling or lines or ["failed and did not say why"])[-1]

@@ -1,0 +1,89 @@
+"""What the cluster is: partitions, their nodes, limits, version."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+
+from hpcbench.slurm.ask import ask
+from hpcbench.slurm.jobs import parse_key_values
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """What the nodes of a partition have."""
+
+    gres: frozenset[str]
+    """GRES as Slurm writes them, e.g. `gpu:a100:8`."""
+    cpus: int | None
+    """CPUs of the largest."""
+    memory_gb: float | None
+    """Memory of the largest, GiB."""
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """Type of GPU → most of them on a node."""
+        found: dict[str, int] = {}
+        for kind, count in re.findall(r"gpu:([A-Za-z_][\w.-]*):(\d+)", ",".join(sorted(self.gres))):
+            found[kind] = max(found.get(kind, 0), int(count))
+        return found
+
+
+def available() -> bool:
+    """Whether this machine can submit."""
+    return shutil.which("sbatch") is not None
+
+
+def version() -> str:
+    """`slurm 22.05.8`."""
+    return ask("sbatch", "--version").strip()
+
+
+def partitions() -> list[dict[str, str]]:
+    """Partitions as `scontrol` describes them: PartitionName, Default, MaxTime, Nodes, TRES …
+
+    Text, for Slurm 22.05 tells of partitions in no other way.
+    """
+    return parse_key_values(ask("scontrol", "--oneliner", "show", "partition"))
+
+
+def nodes_by_partition() -> dict[str, Nodes]:
+    """Partition → what its nodes have."""
+    return parse_sinfo(ask("sinfo", "--json"))
+
+
+def max_array_size() -> int | None:
+    """Slurm's MaxArraySize; None if it does not say."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def parse_sinfo(text: str) -> dict[str, Nodes]:
+    """Partition → nodes, from `sinfo --json`: nodes in 22.05, rows of like nodes since 23.02."""
+    data = json.loads(text)
+    rows = [
+        (partition, node["gres"], node.get("cpus"), node.get("real_memory"))
+        for node in data.get("nodes", ())
+        for partition in node["partitions"]
+    ]
+    rows += [
+        (
+            row["partition"]["name"],
+            row["gres"]["total"],
+            (row.get("cpus") or {}).get("maximum"),
+            (row.get("memory") or {}).get("maximum"),
+        )
+        for row in data.get("sinfo", ())
+    ]
+    found: dict[str, Nodes] = {}
+    for partition in dict.fromkeys(row[0] for row in rows):
+        own = [row for row in rows if row[0] == partition]
+        memory = max((row[3] or 0 for row in own), default=0)
+        found[partition] = Nodes(
+            frozenset(row[1] for row in own),
+            max((row[2] or 0 for row in own), default=0) or None,
+            round(memory / 1024, 1) or None,
+        )
+    return found

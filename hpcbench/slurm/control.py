@@ -1,0 +1,173 @@
+"""Telling Slurm about jobs that it has: throttle, nodes to leave out, hold, requeue, cancel; its refusals.
+
+Each function returns whether it came in time: a job that has ended, or has started where only one that waits
+can be changed, is no error. Whatever else is wrong is an EnvironmentFault with the command's own last line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from hpcbench.slurm.ask import SlurmFault, ask, silent
+from hpcbench.slurm.jobs import parse_key_values
+
+Refusal = Literal["limit", "array_size", "time", "gone", "other"]
+"""Why sbatch refused.
+
+`limit` no more jobs of this user, account or QOS now · `array_size` an index of MaxArraySize or more · `time`
+a longer time limit than there is · `gone` slurmctld was not reached, and yet may have the job · `other`
+"""
+
+# Jobs told at once: a command line has its limits.
+_AT_ONCE = 500
+
+_LATE = re.compile(
+    r"invalid job id|already finish|already complet|no longer pending", re.IGNORECASE
+)
+# scontrol fails, though it did what it was told, where some tasks of an array have ended: `4711_0-3: …`.
+_PART = re.compile(
+    r"^\d+_\S+: .*(already finish|already complet|no error)|error: no error$", re.IGNORECASE
+)
+
+_ARRAY = re.compile(r"invalid job array specification", re.IGNORECASE)
+_TIME = re.compile(r"maxwall|requested time limit is invalid|wallduration", re.IGNORECASE)
+_LIMIT = re.compile(
+    r"(assoc|qos)\w*(submit|maxjobs|grpjobs)|slurm temporarily unable to accept job"
+    r"|maximum number of jobs|too many jobs|job submit limit",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(r"\b(?:assoc|qos)(?:max|grp|min)\w+", re.IGNORECASE)
+
+
+def set_throttle(array_job: str, tasks: int, *, patient: bool = False) -> bool:
+    """Let at most so many tasks of an array run at once; 0: all.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    return _update(array_job, f"ArrayTaskThrottle={tasks}", patient)
+
+
+def exclude_nodes(job: str, nodes: Sequence[str], *, patient: bool = False) -> bool:
+    """Keep a pending job off these nodes, beside those that it keeps off already.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    try:
+        text = ask("scontrol", "--oneliner", "show", "job", job, patient=patient)
+    except SlurmFault as fault:
+        return _benign(fault)
+    found = [row["ExcNodeList"] for row in parse_key_values(text) if "ExcNodeList" in row]
+    known = [node for node in found[:1] if node != "(null)"]
+    # Slurm keeps the list as it was written, so a node is not written twice.
+    new = [node for node in dict.fromkeys(nodes) if node not in ",".join(known).split(",")]
+    return not new or _update(job, f"ExcNodeList={','.join([*known, *new])}", patient)
+
+
+def depend_on(job: str, after: Sequence[str], *, patient: bool = False) -> bool:
+    """Let a pending job start when all of these have ended, however they did.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    return _update(
+        job, f"Dependency=afterany:{':'.join(after)}" if after else "Dependency=", patient
+    )
+
+
+def hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
+    """Keep pending jobs and arrays from starting; what runs goes on.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    return _each("hold", jobs, patient)
+
+
+def release_hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
+    """Let jobs start that were held.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    return _each("release", jobs, patient)
+
+
+def requeue(job: str, *, patient: bool = False) -> bool:
+    """Stop a running job and put it back into the queue; Slurm does so with one that has just ended, too.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    try:
+        return _each("requeue", [job], patient)
+    except SlurmFault as fault:
+        if "pending execution" in fault.said:
+            return True
+        raise
+
+
+def cancel_waiting(jobs: Sequence[str], *, patient: bool = False) -> None:
+    """Cancel what of these jobs and arrays has not started; what runs goes on.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    if jobs:
+        ask("scancel", "--quiet", "--state=PENDING", *jobs, patient=patient)
+
+
+def cancel(jobs: Sequence[str], *, patient: bool = False) -> None:
+    """Cancel jobs; those already gone are no error.
+
+    Raises:
+        EnvironmentFault: Slurm refuses or does not answer.
+    """
+    for start in range(0, len(jobs), _AT_ONCE):
+        ask("scancel", "--quiet", *jobs[start : start + _AT_ONCE], patient=patient)
+
+
+def classify_refusal(message: str) -> Refusal:
+    """Why sbatch refused, from all that it printed: the telling line is often not the last one."""
+    if silent(message):
+        return "gone"
+    if _ARRAY.search(message):
+        return "array_size"
+    if _TIME.search(message):
+        return "time"
+    # Every refusal by policy ends in `… (job submit limit, user's size and/or time limits)`: a line before it
+    # that names a limit of another kind, such as QOSMaxGRESPerUser, says which it was.
+    named = _NAMED.findall(message)
+    told = [word for word in named if _LIMIT.search(word)]
+    return "limit" if told or (not named and _LIMIT.search(message)) else "other"
+
+
+def _update(job: str, change: str, patient: bool) -> bool:
+    return _tell("update", f"JobId={job}", change, patient=patient)
+
+
+def _each(verb: str, jobs: Sequence[str], patient: bool) -> bool:
+    """A verb for several jobs; Slurm goes on after one that is gone."""
+    starts = range(0, len(jobs), _AT_ONCE)
+    return all(
+        [_tell(verb, ",".join(jobs[start : start + _AT_ONCE]), patient=patient) for start in starts]
+    )
+
+
+def _tell(*words: str, patient: bool) -> bool:
+    try:
+        ask("scontrol", *words, patient=patient)
+    except SlurmFault as fault:
+        return _benign(fault)
+    return True
+
+
+def _benign(fault: SlurmFault) -> bool:
+    """Whether it came in time, where the fault is no more than that something has ended."""
+    lines = [line for line in fault.said.splitlines() if line.strip() and not _PART.search(line)]
+    if all(_LATE.search(line) for line in lines):
+        return not lines
+    raise fault

@@ -1,0 +1,122 @@
+"""The nodes as slurmctld holds them, with the GPUs that jobs hold: one question for all readers.
+
+`scontrol --details show nodes` says it in every version since 22.05 and needs no accounting of GPUs; sinfo
+adds up nodes that are alike, and its JSON has another shape in each version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.slurm.ask import ask
+from hpcbench.slurm.jobs import parse_key_values
+from hpcbench.slurm.living import MAX_AGE
+from hpcbench.slurm.shared import Answer, shared_answer
+
+_DETAILS = ("scontrol", "--oneliner", "--details", "show", "nodes")
+_PARTITIONS = ("scontrol", "--oneliner", "show", "partition")
+
+PARTITIONS_AGE = 300.0
+"""Seconds that an answer about partitions is good for: they change by hand."""
+
+DOWN = frozenset((
+    "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "MAINTENANCE", "NO_RESPOND",
+    "NOT_RESPONDING",
+    "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED", "RESERVED", "UNKNOWN", "FUTURE", "INVALID_REG",
+))  # fmt: skip
+"""Words in a node's state that keep jobs from starting there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node and what is left of it."""
+
+    name: str
+    """Its name."""
+    partitions: tuple[str, ...]
+    """Where it is used."""
+    state: str
+    """Slurm's words, joined by `+`: `IDLE`, `MIXED`, `DOWN+DRAIN`."""
+    cpus: int
+    """CPUs."""
+    cpus_used: int
+    """CPUs that jobs hold."""
+    gpus: dict[str, int]
+    """Type of GPU → how many; the type is empty where Slurm names none."""
+    gpus_used: dict[str, int]
+    """Type of GPU → how many jobs hold."""
+    why: str = ""
+    """Why its administrators took it away."""
+
+    @property
+    def up(self) -> bool:
+        """Whether jobs may start there."""
+        return "*" not in self.state and not DOWN & set(re.split(r"[^A-Z_]+", self.state))
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job is on it, and one could be."""
+        return self.up and self.state.startswith("IDLE")
+
+
+def nodes_answer(max_age: float = MAX_AGE, *, folder: Path | None = None) -> Answer:
+    """What `parse_nodes` reads, asked at most every `max_age` seconds by all readers on this machine."""
+    return shared_answer(" ".join(_DETAILS), lambda: ask(*_DETAILS), max_age, folder=folder)
+
+
+def partitions_answer(max_age: float = PARTITIONS_AGE, *, folder: Path | None = None) -> Answer:
+    """Partitions as `parse_key_values` reads them, shared likewise."""
+    return shared_answer(" ".join(_PARTITIONS), lambda: ask(*_PARTITIONS), max_age, folder=folder)
+
+
+def parse_nodes(text: str) -> Iterator[Node]:
+    """Nodes in the answer of `scontrol --oneliner --details show nodes`; pure."""
+    for row in parse_key_values(text):
+        if "NodeName" not in row:
+            continue
+        why = row.get("Reason", "")
+        yield Node(
+            name=row["NodeName"],
+            partitions=tuple(one for one in row.get("Partitions", "").split(",") if one),
+            state=row.get("State", "UNKNOWN"),
+            cpus=_integer(row.get("CPUTot", "")),
+            cpus_used=_integer(row.get("CPUAlloc", "")),
+            gpus=_gpus(row.get("Gres", "")),
+            gpus_used=_gpus(row.get("GresUsed", "")),
+            why=re.sub(r"\s*\[[^\[\]]*\]$", "", why),
+        )
+
+
+def expand_nodes(text: str) -> list[str]:
+    """`gpu[01-03,7],login` as names, at most 4,096; what cannot be read stays as it is."""
+    found: list[str] = []
+    for part in re.findall(r"[^,\[\]]+(?:\[[^\]]*\][^,\[\]]*)*", text):
+        match = re.fullmatch(r"([^\[\]]*)\[([\d,-]+)\]([^\[\]]*)", part)
+        if match is None:
+            found.append(part)
+            continue
+        for span in match[2].split(","):
+            first, _, last = span.partition("-")
+            width, begin, end = len(first), _integer(first), _integer(last or first)
+            for number in range(begin, min(end, begin + 4096) + 1):
+                found.append(f"{match[1]}{number:0{width}d}{match[3]}")
+    return found[:4096]
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    """`gpu:a100:4(S:0-1),gpu:2,shard:8` → {a100: 4, "": 2}; counts in `(IDX:…)` are left out."""
+    found: dict[str, int] = {}
+    for part in re.split(r",(?![^(]*\))", gres):
+        match = re.fullmatch(
+            r"gpu(?::(?!\d+(?:\(|$))([^:()]+))?(?::(\d+))?(?:\(.*\))?", part.strip()
+        )
+        if match is not None:
+            found[match[1] or ""] = found.get(match[1] or "", 0) + int(match[2] or 1)
+    return found
+
+
+def _integer(text: str) -> int:
+    return int(text) if text.isdigit() else 0

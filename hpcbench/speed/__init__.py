@@ -1,0 +1,260 @@
+"""Times become speed: latencies, rates and goodput of a run task, the knee of a sweep. Pure; no files.
+
+Records in, plain data for `performance.json` out. A *piece* is what one worker asked one engine in one go
+(one attempt at one shard): its times are of one clock, and no time of one piece is ever subtracted from
+one of another. What is measured, from which stamp to which, and why, is in docs/measuring.md; each figure
+has its formula in one place: latencies in `timed`, percentiles and gaps in `spread`, the steady window and
+rates in `rates`, the knee in `sweeps`. Stamps of a request (`schema.records.Times`), in order:
+
+    scheduled   when it was to be sent under a given rate
+    start       taken up: there was room for it
+    send        images read, body ready, about to be written (of the last try)
+    chunks[0]   first chunk with new text
+    chunks[-1]  last chunk with new text
+    done        stream closed
+
+*Due* is `scheduled` under a rate and `start` else: the moment from which a user would have waited. What is
+counted from due holds the wait in the client, the encoding of images that was not done ahead, and tries that
+failed; what is counted from send is the engine's own time, and that of what lies between (benchmarks/).
+
+Responses are looked at as columns (`Timed`), a piece at a time; `lines` reads a million without an object
+for each of them. tests/unit/plain_speed.py is the same, one response after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hpcbench import statistics
+from hpcbench.schema.documents import Slo
+from hpcbench.speed import spread
+from hpcbench.speed.lines import read
+from hpcbench.speed.rates import (
+    Stream,
+    Window,
+    ends,
+    rates,
+    steady_window,
+    token_stream,
+)
+from hpcbench.speed.spread import SHARES
+from hpcbench.speed.sweeps import knee, sweeps
+from hpcbench.speed.timed import (
+    ANSWERED,
+    LATENCIES,
+    NOT_TOLD,
+    Latency,
+    Timed,
+    by_sending,
+    columns,
+    e2e,
+    e2e_due,
+    good,
+    prepare,
+    queue,
+    take,
+    tpot,
+    ttft,
+    ttft_due,
+)
+
+__all__ = [
+    "ANSWERED", "EVENTS", "LATENCIES", "NOT_TOLD", "SHARES", "Latency", "Timed", "columns", "e2e", "e2e_due",
+    "good", "knee", "measure", "prepare", "queue", "read", "steady_window", "sweeps", "take", "tpot", "ttft",
+    "ttft_due",
+]  # fmt: skip
+
+RECOUNT_TOLERANCE = 0.01
+"""Share by which the engine's count of tokens and the tokenizer's may differ."""
+
+EVENTS = ("client_health", "monitor")
+"""Events of workers about a run task that its figures are made of.
+
+`client_health`: `lag_p50_ms`, `lag_p99_ms`, `lag_max_ms`, `client_bound`; `monitor`: `memory`.
+"""
+
+
+def measure(
+    pieces: Iterable[Timed],
+    slo: Slo | None = None,
+    events: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Every figure of one run task.
+
+    Args:
+        pieces: its responses, all that were asked, each piece of one worker, in columns and any order.
+        slo: what a good answer keeps; None or empty: no goodput.
+        events: the workers' `EVENTS` about it.
+
+    Returns:
+        What `performance.json` holds of it, documented in docs/measuring.md. A figure that the data cannot
+        bear is None, and `notes` says why.
+    """
+    seen = _Seen(slo)
+    for piece in pieces:
+        seen.add(by_sending(piece))
+    told = list(events)
+    notes: list[str] = []
+    figures: dict[str, Any] = {
+        "requests": seen.requests,
+        "answered": seen.answered,
+        "tries": seen.tries,
+        **{name: spread.latency(_joined(values)) for name, values in seen.latencies.items()},
+        "chunk_gap_ms": spread.pooled(seen.chunk_gaps),
+        "itl_ms": spread.pooled(seen.token_gaps) if seen.counted else None,
+        **rates(seen.windows, seen.streams, notes),
+        "prompt_tokens": seen.tokens["prompt_tokens"],
+        "completion_tokens": seen.tokens["completion_tokens"],
+        "tokens_each": {
+            name: spread.quantiles(counts) if len(counts := _joined(values)) else None
+            for name, values in seen.tokens_each.items()
+        },
+        "recount": _recount(_joined(seen.told), _joined(seen.recounts), notes),
+        "attainment": _attainment(seen.good, seen.requests, slo),
+        "client": _client(told, notes),
+        "memory": _memory(told),
+    }
+    again = seen.tries - seen.sent
+    if again:
+        notes.append(f"{again} requests were sent again after a transient failure")
+    return {**figures, "valid": not (figures["client"] or {}).get("client_bound"), "notes": notes}
+
+
+class _Seen:
+    """What is kept of all pieces: arrays of numbers. A million requests take some hundred MiB."""
+
+    def __init__(self, slo: Slo | None) -> None:
+        self.requests = self.answered = self.tries = self.sent = self.good = 0
+        self.latencies: dict[str, list[Any]] = {name: [] for name in LATENCIES}
+        self.tokens: dict[str, int | None] = {"prompt_tokens": 0, "completion_tokens": 0}
+        """Sum of each count; None if any server did not tell."""
+        self.tokens_each: dict[str, list[Any]] = {name: [] for name in self.tokens}
+        """The counts of those answers whose server told."""
+        self.chunk_gaps: list[spread.Gaps] = []
+        self.token_gaps: list[spread.Gaps] = []
+        self.counted = True
+        """Whether the engine counted the tokens of every chunk."""
+        self.told: list[Any] = []
+        """The engine's count of the tokens of answers that were counted again."""
+        self.recounts: list[Any] = []
+        """The tokenizer's count of the same."""
+        self.windows: list[Window] = []
+        self.streams: dict[str, list[Stream] | None] = {
+            "answers_per_s": [], "tokens_per_s": [], "good_per_s": None
+        }  # fmt: skip
+        self._goals = slo if slo is not None and slo != Slo() else None
+        if self._goals is not None:
+            self.streams["good_per_s"] = []
+
+    def add(self, piece: Timed) -> None:
+        """Take the figures of one piece, in the order of sending."""
+        answers = take(piece, piece.answered > 0)
+        self.requests += len(piece.send)
+        self.answered += len(answers.send)
+        self.tries += int(piece.tries.sum())
+        self.sent += int((piece.tries > 0).sum())
+        for name, latency in LATENCIES.items():
+            self.latencies[name].append(latency.among(answers))
+        self._add_tokens(answers)
+        self._add_gaps(answers)
+        kept = good(answers, self._goals) if self._goals is not None else None
+        self.good += 0 if kept is None else int(kept.sum())
+        if piece.tries.any():
+            self._add_rates(piece, answers, kept)
+
+    def _add_tokens(self, answers: Timed) -> None:
+        """Counts of tokens: the engine's, and the tokenizer's beside it."""
+        for name, total in self.tokens.items():
+            counts = getattr(answers, name)
+            known = counts[counts != NOT_TOLD]
+            self.tokens_each[name].append(known)
+            whole = total is not None and len(known) == len(counts)
+            self.tokens[name] = (total or 0) + int(known.sum()) if whole else None
+        both = (answers.recount != NOT_TOLD) & (answers.completion_tokens != NOT_TOLD)
+        self.told.append(answers.completion_tokens[both])
+        self.recounts.append(answers.recount[both])
+
+    def _add_gaps(self, answers: Timed) -> None:
+        """Gaps between chunks, and between tokens where the engine counted those of every chunk."""
+        several = take(answers, answers.size > 1)
+        gaps, sizes = spread.differences(several.chunks, several.size)
+        self.chunk_gaps.append(spread.chunk_gaps(gaps, sizes))
+        self.counted = self.counted and bool((several.counted == several.size).all())
+        if self.counted:
+            counts, _ = spread.differences(several.tokens, several.size)
+            self.token_gaps.append(spread.token_gaps(gaps, sizes, counts))
+
+    def _add_rates(self, piece: Timed, answers: Timed, kept: Any) -> None:
+        self.windows.append(steady_window(piece))
+        streams = self.streams
+        assert streams["answers_per_s"] is not None
+        streams["answers_per_s"].append(ends(answers.done))
+        if streams["good_per_s"] is not None:
+            streams["good_per_s"].append(ends(answers.done[kept]))
+        tokens = token_stream(answers)
+        if streams["tokens_per_s"] is not None and tokens is not None:
+            streams["tokens_per_s"].append(tokens)
+        else:
+            streams["tokens_per_s"] = None
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    import numpy
+
+    return numpy.concatenate([numpy.empty(0), *parts])
+
+
+# --- what goes with them ------------------------------------------------------------------------------
+
+
+def _attainment(count: int, requests: int, slo: Slo | None) -> dict[str, Any] | None:
+    """Good answers ÷ requests: what failed was asked for, and is not good."""
+    if slo is None or slo == Slo() or not requests:
+        return None
+    share = statistics.proportion_interval(count, requests)
+    return {"slo": slo.model_dump(), "good": count, **spread.entry(share, digits=6)}
+
+
+def _recount(told: Any, recounts: Any, notes: list[str]) -> dict[str, Any] | None:
+    """The engine's count of tokens against that of the model's own tokenizer, of the same answers.
+
+    An engine counts the token that ends an answer and its text does not show it: one an answer is allowed.
+    """
+    if not len(told):
+        return None
+    engine, tokenizer = int(told.sum()), int(recounts.sum())
+    off = float((abs(told - recounts) - 1).clip(0).sum()) / max(1, engine)
+    if off > RECOUNT_TOLERANCE:
+        notes.append(
+            f"the engine counted {engine} tokens where its tokenizer counts {tokenizer}: "
+            f"{off:.1%} apart, so tokens/s and TPOT are in doubt"
+        )
+    return {"answers": len(told), "engine": engine, "tokenizer": tokenizer, "apart": round(off, 6)}
+
+
+def _client(events: Sequence[Mapping[str, Any]], notes: list[str]) -> dict[str, Any] | None:
+    """How late the client's own event loop ran; the worst of its workers."""
+    told = [event for event in events if event["event"] == "client_health"]
+    if not told:
+        return None
+    names = ("lag_p50_ms", "lag_p99_ms", "lag_max_ms")
+    worst = {name: _most(event.get(name) for event in told) for name in names}
+    bound = any(event.get("client_bound") for event in told)
+    if bound:
+        notes.append(
+            f"client-bound: the client ran up to {worst['lag_p99_ms']} ms late (p99), so these times are "
+            "its own as much as the engine's; answers and scores stand"
+        )
+    return {**worst, "client_bound": bound}
+
+
+def _memory(events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The monitor's figures of memory (`monitor.MemoryFigures`), bytes; the largest of its workers."""
+    told = [event["memory"] for event in events if event["event"] == "monitor"]
+    names = dict.fromkeys(name for memory in told for name in memory)
+    return {name: _most(memory.get(name) for memory in told) for name in names} or None
+
+
+def _most(values: Iterable[Any]) -> Any:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,89 @@
+"""Lines of responses as columns, all at once; one after the other where any of them is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hpcbench.speed.timed import ANSWERED, NOT_TOLD, Timed, columns, joined
+
+_NEEDED = ("outcome", "tries", "start", "send", "done")
+"""Without one of these it is no response."""
+
+
+def read(pages: Iterable[bytes], records: Iterable[Mapping[str, Any]]) -> Timed:
+    """The responses of a file.
+
+    Args:
+        pages: its whole lines, some at a time.
+        records: what can be read of the same lines; looked at only where one of them is damaged.
+    """
+    parts = []
+    for page in pages:
+        part = _at_once(page)
+        if part is None:
+            return columns(_one_by_one(records))
+        parts.append(part)
+    return joined(parts)
+
+
+def _one_by_one(records: Iterable[Mapping[str, Any]]) -> Iterator[Timed]:
+    for record in records:
+        try:
+            yield Timed.from_json(record)
+        except (KeyError, TypeError, AttributeError):
+            continue  # a damaged line may still be JSON
+
+
+def _at_once(page: bytes) -> Timed | None:
+    """As `columns` of `Timed.from_json`, by polars; None where a line is damaged."""
+    import polars
+    from polars import col
+
+    try:
+        lines = polars.Series(page.decode().split("\n")[:-1])
+        frame = lines.str.json_decode(_form()).struct.unnest().unnest("usage", "times")
+    except (UnicodeDecodeError, polars.exceptions.PolarsError):
+        return None
+    size, counted = (col(name).list.len().fill_null(0) for name in ("chunks", "tokens"))
+    first, total = col("tokens").list.first(), col("completion_tokens")
+    numbers = frame.select(
+        answered=col("outcome").is_in(ANSWERED),
+        tries="tries",
+        rated=col("scheduled").is_not_null(),
+        due=polars.coalesce("scheduled", "start"),
+        start="start",
+        send="send",
+        first=col("chunks").list.first().fill_null(0),
+        last=col("chunks").list.last().fill_null(0),
+        done="done",
+        size=size,
+        counted=counted,
+        after=total.fill_null(0) - first.fill_null(1),
+        prompt_tokens=col("prompt_tokens").fill_null(NOT_TOLD),
+        completion_tokens=total.fill_null(NOT_TOLD),
+        recount=col("recount").fill_null(NOT_TOLD),
+    ).cast(polars.Int64)
+    flat = {name: frame[name].explode().drop_nulls() for name in ("chunks", "tokens")}
+    sizes = [numbers[name].sum() for name in ("size", "counted")]
+    if any(frame[name].null_count() for name in _NEEDED) or sizes != list(map(len, flat.values())):
+        return None
+    fields = {**numbers.to_dict(), **flat}
+    return Timed(**{name: field.to_numpy() for name, field in fields.items()})
+
+
+def _form() -> Any:
+    """What a line has to have of what is needed."""
+    from polars import Int64, List, String, Struct
+
+    times = dict.fromkeys(("start", "send", "done", "scheduled"), Int64)
+    counts = dict.fromkeys(("prompt_tokens", "completion_tokens"), Int64)
+    return Struct(
+        {
+            "outcome": String,
+            "tries": Int64,
+            "recount": Int64,
+            "usage": Struct(counts),
+            "times": Struct({**times, "chunks": List(Int64), "tokens": List(Int64)}),
+        }
+    )

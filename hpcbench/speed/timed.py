@@ -1,0 +1,260 @@
+"""What speed needs of responses, one by one or as columns, and the formulas of latencies, for both."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hpcbench.schema.documents import Slo
+from hpcbench.schema.records import Response
+
+ANSWERED = ("ok", "truncated")
+"""Outcomes with an answer. Others have no latency: a quick refusal would make the engine look quick."""
+
+NOT_TOLD = -1
+"""Stands for a count of tokens that nobody told."""
+
+
+class Timed(NamedTuple):
+    """What speed needs of one response, or of several: then each field is an array, see `columns`."""
+
+    answered: Any
+    """Whether there is an answer."""
+    tries: Any
+    """Requests sent for it."""
+    rated: Any
+    """Whether it was to be sent under a given rate."""
+    due: Any
+    """`scheduled` under a rate, else `start`, ns; so are all times."""
+    start: Any
+    """There was room for it."""
+    send: Any
+    """It was about to be written."""
+    first: Any
+    """First chunk with new text; 0 without one."""
+    last: Any
+    """Last chunk with new text; 0 without one."""
+    done: Any
+    """The stream was closed."""
+    size: Any
+    """Chunks with new text."""
+    counted: Any
+    """Chunks with which the engine counted tokens."""
+    after: Any
+    """Tokens that came after the first chunk. That one's are those the engine counted with it, else one."""
+    prompt_tokens: Any
+    """The engine's count, or `NOT_TOLD`."""
+    completion_tokens: Any
+    """The engine's count, or `NOT_TOLD`."""
+    recount: Any
+    """The tokenizer's count, or `NOT_TOLD`."""
+    chunks: Any
+    """Arrival of each chunk; of several responses all one after the other."""
+    tokens: Any
+    """Tokens of the answer so far with each chunk, where the engine counts them; laid out alike."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Timed:
+        """Read what speed needs of what `Response.to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, AttributeError: something is missing of that, or is something else.
+        """
+        times, usage, recount = record["times"], record["usage"] or {}, record.get("recount")
+        start, chunks, tokens = times["start"], times.get("chunks") or (), times.get("tokens") or ()
+        scheduled = times.get("scheduled")
+        prompt, total = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        return cls(
+            record["outcome"] in ANSWERED,
+            record["tries"],
+            scheduled is not None,
+            start if scheduled is None else scheduled,
+            start,
+            times["send"],
+            chunks[0] if chunks else 0,
+            chunks[-1] if chunks else 0,
+            times["done"],
+            len(chunks),
+            len(tokens),
+            (total or 0) - (tokens[0] if tokens else 1),
+            NOT_TOLD if prompt is None else prompt,
+            NOT_TOLD if total is None else total,
+            NOT_TOLD if recount is None else recount,
+            chunks,
+            tokens,
+        )
+
+    @classmethod
+    def of(cls, response: Response) -> Timed:
+        """Of a response."""
+        return cls.from_json(response.to_json())
+
+
+_BATCH = 10_000
+"""Responses in memory as objects at a time: as columns a stamp takes a quarter of the room."""
+
+
+def columns(piece: Iterable[Timed]) -> Timed:
+    """Responses as one, whose fields are arrays of whole numbers.
+
+    Left out are those of which a damaged line tells something else.
+    """
+    rows = iter(piece)
+    parts = []
+    while some := list(itertools.islice(rows, _BATCH)):
+        parts.append(_readable(some))
+    return joined(parts)
+
+
+def joined(parts: Iterable[Timed]) -> Timed:
+    """Columns of some responses and of others as one."""
+    import numpy
+
+    every = [_packed(()), *parts]
+    return Timed(*(numpy.concatenate(fields) for fields in zip(*every, strict=True)))
+
+
+def by_sending(piece: Timed) -> Timed:
+    """Columns in the order in which the requests were sent."""
+    import numpy
+
+    return take(piece, numpy.argsort(piece.send, kind="stable"))
+
+
+def take(several: Timed, places: Any) -> Timed:
+    """Those of several responses at these places, in this order."""
+    taken = {name: field[places] for name, field in zip(_NUMBERS, several, strict=False)}
+    return Timed(
+        **taken,
+        chunks=several.chunks[_spans(several.size, places)],
+        tokens=several.tokens[_spans(several.counted, places)],
+    )
+
+
+_NUMBERS = Timed._fields[:-2]
+"""Fields of one number a response."""
+
+
+def _spans(sizes: Any, places: Any) -> Any:
+    """Where in a flat array the elements of these sequences stand, of which each has its size."""
+    import numpy
+
+    starts, own = (numpy.cumsum(sizes) - sizes)[places], sizes[places]
+    return numpy.repeat(starts - (numpy.cumsum(own) - own), own) + numpy.arange(own.sum())
+
+
+def _readable(rows: Sequence[Timed]) -> Timed:
+    try:
+        return _packed(rows)
+    except (TypeError, OverflowError):
+        return _packed([row for row in rows if _is_whole(row)])
+
+
+def _is_whole(row: Timed) -> bool:
+    try:
+        _packed([row])
+    except (TypeError, OverflowError):
+        return False
+    return True
+
+
+def _packed(rows: Sequence[Timed]) -> Timed:
+    """As columns.
+
+    Raises:
+        TypeError, OverflowError: something is no whole number, or beyond 64 bits.
+    """
+    import numpy
+
+    fields: list[Iterable[Any]] = list(zip(*rows, strict=True)) or [()] * len(Timed._fields)
+    fields[-2:] = map(itertools.chain.from_iterable, fields[-2:])
+    return Timed(*(numpy.frombuffer(array("q", field), dtype=numpy.int64) for field in fields))
+
+
+# --- latencies, milliseconds --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A latency: one formula for a response and for columns of them."""
+
+    has: Callable[[Timed], Any]
+    """Whether a response has it."""
+    value: Callable[[Timed], Any]
+    """The latency of one that has it, ms."""
+
+    def __call__(self, response: Response) -> float | None:
+        """Of one response; None where it has none."""
+        one = Timed.of(response)
+        return float(self.value(one)) if self.has(one) else None
+
+    def among(self, several: Timed) -> Any:
+        """Of those among several that have it, an array in their order."""
+        return self._values(several)[self.has(several)]
+
+    def within(self, limit: float, several: Timed) -> Any:
+        """Which of several keep a limit, an array; those do that have none."""
+        return ~self.has(several) | (self._values(several) <= limit)
+
+    def _values(self, several: Timed) -> Any:
+        import numpy
+
+        with numpy.errstate(divide="ignore", invalid="ignore"):  # of those that have none
+            return self.value(several)
+
+
+def _has_text(one: Timed) -> Any:
+    return one.size > 0
+
+
+ttft = Latency(_has_text, lambda one: (one.first - one.send) / 1e6)
+"""Time to first token: first chunk with new text minus `send`."""
+
+e2e = Latency(_has_text, lambda one: (one.last - one.send) / 1e6)
+"""End to end: last chunk with new text minus `send`."""
+
+ttft_due = Latency(_has_text, lambda one: (one.first - one.due) / 1e6)
+"""Time to first token from when it was due."""
+
+e2e_due = Latency(_has_text, lambda one: (one.last - one.due) / 1e6)
+"""End to end from when it was due: what a user waits."""
+
+tpot = Latency(
+    lambda one: (one.after > 0) & (one.size > 1),
+    lambda one: (one.last - one.first) / 1e6 / one.after,
+)
+"""Time per output token: from first chunk to last, over the tokens that came after the first chunk.
+
+An answer of one chunk has no time between tokens.
+"""
+
+queue = Latency(lambda one: one.rated > 0, lambda one: (one.start - one.due) / 1e6)
+"""Wait for room in the client: `start` minus `scheduled`; only under a rate."""
+
+prepare = Latency(lambda one: one.tries == 1, lambda one: (one.send - one.start) / 1e6)
+"""What of reading and encoding images was not done ahead: `send` minus `start`, of a first try."""
+
+LATENCIES: Mapping[str, Latency] = {
+    "ttft_ms": ttft,
+    "tpot_ms": tpot,
+    "e2e_ms": e2e,
+    "ttft_due_ms": ttft_due,
+    "e2e_due_ms": e2e_due,
+    "queue_ms": queue,
+    "prepare_ms": prepare,
+}
+
+
+def good(several: Timed, slo: Slo) -> Any:
+    """Which of several are answers that keep every limit, an array; TTFT and E2E from when they were due.
+
+    An answer of one token has no TPOT and keeps any.
+    """
+    kept = (several.answered > 0) & _has_text(several)
+    for latency, limit in ((ttft_due, slo.ttft_ms), (tpot, slo.tpot_ms), (e2e_due, slo.e2e_ms)):
+        if limit is not None:
+            kept &= latency.within(limit, several)
+    return kept

@@ -1,0 +1,112 @@
+"""Error bars and comparisons for scores of samples that come in documents; imports nothing else of hpcbench.
+
+Questions about one document (or page, or photo series) are not independent: an interval that takes them so
+is too narrow, up to threefold (Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640). So each value
+has a cluster, the document it belongs to, and documents are the unit of chance:
+
+- a mean (ANLS, accuracy): cluster-robust standard error CR1, i.e. with the factor G/(G-1) for G clusters as
+  in Inspect and NeMo Evaluator (lmms-eval and Miller's formula leave it out), and Student's t with G-1
+  degrees of freedom;
+- a share near 0 or 1: Wilson's score interval, with an effective sample size where there are clusters;
+- a ratio of sums (corpus CER and WER, micro F1) or whatever else is made of sums (BLEU, macro F1): BCa
+  bootstrap that draws whole clusters, and for very many of them the jackknife;
+- a quantile (the 95th percentile of a latency): order statistics, which suppose no form of distribution;
+- the same samples asked again: variance within and between (`repeats`);
+- two runs: differences by sample, clustered by document, with a verdict (`compare`), and Holm's correction
+  for many (`with_holm`);
+- two arms that take turns: looks at the comparison while it runs (`nominal_levels`), and what it is to come
+  second taken out (`crossover`);
+- one figure over many nights: where its level changed (`changes`);
+- before a run: how many documents it takes (`samples_needed`, `detectable`).
+
+Where the data cannot tell, `low` and `high` are None and `method` says why; no number is made up. Sums do not
+depend on the order of what is added, and clusters are put in an order of their own before random numbers meet
+them: the same data in another order, or with other cluster names, gives the same bytes. Functions take
+sequences or numpy arrays; with arrays of values and integers as clusters a million of them take well under a
+second.
+"""
+
+from hpcbench.statistics.bootstrap import ratio, ratio_interval, sums_interval
+from hpcbench.statistics.changes import Change, changes
+from hpcbench.statistics.clusters import (
+    MANY_CLUSTERS,
+    NO_SPREAD,
+    ONE_CLUSTER,
+    Bounds,
+    Interval,
+    cluster_sums,
+)
+from hpcbench.statistics.intervals import (
+    clustered_standard_error,
+    mean_interval,
+    proportion_interval,
+)
+from hpcbench.statistics.paired import (
+    Comparison,
+    Pairs,
+    Verdict,
+    compare,
+    holm,
+    mcnemar,
+    pair,
+    with_holm,
+)
+from hpcbench.statistics.parts import (
+    combine_of,
+    names_of,
+    parts_interval,
+    parts_table,
+    table_interval,
+)
+from hpcbench.statistics.power import design_effect, detectable, samples_needed
+from hpcbench.statistics.quantiles import (
+    early_stopping_estimate,
+    fewest_for_quantile,
+    quantile_interval,
+)
+from hpcbench.statistics.recovered import log_widths
+from hpcbench.statistics.sequential import crossover, nominal_levels, spent
+from hpcbench.statistics.variance import Repeats, intraclass_correlation, repeats
+
+__all__ = [
+    "MANY_CLUSTERS",
+    "NO_SPREAD",
+    "ONE_CLUSTER",
+    "Bounds",
+    "Change",
+    "Comparison",
+    "Interval",
+    "Pairs",
+    "Repeats",
+    "Verdict",
+    "changes",
+    "cluster_sums",
+    "clustered_standard_error",
+    "combine_of",
+    "compare",
+    "crossover",
+    "design_effect",
+    "detectable",
+    "early_stopping_estimate",
+    "fewest_for_quantile",
+    "holm",
+    "intraclass_correlation",
+    "log_widths",
+    "mcnemar",
+    "mean_interval",
+    "names_of",
+    "nominal_levels",
+    "pair",
+    "parts_interval",
+    "parts_table",
+    "proportion_interval",
+    "quantile_interval",
+    "ratio",
+    "ratio_interval",
+    "repeats",
+    "samples_needed",
+    "spent",
+    "sums_interval",
+    "table_interval",
+    "with_holm",
+]

@@ -1,0 +1,241 @@
+"""Values and their clusters as arrays, and sums in which order plays no part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[Any]
+    Values: TypeAlias = Sequence[float] | Array
+    Clusters: TypeAlias = Sequence[Hashable] | Array | None
+
+Bounds = tuple[float | None, float | None]
+"""Least and greatest possible value; None: no limit."""
+
+ONE_CLUSTER = "undefined: one cluster"
+NO_SPREAD = "undefined: no spread between clusters"
+
+ROUNDING = 1e-12
+"""Spread below this share of the values is rounding, not chance."""
+MANY_CLUSTERS = 5_000
+"""From here on the normal theory of many clusters stands for resampling."""
+
+_FOLDS = 3
+"""Of `exact_sums`: with a million values each holds 31 bits, all together more than a float has."""
+_LARGEST = 1e280
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its confidence interval."""
+
+    estimate: float
+    """The mean, share or ratio."""
+    low: float | None
+    """Lower end; None where undefined."""
+    high: float | None
+    """Upper end; None where undefined."""
+    n: int
+    """Samples."""
+    clusters: int
+    """Clusters they came in."""
+    method: str
+    """How the ends were found, or why not."""
+    level: float = 0.95
+    """Confidence."""
+    error: float | None = None
+    """Standard error, in the unit of the estimate; None where undefined or not used."""
+
+
+def as_values(values: Values) -> Array:
+    """Numbers as an array (n,) of floats.
+
+    Raises:
+        ValueError: none, more than one dimension, one that is not finite or beyond 1e280.
+    """
+    import numpy
+
+    found = numpy.asarray(values, dtype=numpy.float64)
+    if found.ndim != 1:
+        raise ValueError(f"values have {found.ndim} dimensions; one is wanted")
+    if not len(found):
+        raise ValueError("an interval needs at least one value")
+    check_finite(found)
+    return found
+
+
+def as_sums(sums: Any) -> Array:
+    """Sums as an array (clusters, K) of floats; one dimension stands for K = 1.
+
+    Raises:
+        ValueError: none, another number of dimensions, one that is not finite or beyond 1e280.
+    """
+    import numpy
+
+    found = numpy.asarray(sums, dtype=numpy.float64)
+    if found.ndim == 1:
+        found = found[:, None]
+    if found.ndim != 2:
+        raise ValueError(f"sums have {found.ndim} dimensions; clusters × K is wanted")
+    if not len(found):
+        raise ValueError("an interval needs at least one value")
+    check_finite(found)
+    return found
+
+
+def codes_of(clusters: Clusters, n: int) -> tuple[Array, int]:
+    """Number of each value's cluster, 0 … G - 1, and G.
+
+    Args:
+        clusters: labels, one per value; arrays of integers are quick (no loop in Python); None: each value
+            stands for itself.
+        n: values.
+
+    Raises:
+        ValueError: not n labels.
+    """
+    import numpy
+
+    if clusters is None:
+        return numpy.arange(n), n
+    if len(clusters) != n:
+        raise ValueError(f"{n} values do not fit {len(clusters)} clusters")
+    if isinstance(clusters, numpy.ndarray) and clusters.dtype.kind in "iu":
+        if clusters.min() >= 0 and clusters.max() < 4 * n + 1000:
+            numbers = numpy.cumsum(numpy.bincount(clusters) > 0) - 1
+            return numbers[clusters], int(numbers[-1]) + 1
+        found, codes = numpy.unique(clusters, return_inverse=True)
+        return codes, len(found)
+    seen: dict[Hashable, int] = {}
+    labels: Iterable[Hashable] = (
+        clusters.tolist() if isinstance(clusters, numpy.ndarray) else clusters
+    )
+    codes = numpy.fromiter((seen.setdefault(one, len(seen)) for one in labels), numpy.int64, n)
+    return codes, len(seen)
+
+
+def cluster_sums(parts: Any, clusters: Clusters = None) -> Array:
+    """Sums of parts by cluster: what intervals and comparisons of ratio and corpus metrics work on.
+
+    Args:
+        parts: (n, K), what each sample brings; (n,) stands for K = 1.
+        clusters: the cluster of each sample; None: each stands for itself.
+
+    Returns:
+        (G, K); the same clusters come in the same order, which means nothing else.
+
+    Raises:
+        ValueError: no samples, unequal lengths, a part that is not finite.
+    """
+    import numpy
+
+    table = as_sums(parts)
+    codes, groups = codes_of(clusters, len(table))
+    return numpy.stack([exact_sums(column, codes, groups) for column in table.T], axis=1)
+
+
+def exact_sums(values: Array, codes: Array | None = None, groups: int = 1) -> Array:
+    """Sums by group that are the same for values in any order, to about their last bit.
+
+    Each value is cut into pieces on grids so coarse that the sum of all pieces of a grid is exact
+    (reproducible summation: Rump, Ogita & Oishi 2008, SIAM J. Sci. Comput. 31:189; Demmel & Nguyen 2013,
+    ARITH 21). Whole numbers need one grid.
+
+    Args:
+        values: (n,), finite.
+        codes: (n,), the group of each, 0 … groups - 1; None: one group.
+        groups: how many there are.
+
+    Returns:
+        (groups,)
+    """
+    import numpy
+
+    n = len(values)
+    if codes is not None and groups == n:  # nothing to add
+        alone = numpy.empty(n)
+        alone[codes] = values
+        return alone
+    sums = numpy.zeros(groups)
+    rest = values
+    for _ in range(_FOLDS):
+        largest = float(numpy.abs(rest).max())
+        if not largest:
+            break
+        # Sums of n pieces, each a multiple of this power's last place, need no more than 53 bits.
+        power = math.ldexp(1.0, math.frexp(largest)[1] + n.bit_length() + 1)
+        pieces = (rest + power) - power
+        rest = rest - pieces
+        if codes is None:
+            sums += pieces.sum()
+        else:
+            sums += numpy.bincount(codes, weights=pieces, minlength=groups)
+    return sums
+
+
+def exact_sum(values: Array) -> float:
+    """Sum rounded once, as `math.fsum`'s."""
+    return math.fsum(values.tolist())
+
+
+def sorted_clusters(sums: Array) -> Array:
+    """Rows sorted by their numbers, so that names and arrival of clusters do not matter to random draws."""
+    import numpy
+
+    return sums[numpy.lexsort(sums.T[::-1])]
+
+
+def t_quantile(probability: float, degrees: int) -> float:
+    """Quantile of Student's t."""
+    from scipy.special import stdtrit  # scipy.stats.t.ppf is this, but takes long to import
+
+    return float(stdtrit(degrees, probability))
+
+
+def clip(low: float, high: float, bounds: Bounds | None) -> tuple[float, float]:
+    """Both ends held within bounds."""
+    least, greatest = bounds or (None, None)
+    if least is not None:
+        low, high = max(low, least), max(high, least)
+    if greatest is not None:
+        low, high = min(low, greatest), min(high, greatest)
+    return low, high
+
+
+def check_finite(values: Array) -> None:
+    """Refuse what cannot be added up.
+
+    Raises:
+        ValueError: a number that is not finite or beyond 1e280.
+    """
+    import numpy
+
+    largest = numpy.abs(values).max()
+    if not numpy.isfinite(largest):
+        raise ValueError("a value is not a finite number")
+    if largest > _LARGEST:
+        raise ValueError(f"a value is beyond {_LARGEST:g}")
+
+
+def check_share(share: float, what: str = "share") -> None:
+    """Refuse what is no share.
+
+    Raises:
+        ValueError: it does not lie between 0 and 1.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"{what} is {share}; it lies between 0 and 1")
+
+
+def check_level(level: float) -> None:
+    """Refuse what is no confidence.
+
+    Raises:
+        ValueError: it does not lie between 0 and 1.
+    """
+    check_share(level, "level")

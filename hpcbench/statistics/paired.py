@@ -1,0 +1,476 @@
+"""Two runs over the same samples: is the second better, worse, equivalent, or can one not tell?
+
+Scores of one sample correlate between runs, so differences are taken sample by sample (Miller 2024, arXiv
+2411.00640, section 4); samples of one document go together, so documents are the unit of chance. Everything
+is of the candidate against the baseline: a difference is candidate - baseline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal
+
+from hpcbench.statistics.bootstrap import block_sizes, ratio, sums_interval, values_of
+from hpcbench.statistics.clusters import (
+    MANY_CLUSTERS,
+    NO_SPREAD,
+    ROUNDING,
+    Bounds,
+    Interval,
+    as_sums,
+    check_level,
+    codes_of,
+    exact_sum,
+    exact_sums,
+    sorted_clusters,
+    t_quantile,
+)
+from hpcbench.statistics.intervals import mean_interval, wilson
+
+if TYPE_CHECKING:
+    from hpcbench.statistics.bootstrap import Combine
+    from hpcbench.statistics.clusters import Array, Clusters
+
+Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
+
+POWER = 0.8
+"""Chance with which `detectable` would be found."""
+EXACT_FLIPS = 13
+"""Up to so many clusters that differ all 2^G ways to swap them are tried; else `PERMUTATIONS` random ones."""
+PERMUTATIONS = 9_999
+NOTHING_DIFFERS = "Wilson over clusters, no sample differs"
+
+_BLOCK = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A candidate against a baseline."""
+
+    n: int
+    """Samples that both have."""
+    clusters: int
+    """Clusters they come in."""
+    only_baseline: int
+    """Samples that only the baseline has; they take no part."""
+    only_candidate: int
+    """Samples that only the candidate has; they take no part."""
+    baseline: float
+    """The baseline's value over the samples that both have."""
+    candidate: float
+    """The candidate's."""
+    interval: Interval
+    """Of the difference candidate - baseline."""
+    wins: int
+    """Samples at which the candidate is better."""
+    losses: int
+    """Samples at which it is worse."""
+    ties: int
+    """The others."""
+    p_value: float
+    """Two-sided, of the hypothesis that the runs could be swapped document by document."""
+    p_method: str
+    """How it was found."""
+    p_adjusted: float | None
+    """After Holm over the comparisons made together; None for one alone."""
+    effect_size: float | None
+    """Cohen's d of paired samples: mean over standard deviation of differences; None without spread."""
+    effective_n: float | None
+    """Independent samples that would leave the same standard error of a mean; None where undefined."""
+    odds: float | None
+    """Wins over losses of a metric that is right or wrong; None for others and without losses."""
+    detectable: float | None
+    """Smallest true difference that a comparison like this finds in 80 % of cases; None where undefined."""
+    margin: float | None
+    """Differences below it do not matter; None: none was stated."""
+    higher_is_better: bool
+    """Of the metric."""
+    non_inferior: bool | None
+    """Whether the interval excludes that the candidate is worse by the margin; None without a margin."""
+    verdict: Verdict
+    """See `compare`."""
+
+
+def compare(
+    baseline: Array,
+    candidate: Array,
+    clusters: Clusters = None,
+    *,
+    combine: Combine | None = None,
+    values: tuple[Array, Array] | None = None,
+    higher_is_better: bool = True,
+    margin: float | None = None,
+    level: float = 0.95,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    resamples: int = 2000,
+    only_baseline: int = 0,
+    only_candidate: int = 0,
+) -> Comparison:
+    """Compare two runs, paired by sample and clustered by document.
+
+    The interval of the difference is t with the CR1 standard error for a mean, `sums_interval` for a ratio
+    or corpus metric. If no sample differs, and that is seen in G clusters, at most Wilson's upper share of 0
+    in G would differ, each by the metric's whole range at most.
+
+    The p-value is McNemar's exact one (1947, Psychometrika 12:153) for values 0 and 1 whose clusters are
+    single samples, else that of swapping the two runs in whole clusters (sign flips): all 2^G ways for up to
+    13 clusters that differ; else 9,999 random ones with the observed one added (Phipson & Smyth 2010, Stat.
+    Appl. Genet. Mol. Biol. 9:39); from 5,000 clusters that differ on the normal distribution, their limit.
+
+    The verdict, in the direction in which the metric is better:
+
+    - `equivalent`: the whole interval lies within ± margin, so that whatever difference there is does not
+      matter (two one-sided tests at half the usual error, Schuirmann 1987; the level's interval is used);
+    - `better`, `worse`: the interval excludes 0 (or all differ by the same) and the p-value is at most
+      1 - level;
+    - `inconclusive`: else. `detectable` says what would have been found.
+
+    Args:
+        baseline: one row a sample: (n,) values of a mean metric; (n, 2) numerators and denominators of a
+            ratio metric; (n, K) what `combine` takes.
+        candidate: the same of the other run, samples in the same order.
+        clusters: the cluster of each sample; None: each stands for itself.
+        combine: values (R,) of rows of K sums, for (n, K); None: a mean or a ratio.
+        values: each sample's own value in either run, for wins and losses; None: `combine` of its row.
+            Samples without one (NaN) are ties.
+        higher_is_better: of the metric.
+        margin: differences below it do not matter, above 0, in the metric's unit; None: `equivalent` cannot
+            be a verdict.
+        level: confidence of the interval.
+        bounds: the metric's least and greatest value.
+        seed: of random numbers.
+        resamples: of the bootstrap.
+        only_baseline: samples left out because the candidate lacks them, to be told; see `pair`.
+        only_candidate: the same of the baseline.
+
+    Raises:
+        ValueError: no samples, shapes that do not fit, a value that is not finite, no value of all sums, a
+            level or margin out of range.
+    """
+    check_level(level)
+    if margin is not None and not (margin > 0 and math.isfinite(margin)):
+        raise ValueError(f"margin is {margin}; it is above 0")
+    runs = _Runs.of(baseline, candidate, clusters, combine)
+    own = runs.own_values(values)
+    interval = runs.interval(level, bounds, seed, resamples)
+    gains = (own[1] - own[0]) * (1 if higher_is_better else -1)
+    wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
+    binary = runs.mean and bool(((own == 0) | (own == 1)).all())
+    if not (runs.swapped != 0).any():
+        interval = _nothing_differs(interval, own, bounds)
+        p_value, p_method = 1.0, "no sample differs"
+    elif binary and runs.groups == runs.n:
+        p_value, p_method = mcnemar(wins, losses), "McNemar, exact"
+    else:
+        p_value, p_method = runs.p_value(interval, seed)
+    size, effective = _effect(own[1] - own[0], interval, mean=runs.mean)
+    degrees = runs.groups - 1
+    reach = (
+        t_quantile((1 + level) / 2, degrees) + t_quantile(POWER, degrees) if degrees else math.nan
+    )
+    compared = Comparison(
+        n=runs.n,
+        clusters=runs.groups,
+        only_baseline=only_baseline,
+        only_candidate=only_candidate,
+        baseline=runs.value(0),
+        candidate=runs.value(1),
+        interval=interval,
+        wins=wins,
+        losses=losses,
+        ties=runs.n - wins - losses,
+        p_value=p_value,
+        p_method=p_method,
+        p_adjusted=None,
+        effect_size=size,
+        effective_n=effective,
+        odds=wins / losses if binary and losses else None,
+        detectable=None if interval.error is None else reach * interval.error,
+        margin=margin,
+        higher_is_better=higher_is_better,
+        non_inferior=None,
+        verdict="inconclusive",
+    )
+    return _judged(compared)
+
+
+def mcnemar(won: int, lost: int) -> float:
+    """Exact two-sided p-value of McNemar's test: won of won + lost discordant samples, at even odds.
+
+    Raises:
+        ValueError: a negative count.
+    """
+    if won < 0 or lost < 0:
+        raise ValueError(f"{won} won and {lost} lost samples cannot be")
+    from scipy.special import bdtr  # the binomial's distribution function
+
+    return min(1.0, 2 * float(bdtr(float(min(won, lost)), won + lost, 0.5)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for having looked at all of them (Holm 1979, Scand. J. Statist. 6:65).
+
+    The i-th smallest of m is multiplied by m - i + 1, and is never below a smaller one's. Whatever holds
+    among the hypotheses, the chance of any false alarm at `adjusted <= alpha` stays below alpha.
+
+    Raises:
+        ValueError: a p-value out of [0, 1].
+    """
+    for one in p_values:
+        if not 0 <= one <= 1:
+            raise ValueError(f"a p-value is {one}; it lies between 0 and 1")
+    adjusted = [0.0] * len(p_values)
+    least = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = least
+    return adjusted
+
+
+def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Comparisons made together: p-values adjusted, and `better` and `worse` only where they still hold."""
+    adjusted = holm([one.p_value for one in comparisons])
+    return [
+        _judged(dataclasses.replace(one, p_adjusted=value))
+        for one, value in zip(comparisons, adjusted, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Which samples of two runs are the same."""
+
+    baseline: Array
+    """Places in the baseline of samples that both have, rising."""
+    candidate: Array
+    """Their places in the candidate."""
+    only_baseline: tuple[Hashable, ...]
+    """Samples that the candidate lacks."""
+    only_candidate: tuple[Hashable, ...]
+    """Samples that the baseline lacks."""
+
+
+def pair(baseline: Sequence[Hashable], candidate: Sequence[Hashable]) -> Pairs:
+    """Find each sample of the baseline in the candidate by its id.
+
+    Raises:
+        ValueError: an id that stands twice in a run.
+    """
+    import numpy
+
+    places: dict[Hashable, int] = {one: place for place, one in enumerate(candidate)}
+    known = set(baseline)
+    for run, ids, distinct in (
+        ("baseline", baseline, known), ("candidate", candidate, places)
+    ):  # fmt: skip
+        if len(distinct) < len(ids):
+            raise ValueError(f"{len(ids) - len(distinct)} samples stand twice in the {run}")
+    both = [(place, places[one]) for place, one in enumerate(baseline) if one in places]
+    found = numpy.array(both, dtype=numpy.int64).reshape(-1, 2)
+    return Pairs(
+        found[:, 0],
+        found[:, 1],
+        tuple(one for one in baseline if one not in places),
+        tuple(one for one in candidate if one not in known),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Both runs as arrays, and their sums by cluster."""
+
+    parts: tuple[Array, Array]
+    """Of either run, (n, K)."""
+    codes: Array
+    groups: int
+    mean: bool
+    combine: Combine
+    sums: Array
+    """(G, 2 K), the baseline's first."""
+
+    @classmethod
+    def of(
+        cls, baseline: Array, candidate: Array, clusters: Clusters, combine: Combine | None
+    ) -> _Runs:
+        import numpy
+
+        parts = as_sums(baseline), as_sums(candidate)
+        if parts[0].shape != parts[1].shape:
+            raise ValueError(f"samples {parts[0].shape} do not pair with {parts[1].shape}")
+        n, width = parts[0].shape
+        mean = combine is None and width == 1
+        if combine is None and width > 2:
+            raise ValueError(f"{width} parts a sample need a function that combines their sums")
+        codes, groups = codes_of(clusters, n)
+        both = numpy.concatenate(parts, axis=1)
+        sums = numpy.stack([exact_sums(column, codes, groups) for column in both.T], axis=1)
+        over_n: Combine = lambda rows: rows[:, 0] / n  # noqa: E731
+        return cls(parts, codes, groups, mean, combine or (over_n if mean else ratio), sums)
+
+    @property
+    def n(self) -> int:
+        return len(self.parts[0])
+
+    @property
+    def swapped(self) -> Array:
+        """(G, K), what swapping a cluster adds to the baseline and takes from the candidate."""
+        width = self.sums.shape[1] // 2
+        found: Array = self.sums[:, width:] - self.sums[:, :width]
+        return found
+
+    def value(self, run: int) -> float:
+        import numpy
+
+        total = [exact_sum(column) for column in self.parts[run].T]
+        return float(values_of(self.combine, numpy.array([total]))[0])
+
+    def own_values(self, given: tuple[Array, Array] | None) -> Array:
+        """Values of samples in either run, (2, n); NaN where a sample has none of its own."""
+        import numpy
+
+        if given is not None:
+            found = numpy.asarray(given, dtype=numpy.float64)
+            if found.shape != (2, self.n):
+                raise ValueError(f"values of shape {found.shape} do not fit {self.n} samples")
+            return found
+        if self.mean:
+            return numpy.stack([part[:, 0] for part in self.parts])
+        return numpy.stack([values_of(self.combine, part) for part in self.parts])
+
+    def interval(self, level: float, bounds: Bounds | None, seed: int, resamples: int) -> Interval:
+        """Of the difference."""
+        least, greatest = bounds or (None, None)
+        width = None if least is None or greatest is None else greatest - least
+        around = None if width is None else (-width, width)
+        if self.mean:
+            differences = (self.parts[1] - self.parts[0])[:, 0]
+            return mean_interval(differences, self.codes, level, bounds=around)
+        half = self.sums.shape[1] // 2
+
+        def difference(rows: Array) -> Array:
+            found: Array = self.combine(rows[:, half:]) - self.combine(rows[:, :half])
+            return found
+
+        scale = max(abs(self.value(0)), abs(self.value(1)))
+        return sums_interval(
+            self.sums, difference, level, seed, resamples, bounds=around, n=self.n, scale=scale
+        )
+
+    def p_value(self, interval: Interval, seed: int) -> tuple[float, str]:
+        """Of swapping the runs in whole clusters."""
+        import numpy
+
+        differ = (self.swapped != 0).any(axis=1)
+        count = int(differ.sum())
+        if count >= MANY_CLUSTERS and interval.error:
+            p_value = math.erfc(abs(interval.estimate) / interval.error / math.sqrt(2))
+            return p_value, "swapped clusters, normal limit"
+        width = self.sums.shape[1] // 2
+        total = numpy.array([float(exact_sums(column)[0]) for column in self.sums.T])
+        ordered = sorted_clusters(self.sums[differ])
+        swapped = ordered[:, width:] - ordered[:, :width]
+        exact = count <= EXACT_FLIPS
+        least = abs(float(self._differences(total, numpy.zeros((1, width)))[0]))
+        least -= 1e-9 * max(least, ROUNDING)
+        extreme = tried = 0
+        for swaps in _all_swaps(count) if exact else _random_swaps(count, seed):
+            found = numpy.abs(self._differences(total, swaps @ swapped))
+            # Where a swap leaves no value, nothing speaks against the hypothesis.
+            extreme += int((~(found < least)).sum())
+            tried += len(found)
+        if exact:
+            return extreme / tried, "swapped clusters, all ways"
+        return (extreme + 1) / (tried + 1), f"swapped clusters, {tried} random ways"
+
+    def _differences(self, total: Array, moved: Array) -> Array:
+        width = len(total) // 2
+        baseline, candidate = total[:width] + moved, total[width:] - moved
+        found: Array = values_of(self.combine, candidate) - values_of(self.combine, baseline)
+        return found
+
+
+def _all_swaps(count: int) -> Iterator[Array]:
+    """Every choice of clusters to swap, (2^count, count) of 0 and 1."""
+    import numpy
+
+    yield ((numpy.arange(2**count)[:, None] >> numpy.arange(count)) & 1).astype(numpy.float64)
+
+
+def _random_swaps(count: int, seed: int) -> Iterator[Array]:
+    """Random choices of clusters to swap, in blocks of rows of 0 and 1."""
+    import numpy
+
+    generator = numpy.random.Generator(numpy.random.PCG64(seed))
+    octets = -(-count // 8)
+    for rows in block_sizes(PERMUTATIONS, max(1, _BLOCK // count)):
+        drawn = numpy.frombuffer(generator.bytes(rows * octets), numpy.uint8)
+        bits = numpy.unpackbits(drawn.reshape(rows, octets), axis=1, count=count)
+        yield bits.astype(numpy.float64)
+
+
+def _nothing_differs(interval: Interval, own: Array, bounds: Bounds | None) -> Interval:
+    """Interval where no sample differs: few documents would, and by the metric's range at most.
+
+    Where the metric has no bounds, the range of the values that were seen stands for it.
+    """
+    import numpy
+
+    least, greatest = bounds or (None, None)
+    seen = own[numpy.isfinite(own)]
+    if least is not None and greatest is not None:
+        width = greatest - least
+    else:
+        width = float(seen.max() - seen.min()) if len(seen) else 0.0
+    if interval.clusters == 1 or not width:
+        return dataclasses.replace(interval, low=None, high=None)
+    z = NormalDist().inv_cdf((1 + interval.level) / 2)
+    most = wilson(0.0, interval.clusters, z)[1] * width
+    return dataclasses.replace(
+        interval, estimate=0.0, low=-most, high=most, method=NOTHING_DIFFERS, error=None
+    )
+
+
+def _effect(
+    differences: Array, interval: Interval, *, mean: bool
+) -> tuple[float | None, float | None]:
+    """Cohen's d of paired differences, and the effective number of samples behind a mean's error."""
+    import numpy
+
+    known = differences[numpy.isfinite(differences)]
+    if len(known) < 2 or interval.method == NO_SPREAD:
+        return None, None
+    middle = exact_sum(known) / len(known)
+    deviation = math.sqrt(float(exact_sums((known - middle) ** 2)[0]) / (len(known) - 1))
+    if deviation <= ROUNDING * float(numpy.abs(known).max()):
+        return None, None
+    effective = (deviation / interval.error) ** 2 if mean and interval.error else None
+    return middle / deviation, effective
+
+
+def _judged(one: Comparison) -> Comparison:
+    """With its verdict, as `compare` states it."""
+    low, high, margin = one.interval.low, one.interval.high, one.margin
+    p_value = one.p_value if one.p_adjusted is None else one.p_adjusted
+    sure = p_value <= 1 - one.interval.level + 1e-12
+    if low is None or high is None:
+        # The same step at every document has no spread to measure, and yet is no chance.
+        better = (one.interval.estimate > 0) == one.higher_is_better
+        step: Verdict = ("better" if better else "worse") if sure else "inconclusive"
+        return dataclasses.replace(one, verdict=step, non_inferior=None)
+    if not one.higher_is_better:
+        low, high = -high, -low
+    verdict: Verdict = "inconclusive"
+    if margin is not None and -margin < low and high < margin:
+        verdict = "equivalent"
+    elif low > 0 and sure:
+        verdict = "better"
+    elif high < 0 and sure:
+        verdict = "worse"
+    return dataclasses.replace(
+        one, verdict=verdict, non_inferior=None if margin is None else low > -margin
+    )

@@ -1,0 +1,130 @@
+"""From what samples bring to a metric to its interval: by the metric's own word on how samples become one.
+
+Metrics are known by their attributes alone (`hpcbench.metrics.base.Metric`): `aggregation`, `bounds` and, of
+a corpus metric, `combine`. Parts are anything with `numerator` and `denominator`, or named counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.statistics.bootstrap import ratio, sums_interval, values_of
+from hpcbench.statistics.clusters import Interval, as_sums, cluster_sums
+from hpcbench.statistics.intervals import mean_interval
+
+if TYPE_CHECKING:
+    from hpcbench.statistics.bootstrap import Combine
+    from hpcbench.statistics.clusters import Array, Clusters
+
+
+def parts_table(
+    metric: Any, parts: Sequence[Any], names: Sequence[str] | None = None
+) -> tuple[Array, tuple[str, ...]]:
+    """Parts as an array (n, K), and the names of its columns.
+
+    Args:
+        metric: K is 1 for a mean, 2 for a ratio, the number of different counts for a corpus metric.
+        parts: one per sample.
+        names: counts to take, those of two runs together, say; None: all that occur, sorted.
+
+    Raises:
+        ValueError: no parts.
+    """
+    import numpy
+
+    if not parts:
+        raise ValueError("an interval needs at least one value")
+    if metric.aggregation == "mean":
+        return numpy.array([[part.numerator] for part in parts], dtype=float), ("numerator",)
+    if metric.aggregation == "ratio":
+        pairs = [(part.numerator, part.denominator) for part in parts]
+        return numpy.array(pairs, dtype=float), ("numerator", "denominator")
+    known = tuple(names) if names is not None else names_of(parts)
+    places = {name: place for place, name in enumerate(known)}
+    table = numpy.zeros((len(parts), len(known)))
+    for row, counts in enumerate(parts):
+        for name, count in counts.items():
+            table[row, places[name]] = count
+    return table, known
+
+
+def names_of(parts: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
+    """All names of counts that occur, sorted."""
+    return tuple(sorted({name for counts in parts for name in counts}))
+
+
+def combine_of(metric: Any, names: Sequence[str]) -> Combine | None:
+    """How sums (R, K) become values (R,) of a metric: for `sums_interval` and `compare`; None for a mean."""
+    if metric.aggregation == "mean":
+        return None
+    if metric.aggregation == "ratio":
+        return ratio
+
+    def combine(sums: Array) -> Array:
+        import numpy
+
+        found = metric.combine({name: sums[:, place] for place, name in enumerate(names)})
+        return numpy.broadcast_to(numpy.asarray(found, dtype=numpy.float64), (len(sums),))
+
+    return combine
+
+
+def table_interval(
+    metric: Any,
+    table: Array,
+    names: Sequence[str] = (),
+    clusters: Clusters = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval | None:
+    """A metric's interval from its parts as a table (n, K): the array way of `parts_interval`.
+
+    Args:
+        metric: the metric.
+        table: one row a sample, see `parts_table`.
+        names: of the columns, of a corpus metric.
+        clusters: the cluster of each sample; None: each stands for itself.
+        level: confidence.
+        seed: of random numbers.
+
+    Returns:
+        None where all denominators are 0, or whatever else leaves a corpus metric without a value.
+
+    Raises:
+        ValueError: no samples, unequal lengths, a part that is not finite.
+    """
+    rows = as_sums(table)
+    combine = combine_of(metric, names)
+    if combine is None:
+        return mean_interval(rows[:, 0], clusters, level, bounds=metric.bounds)
+    sums = cluster_sums(rows, clusters)
+    if not abs(values_of(combine, sums.sum(axis=0)[None, :])[0]) < float("inf"):
+        return None
+    return sums_interval(sums, combine, level, seed, bounds=metric.bounds, n=len(rows))
+
+
+def parts_interval(
+    metric: Any,
+    parts: Sequence[Any],
+    clusters: Clusters = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval | None:
+    """A metric's interval over samples.
+
+    Args:
+        metric: the metric.
+        parts: what `metric.score` gave, one per sample.
+        clusters: the cluster of each sample; None: each stands for itself.
+        level: confidence.
+        seed: of random numbers.
+
+    Returns:
+        None where all denominators are 0.
+
+    Raises:
+        ValueError: no samples, unequal lengths, a part that is not finite.
+    """
+    table, names = parts_table(metric, parts)
+    return table_interval(metric, table, names, clusters, level, seed)

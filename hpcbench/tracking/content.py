@@ -1,0 +1,259 @@
+"""What there is to tell a tracker of an experiment, read from its files: the same for every tracker."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.errors import EnvironmentFault
+from hpcbench.evaluation.speeds import LATENCIES, MEMORY, PERCENTILES, RATES
+from hpcbench.experiment.claims import answers_of, shard_states
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.prompts import TaskPrompt
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Message, Response, Sample
+
+GOOD = ("ok", "truncated")
+"""Outcomes of requests that were answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A sample's prompt and what came back."""
+
+    experiment: str
+    """The experiment's id."""
+    run_task: ResolvedRunTask
+    """The run task."""
+    sample: Sample
+    """The sample, without its images' bytes."""
+    messages: Sequence[Message]
+    """The prompt."""
+    response: Response
+    """The response."""
+    began: datetime
+    """When it was asked. Times on nodes are monotonic: within a shard they are true to each other, and each
+    shard begins when the experiment was made."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Metric → its score; empty before evaluation."""
+
+    def name_at(self, place: str) -> str:
+        """Its name at one place of a tracker: SHA-256 of place, experiment, run task and sample, in hex."""
+        told = f"{place}/{self.experiment}/{self.run_task.name}/{self.sample.id}"
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
+    def took(self) -> timedelta:
+        """How long it took."""
+        times = self.response.times
+        return timedelta(microseconds=(times.done - times.start) / 1000)
+
+    @property
+    def good(self) -> bool:
+        """Whether it was answered."""
+        return self.response.outcome in GOOD
+
+    def about(self) -> dict[str, Any]:
+        """What else is known, as plain data."""
+        sample, response = self.sample, self.response
+        return {
+            "experiment": self.experiment, "run_task": self.run_task.name, "sample": sample.id,
+            "dataset": self.run_task.dataset.name, "document": sample.document,
+            "prompt": response.prompt, "outcome": response.outcome, "tries": response.tries,
+            "references": sample.references, "images": response.image_sha256, **sample.metadata,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Exchanges of one shard."""
+
+    shard: str
+    """Its id."""
+    attempt: int
+    """Its newest attempt: where that is another one, answers may have come."""
+    whole: bool
+    """Whether no more of them will come, unless the experiment is resumed."""
+    exchanges: Sequence[Exchange]
+    """In the order of the dataset."""
+
+
+def pieces(
+    experiment: Experiment,
+    run_task: ResolvedRunTask,
+    sent: Mapping[str, int],
+    *,
+    limit: int | None,
+    ended: bool,
+) -> Iterator[Piece]:
+    """Every shard of a run task with its exchanges, but those of which nothing is new.
+
+    Args:
+        experiment: the experiment.
+        run_task: the run task.
+        sent: shard → the attempt that was sent whole.
+        limit: most samples, the first of the run task; None: all.
+        ended: whether the experiment has ended: every shard is whole then.
+
+    Raises:
+        EnvironmentFault, UserError: the dataset cannot be read any more.
+    """
+    created = datetime.strptime(str(experiment.manifest["created"]), "%Y-%m-%dT%H:%M:%S%z")
+    # States before answers: what is done by then, has all of its answers.
+    states = {one.shard.id: one for one in shard_states(experiment, [run_task.name])}
+    last = (
+        limit if limit is not None else max((one.shard.stop for one in states.values()), default=0)
+    )
+    skip = {
+        name
+        for name, one in states.items()
+        if one.attempt in (0, sent.get(name)) or one.shard.start >= last
+    }
+    if len(skip) == len(states):
+        return
+    iterator = open_dataset(run_task.dataset, experiment.cache_dir)
+    chosen, prompt = experiment.chosen(run_task.name), TaskPrompt(run_task)
+    scores = scores_of(experiment, run_task) if ended else {}
+    for shard, answers in answers_of(experiment, run_task.name, skip=skip):
+        first = min((one.times.start for one in answers.values()), default=0)
+        found, stop = [], min(shard.stop, last)
+        for sample in samples(iterator, chosen, shard.start, stop, images=False):
+            if (response := answers.get(sample.id)) is not None:
+                began = created + timedelta(microseconds=(response.times.start - first) / 1000)
+                messages = prompt.build(sample)
+                told = scores.get(sample.id, {})
+                found.append(
+                    Exchange(experiment.id, run_task, sample, messages, response, began, told)
+                )
+        state = states[shard.id]
+        yield Piece(shard.id, state.attempt, ended or state.state == "done", found)
+
+
+def scores_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, dict[str, float]]:
+    """Sample → metric → score, as far as there are; empty before evaluation."""
+    import polars
+
+    path = experiment.scores_file(run_task.name)
+    try:
+        there = polars.read_parquet_schema(path)
+        names = [metric.name for metric in run_task.metrics if metric.name in there]
+        frame = polars.read_parquet(path, columns=["sample", *names], glob=False)
+    except (OSError, polars.exceptions.PolarsError):
+        return {}
+    return {
+        row["sample"]: {name: float(row[name]) for name in names if row[name] is not None}
+        for row in frame.iter_rows(named=True)
+    }
+
+
+def figures_of(experiment: Experiment) -> dict[str, dict[str, float]]:
+    """Run task → figure → value; what has no value is left out.
+
+    `anls`, `anls.low`, `anls.high`, `anls.n` of each metric, `coverage`, and under their places in
+    `performance.json`: `ttft_ms.p95` with its ends, `answers_per_s`, `memory.gpu_peak` (bytes).
+    """
+    metrics = metrics_of(experiment)["run_tasks"]
+    try:
+        performance = performance_of(experiment)["run_tasks"]
+    except EnvironmentFault:
+        performance = {}
+    found: dict[str, dict[str, float]] = {}
+    for name, table in metrics.items():
+        figures: dict[str, Any] = {
+            "coverage": table["coverage"], "asked": table["asked"], "answered": table["answered"],
+        }  # fmt: skip
+        for metric, entry in table["metrics"].items():
+            _interval(figures, metric, entry or {})
+            figures[f"{metric}.n"] = (entry or {}).get("n")
+        _speed(figures, performance.get(name, {}))
+        found[name] = {
+            key: float(value)
+            for key, value in figures.items()
+            if isinstance(value, (int, float)) and value == value and abs(value) != float("inf")
+        }
+    return found
+
+
+def _speed(figures: dict[str, Any], table: Mapping[str, Any]) -> None:
+    for key in LATENCIES:
+        for share in PERCENTILES:
+            _interval(figures, f"{key}.{share}", (table.get(key) or {}).get(share) or {})
+    for key in RATES:
+        _interval(figures, key, table.get(key) or {})
+    for key in MEMORY:
+        figures[f"memory.{key}"] = (table.get("memory") or {}).get(key)
+
+
+def _interval(figures: dict[str, Any], name: str, entry: Mapping[str, Any]) -> None:
+    figures[name] = entry.get("value")
+    for end in ("low", "high"):
+        figures[f"{name}.{end}"] = entry.get(end)
+
+
+def parameters_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, str]:
+    """What a run task's figures depend on, as texts."""
+    manifest: Mapping[str, Any] = experiment.manifest
+    measured = manifest.get("measured") or {}
+    images = manifest.get("environments") or {}
+    git = (manifest.get("git") or {}).get("hpcbench") or {}
+    model, task = run_task.model, run_task.task
+    found: dict[str, Any] = {
+        "experiment": experiment.id,
+        "plan": experiment.resolved.plan.name,
+        "run_task": run_task.name,
+        "ml_task": run_task.ml_task.name,
+        "model": model.name,
+        "model_source": model.source,
+        "model_hash": (measured.get("model_hashes") or {}).get(model.name),
+        "dataset": run_task.dataset.name,
+        "dataset_version": run_task.dataset.version,
+        "dataset_hash": (measured.get("dataset_hashes") or {}).get(run_task.name),
+        "prompt": run_task.prompt.name,
+        "prompt_version": run_task.prompt.version,
+        "engine": model.engine,
+        "seed": manifest.get("seed"),
+        "hpcbench": manifest.get("hpcbench"),
+        "hpcbench_commit": git.get("commit"),
+        "python": manifest.get("python"),
+    }
+    for name, one in images.items():
+        found[f"image.{name or 'none'}"] = (one or {}).get("digest")
+    for name, one in model.engine_options.items():
+        found[f"engine_options.{name}"] = one
+    for name, one in task.generation.model_dump(mode="json", exclude_none=True).items():
+        found[f"generation.{name}"] = one
+    for name, one in (manifest.get("packages") or {}).items():
+        found[f"version.{name}"] = one
+    return {name: _text(one) for name, one in found.items() if one is not None and one != ""}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def files_of(experiment: Experiment) -> dict[str, Path]:
+    """Files worth keeping beside the figures, by the names they have elsewhere. None holds a secret."""
+    here = {
+        path.name: path
+        for path in (
+            experiment.plan_file, experiment.resolved_file, experiment.manifest_file,
+            experiment.metrics_file, experiment.performance_file, experiment.usage_file,
+            experiment.outcome_file,
+        )
+    }  # fmt: skip
+    if experiment.report_dir.is_dir():
+        here |= {f"report/{path.name}": path for path in sorted(experiment.report_dir.iterdir())}
+    return {name: path for name, path in here.items() if path.is_file() and path.name[:1] != "."}
+
+
+def scores_file(experiment: Experiment, run_task: str) -> dict[str, Path]:
+    """A run task's score of every sample, if there are any."""
+    path = experiment.scores_file(run_task)
+    return {f"scores/{path.name}": path} if path.is_file() else {}

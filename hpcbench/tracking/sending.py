@@ -1,0 +1,317 @@
+"""Bring to a tracker what is not there yet: once, or while the experiment runs.
+
+Everything may be sent twice and is there once: parts have names of their own at the tracker. Notes spare what
+is known to be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.events import has_ended
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.tracked import Notes
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.tracking.content import (
+    Exchange,
+    Piece,
+    figures_of,
+    files_of,
+    pieces,
+    scores_file,
+)
+
+LOOK_SECONDS = 5.0
+"""Shortest time between two looks at a running experiment."""
+
+SHARE = 2
+"""A pause is so many times as long as the look before it took: file systems are others', too."""
+
+PAUSE_MOST = 300.0
+"""Longest pause, seconds."""
+
+WAITS = (2.0, 5.0, 15.0, 60.0)
+"""Seconds before a tracker that failed is tried again, live; the last from then on."""
+
+AFTER_END = 3
+"""So often it is tried after the experiment has ended."""
+
+
+class Sink:
+    """One experiment at one tracker. Everything may be called again, by another process too.
+
+    Each method raises EnvironmentFault where the tracker cannot be reached or refuses.
+    """
+
+    wants: ClassVar[frozenset[str]] = frozenset()
+    """`figures`, `progress`, `files`, and `exchanges` as they come or a `table` of them at the end."""
+    at_once: ClassVar[int] = 25
+    """Exchanges in one call: a busy tracker takes seconds for them."""
+    late: ClassVar[bool] = False
+    """Whether the tracker has nothing for good before `close` returns."""
+
+    def open(self) -> None:
+        """Find the tracker's part for this experiment, or make it."""
+        raise NotImplementedError
+
+    def figures(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
+        """Figures at the end, of the round `step`; names as in `content.figures_of`."""
+        raise NotImplementedError
+
+    def progress(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
+        """Counts while it runs, after `step` answers."""
+        raise NotImplementedError
+
+    def file(self, run_task: ResolvedRunTask | None, name: str, path: Path) -> None:
+        """A file of a run task, or of the whole."""
+        raise NotImplementedError
+
+    def exchanges(self, run_task: ResolvedRunTask, found: Sequence[Exchange]) -> int:
+        """Prompts and responses; returns how many were not there."""
+        raise NotImplementedError
+
+    def close(self, state: str | None) -> None:
+        """All was sent; `state` is how the experiment ended, None: it goes on."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was sent."""
+
+    exchanges: int = 0
+    """Prompts with their responses that were not there."""
+    figures: int = 0
+    """Figures of run tasks that were sent, or sent again because they changed."""
+    files: int = 0
+    """Files, likewise."""
+    state: str | None = None
+    """How the experiment ended; None: it goes on."""
+    fault: str | None = None
+    """Why the tracker could not be told at the last look; it is tried again."""
+
+
+class Sending:
+    """An experiment on its way to a tracker.
+
+    Args:
+        experiment: the experiment.
+        sink: the tracker.
+        notes: what was sent before.
+        samples: most exchanges of each run task; None: all.
+        beat: is called whenever something went well.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        sink: Sink,
+        notes: Notes,
+        samples: int | None,
+        beat: Callable[[Sent], None],
+    ) -> None:
+        self._experiment, self._sink, self._notes = experiment, sink, notes
+        self._samples, self._beat = samples, beat
+        self._partly: dict[str, set[str]] = {}
+        """Shard → samples of it that this process sent."""
+        self._pending: list[tuple[str, str, str]] = []
+        """Notes on what the tracker does not have for good yet."""
+        self._open = False
+        self.sent = Sent()
+
+    def once(self) -> Sent:
+        """Send what is not there yet."""
+        self._look()
+        return self.sent
+
+    def follow(self) -> Sent:
+        """Send what is not there yet, and what comes, until the experiment has ended.
+
+        A tracker that fails is tried again; only after the end that is the end.
+        """
+        failed = after_end = 0
+        while True:
+            began = time.monotonic()
+            try:
+                self._look()
+                failed = 0
+                if self.sent.state is not None:
+                    return self.sent
+            except (EnvironmentFault, OSError) as error:
+                self._open = False
+                self._pending.clear()
+                self.sent.fault = " ".join(str(error).split())[:400]
+                failed += 1
+                if not self._experiment.path.is_dir():
+                    raise
+                after_end += has_ended(self._experiment)
+                if after_end >= AFTER_END:
+                    raise
+            wait = WAITS[min(failed, len(WAITS)) - 1] if failed else LOOK_SECONDS
+            self._rest(max(wait, SHARE * (time.monotonic() - began)))
+
+    def _rest(self, seconds: float) -> None:
+        """Wait, but not when the experiment ends meanwhile."""
+        until = time.monotonic() + min(seconds, PAUSE_MOST)
+        over = has_ended(self._experiment)
+        while (left := until - time.monotonic()) > 0:
+            self._beat(self.sent)
+            time.sleep(min(left, LOOK_SECONDS))
+            if not over and has_ended(self._experiment):
+                return
+
+    def _look(self) -> None:
+        # The end before the answers: what is there by then is all there is.
+        ended = has_ended(self._experiment)
+        known = outcome(self._experiment) if ended else None
+        if not self._open:
+            self._sink.open()
+            self._open = True
+            self._beat(self.sent)
+        if known is not None:
+            self._send_figures(int(known["round"]))
+        for run_task in self._experiment.resolved.run_tasks:
+            self._send_exchanges(run_task, ended=known is not None)
+        self._sink.close(str(known["state"]) if known is not None else None)
+        for note in self._pending:
+            self._notes.put(*note)
+        self._pending.clear()
+        self.sent.fault = None
+        if known is not None:
+            self.sent.state = str(known["state"])
+        self._beat(self.sent)
+
+    def _note(self, what: str, name: str, value: str) -> None:
+        if self._sink.late:
+            self._pending.append((what, name, value))
+        else:
+            self._notes.put(what, name, value)
+
+    # --- figures and files ------------------------------------------------------------------------------
+
+    def _new_figures(self) -> dict[str, tuple[Mapping[str, float], str]]:
+        """Run task → its figures and their hash, where it is not that which was sent."""
+        if "figures" not in self._sink.wants or not self._experiment.metrics_file.exists():
+            return {}
+        found: dict[str, tuple[Mapping[str, float], str]] = {}
+        for name, figures in figures_of(self._experiment).items():
+            digest = hashlib.sha256(repr(sorted(figures.items())).encode()).hexdigest()
+            if self._notes.get("figures", name) != digest:
+                found[name] = figures, digest
+        return found
+
+    def _new_files(self) -> Iterator[tuple[ResolvedRunTask | None, str, Path, str]]:
+        if "files" not in self._sink.wants:
+            return
+        of_tasks = [
+            (run_task, name, path)
+            for run_task in self._experiment.resolved.run_tasks
+            for name, path in scores_file(self._experiment, run_task.name).items()
+        ]
+        of_whole = [(None, name, path) for name, path in files_of(self._experiment).items()]
+        for run_task, name, path in [*of_whole, *of_tasks]:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            if self._notes.get("file", name) != digest:
+                yield run_task, name, path, digest
+
+    def _send_figures(self, step: int) -> None:
+        new = self._new_figures()
+        for run_task in self._experiment.resolved.run_tasks:
+            if run_task.name in new:
+                figures, digest = new[run_task.name]
+                self._sink.figures(run_task, figures, step)
+                self._note("figures", run_task.name, digest)
+                self.sent.figures += len(figures)
+                self._beat(self.sent)
+        for of, name, path, digest in self._new_files():
+            self._sink.file(of, name, path)
+            self._note("file", name, digest)
+            self.sent.files += 1
+            self._beat(self.sent)
+
+    # --- prompts and responses --------------------------------------------------------------------------
+
+    def _send_exchanges(self, run_task: ResolvedRunTask, *, ended: bool) -> None:
+        if not ended and "progress" in self._sink.wants:
+            self._progress(run_task)
+        table = "table" in self._sink.wants
+        if self._samples == 0 or (table and not ended):
+            return
+        # A shard that was sent before there were scores is sent again with them.
+        scored = _digest(self._experiment, run_task) if ended else ""
+        found = pieces(
+            self._experiment,
+            run_task,
+            {} if table else self._known(run_task, f"/{scored}"),
+            limit=self._samples,
+            ended=ended,
+        )
+        if table:
+            self._send_table(run_task, found)
+            return
+        for piece in found:
+            self._send_piece(run_task, piece, f"{piece.attempt}/{scored}")
+
+    def _known(self, run_task: ResolvedRunTask, ending: str) -> dict[str, int]:
+        """Shard → the attempt that was sent whole, with these scores."""
+        noted = {
+            shard.id: self._notes.get(self._what, shard.id)
+            for shard in self._experiment.work.shards_of((run_task.name,))
+        }
+        return {
+            name: int(version.partition("/")[0])
+            for name, version in noted.items()
+            if version is not None and version.endswith(ending)
+        }
+
+    @property
+    def _what(self) -> str:
+        """What notes call shards: one sent in part, for a limit, is none that was sent."""
+        return "shard" if self._samples is None else f"shard of {self._samples}"
+
+    def _send_piece(self, run_task: ResolvedRunTask, piece: Piece, version: str) -> None:
+        partly = self._partly.setdefault(piece.shard, set())
+        scored = any(one.scores for one in piece.exchanges)
+        fresh = [one for one in piece.exchanges if scored or one.sample.id not in partly]
+        for start in range(0, len(fresh), self._sink.at_once):
+            batch = fresh[start : start + self._sink.at_once]
+            new = self._sink.exchanges(run_task, batch)
+            self.sent.exchanges += min(new, sum(one.sample.id not in partly for one in batch))
+            partly.update(one.sample.id for one in batch)
+            self._beat(self.sent)
+        if piece.whole:
+            self._note(self._what, piece.shard, version)
+
+    def _send_table(self, run_task: ResolvedRunTask, found: Iterator[Piece]) -> None:
+        exchanges: list[Exchange] = []
+        for piece in found:
+            exchanges += piece.exchanges
+            self._beat(self.sent)
+        told = [(one.sample.id, one.response.text, sorted(one.scores.items())) for one in exchanges]
+        digest = hashlib.sha256(repr(told).encode()).hexdigest()
+        if exchanges and self._notes.get("table", run_task.name) != digest:
+            self.sent.exchanges += self._sink.exchanges(run_task, exchanges)
+            self._note("table", run_task.name, digest)
+        self._beat(self.sent)
+
+    def _progress(self, run_task: ResolvedRunTask) -> None:
+        """Tell how many answers there are, if it is news."""
+        states = shard_states(self._experiment, [run_task.name])
+        answered = sum(one.answered for one in states)
+        if answered and self._notes.get("answered", run_task.name) != str(answered):
+            self._sink.progress(run_task, {"live.answered": float(answered)}, answered)
+            self._note("answered", run_task.name, str(answered))
+
+
+def _digest(experiment: Experiment, run_task: ResolvedRunTask) -> str:
+    """Of a run task's scores; empty where there are none."""
+    for path in scores_file(experiment, run_task.name).values():
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return ""

@@ -1,0 +1,357 @@
+"""A user with a scripted engine, a small dataset and the local executor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+from PIL import Image
+
+Found = TypeVar("Found")
+
+ENGINE = Path(__file__).parent / "scripted-engine"
+
+SAMPLES = 40
+"""Samples of the dataset."""
+
+ENDED = ("done", "incomplete", "cancelled", "lost", "interrupted", "stalled", "paused")
+"""States in which nothing happens any more."""
+
+
+def question(number: int) -> str:
+    """The question of a sample."""
+    return f"question {number:03d}"
+
+
+class Bench:
+    """An ordinary user's shell: her home, her registry, the script of her engine."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.home = folder, folder / "home"
+        self.home.mkdir()
+        (self.home / "cache").symlink_to(cache)
+        self.script_file = folder / "script" / "script.json"
+        self.environ = {
+            **os.environ,
+            "HPCBENCH_HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "RUN_MODE": "dev",
+        }
+        self._write_registry()
+        self.script(answer_ms=[1, 3])
+
+    # -- setting the scene ------------------------------------------------------------------
+
+    def script(self, **words: Any) -> None:
+        """What the engine is to do from now on."""
+        self.script_file.parent.mkdir(exist_ok=True)
+        temporary = self.script_file.with_suffix(".new")
+        temporary.write_text(json.dumps(words))
+        temporary.replace(self.script_file)
+
+    def write(self, name: str, data: Mapping[str, Any]) -> Path:
+        """Write a YAML document."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(dict(data), sort_keys=False))
+        return path
+
+    def model(self, name: str, **fields: Any) -> None:
+        """Write a model document; the engine is the scripted one."""
+        self.write(f"registry/models/{name}.yaml", {
+            "name": name, "source": "../../weights", "engine": "scripted", "image": None, "gpus": 0,
+            "package": "scripted", "engine_options": {"script": str(self.script_file)},
+            "load_timeout": 60, **fields,
+        })  # fmt: skip
+
+    def plan(self, *run_tasks: Mapping[str, Any], name: str = "faults", **fields: Any) -> Path:
+        """Write a plan; a run task is one on the numbers unless it says otherwise."""
+        fields = {"shard_size": 8, "stages": ["inference", "evaluation"], **fields}
+        tasks = [
+            {
+                "name": "numbers", "ml_task": "vqa", "model": "scripted", "dataset": "numbers",
+                "prompt": "ask", "warm_up": 0, "resources": {"cpus": 1, "memory_gb": 1}, **one,
+            }
+            for one in run_tasks or [{}]
+        ]  # fmt: skip
+        return self.write(
+            f"{name}.yaml", {"name": name, "executor": "local", "run_tasks": tasks, **fields}
+        )
+
+    def _write_registry(self) -> None:
+        data, weights = self.folder / "data", self.folder / "weights"
+        data.mkdir()
+        weights.mkdir()
+        (weights / "config.json").write_text("{}")
+        Image.new("L", (8, 8), 1).save(data / "page.png")
+        with (data / "numbers.jsonl").open("w") as file:
+            for number in range(SAMPLES):
+                # Every third reference is another one, so that scores say something.
+                right = hashlib.sha256(question(number).encode()).hexdigest()[:10]
+                record = {
+                    "id": f"s{number:03d}", "images": ["page.png"], "document": f"d{number // 4}",
+                    "fields": {"question": question(number)},
+                    "references": [right if number % 3 else "something else"],
+                }  # fmt: skip
+                file.write(json.dumps(record) + "\n")
+        self.write("registry/datasets/numbers.yaml", {
+            "name": "numbers", "source": "../../data", "annotations": "numbers.jsonl",
+            "fields": ["question"],
+        })  # fmt: skip
+        self.write("registry/prompts/ask.yaml", {"name": "ask", "user": "{{ question }}"})
+        self.write("registry/packages/scripted.yaml", {
+            "name": "scripted", "provides": {"engines": ["scripted"]},
+            "source": {"type": "local", "path": str(ENGINE)},
+        })  # fmt: skip
+        self.model("scripted")
+
+    # -- commands ---------------------------------------------------------------------------
+
+    def start(self, *arguments: object, **environ: str) -> subprocess.Popen[str]:
+        """Start a command of hpcbench and leave it running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "hpcbench.cli.main", *map(str, arguments)],
+            cwd=self.folder, env={**self.environ, **environ}, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *arguments: object, code: int | None = 0, **environ: str) -> tuple[str, str]:
+        """Run a command of hpcbench; its standard output and error. No traceback, whatever happens."""
+        process = self.start(*arguments, **environ)
+        out, err = process.communicate(timeout=120)
+        assert "Traceback" not in out + err, out + err
+        assert "a bug of hpcbench" not in err, err
+        assert code is None or process.returncode == code, f"{arguments}: {out}{err}"
+        return out, err
+
+    def submit(self, plan: Path, *arguments: object, **environ: str) -> Trial:
+        """Submit a plan."""
+        command = ("submit", plan, "--registry", self.folder / "registry", "--json", *arguments)
+        out, _ = self.run(*command, **environ)
+        return Trial(self, Path(json.loads(out)["path"]))
+
+
+class Trial:
+    """One experiment, seen from outside."""
+
+    def __init__(self, bench: Bench, path: Path) -> None:
+        self.bench, self.path, self.id = bench, path, path.name
+
+    # -- commands ---------------------------------------------------------------------------
+
+    def status(self) -> Any:
+        """`hpcbench status --json`."""
+        return json.loads(self.bench.run("status", self.id, "--json")[0])
+
+    def screen(self) -> str:
+        """`hpcbench status`, as people see it."""
+        return self.bench.run("status", self.id)[0]
+
+    def resume(self, *run_tasks: str) -> str:
+        """`hpcbench resume`."""
+        return self.bench.run("resume", self.id, *run_tasks)[0]
+
+    def wait(self, *states: str, timeout: float = 240) -> Any:
+        """Wait until nothing happens any more; returns the last status, whose state is one of these."""
+        deadline = time.monotonic() + timeout
+        while not self._rests() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        while (now := self.status())["state"] not in ENDED:
+            assert time.monotonic() < deadline, json.dumps(now, indent=1)
+            time.sleep(0.3)
+        assert now["state"] in (states or ("done",)), json.dumps(now, indent=1)
+        return now
+
+    def _rests(self) -> bool:
+        """Whether no process of it is left."""
+        return not self.pids("hpcbench.launch.local")
+
+    # -- processes --------------------------------------------------------------------------
+
+    def workers(self) -> list[int]:
+        """Processes of living workers, by their events."""
+        found = []
+        for path in self.path.glob("workers/g*.events.jsonl"):
+            owner = _lines(path)[0]["owner"]
+            if _mentions(owner["pid"], str(self.path)):
+                found.append(owner["pid"])
+        return found
+
+    def wrappers(self) -> list[int]:
+        """Processes of living wrappers."""
+        return self.pids("hpcbench.wrapper")
+
+    def engines(self) -> list[int]:
+        """Processes of living engines."""
+        return [pid for pid in _pids("hpcbench_scripted") if _mentions(pid, str(self.bench.folder))]
+
+    def pids(self, module: str) -> list[int]:
+        """Processes that run a module for this experiment."""
+        return [pid for pid in _pids(module) if _mentions(pid, str(self.path))]
+
+    def kill_all(self) -> None:
+        """End what a test left behind."""
+        for module in ("hpcbench.launch.local", "submitit", "hpcbench.wrapper"):
+            for pid in self.pids(module):
+                kill(pid)
+        for pid in self.engines():
+            kill(pid)
+
+    # -- what lies on the disk --------------------------------------------------------------
+
+    def shard_events(self, run_task: str) -> list[dict[str, Any]]:
+        """All events of a run task's shards, loose or folded."""
+        from hpcbench.experiment.layout import Experiment
+
+        folder = Experiment(self.path).shards(run_task)
+        names = sorted(name for name in folder.names if name.endswith(".events.jsonl"))
+        return [event for name in names for event in folder.records(name)]
+
+    def answers(self, run_task: str | None = None) -> dict[str, str]:
+        """Run task and sample → outcome and text, as hpcbench itself reads them."""
+        from hpcbench.experiment.claims import answers_of
+        from hpcbench.experiment.layout import Experiment
+
+        experiment = Experiment(self.path)
+        names = [run_task] if run_task else [one.name for one in experiment.resolved.run_tasks]
+        return {
+            f"{name}/{sample}": f"{answer.outcome} {answer.text}"
+            for name in names
+            for _, answers in answers_of(experiment, name)
+            for sample, answer in answers.items()
+        }
+
+    def answered(self) -> int:
+        """Answers that lie on the disk, loose or folded; cheap."""
+        return sum(
+            path.read_bytes().count(b"\n") for path in self.path.glob("shards/*/*.responses.jsonl")
+        ) or (len(self.answers()) if list(self.path.glob("shards/*/folded*")) else 0)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Events of all workers."""
+        from hpcbench.experiment.layout import Experiment
+
+        return [one for _, events in Experiment(self.path).worker_records() for one in events]
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        """Events of workers of a kind."""
+        return [one for one in self.events() if one["event"] == kind]
+
+    def twice(self) -> list[str]:
+        """Samples of which two answers were written, in whatever attempt."""
+        from hpcbench.experiment.claims import pieces_of
+        from hpcbench.experiment.layout import Experiment
+
+        experiment = Experiment(self.path)
+        count = Counter(
+            f"{run_task.name}/{answer.sample_id}"
+            for run_task in experiment.resolved.run_tasks
+            for piece in pieces_of(experiment, run_task.name)
+            for answer in piece
+        )
+        return [name for name, number in count.items() if number > 1]
+
+    @property
+    def metrics(self) -> bytes:
+        """`metrics.json`."""
+        return (self.path / "metrics.json").read_bytes()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        lines = _lines(self.path / "submission.jsonl")
+        return sum(line["event"] == "round" for line in lines)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Send a signal; whether there was somebody to get it."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(condition: Callable[[], Found], what: str, timeout: float = 60) -> Found:
+    """Wait for a condition; gives what it found.
+
+    Args:
+        condition: true at last.
+        what: what is waited for.
+        timeout: seconds it may take on a quiet machine; one that does much else at once has three times that.
+    """
+    limit = 3 * timeout
+    deadline = time.monotonic() + limit
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {limit} s in vain for {what}"
+        time.sleep(0.03)
+    return found
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def _pids(word: str) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _mentions(int(entry.name), word):
+            yield int(entry.name)
+
+
+def _mentions(pid: int, word: str) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return word.encode() in command and state not in "ZX"
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of the engine, built once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, shared_cache: Path) -> Iterator[Bench]:
+    """A user; whatever still runs of her experiments afterwards is ended."""
+    made = Bench(tmp_path, shared_cache)
+    yield made
+    for path in (made.home / "experiments").glob("*"):
+        Trial(made, path).kill_all()
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Trial:
+    """The undisturbed run, concurrency 1."""
+    made = Bench(tmp_path_factory.mktemp("calm"), shared_cache)
+    trial = made.submit(made.plan())
+    trial.wait("done")
+    return trial
+
+
+def whole(trial: Trial, calm: Trial, before: Sequence[Mapping[str, str]] = ()) -> None:
+    """What must hold of every disturbed experiment that came to its end.
+
+    Args:
+        trial: the experiment.
+        calm: the undisturbed one.
+        before: answers that were acknowledged at some time.
+    """
+    final = trial.answers()
+    for acknowledged in before:
+        assert acknowledged.items() <= final.items(), "an acknowledged answer was lost or changed"
+    assert final == calm.answers()
+    assert trial.metrics == calm.metrics

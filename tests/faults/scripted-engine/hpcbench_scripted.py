@@ -1,0 +1,170 @@
+"""A fake engine: it answers every question with a text that follows from it, and misbehaves as a script says.
+
+The script is a JSON file that is read again for every request, so that a test can change it while the engine
+runs. Words it knows:
+
+    load_ms, fail_loads (so many starts fail, -1: all), unloadable (models that never load)
+    answer_ms ([from, to], by the question)
+    poison (questions that end it), pair (two that end it when both are with it), hang (never answered)
+    refuse (part of a question: answered with HTTP 500 … of run tasks that fail; see `broken`)
+    die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
+
+What it was asked lies in `asked.log` beside the script, a line a question; how often it was started and died
+in `starts` and `deaths`.
+
+    python -m hpcbench_scripted --uds SOCKET --script FILE --name MODEL
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+_LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
+
+
+class Scripted:
+    """The engine for hpcbench; option `script`."""
+
+    api: ClassVar[int] = 1
+    generation: ClassVar[frozenset[str]] = frozenset()
+    packages: ClassVar[tuple[str, ...]] = ("hpcbench-scripted-engine",)
+
+    def launch_command(self, spec: Any) -> Any:
+        """This very module as a server."""
+        from hpcbench.plugins import Command
+
+        argv = [sys.executable, "-m", "hpcbench_scripted", "--uds", spec.socket]
+        return Command([*argv, "--script", spec.options["script"], "--name", spec.model_name])
+
+
+def right_answer(question: str) -> str:
+    """What a question is answered with."""
+    return hashlib.sha256(question.encode()).hexdigest()[:10]
+
+
+class Server:
+    """One engine."""
+
+    def __init__(self, script: Path, name: str) -> None:
+        self.path, self.name = script, name
+        self.in_flight: set[str] = set()
+        self.asked = 0
+
+    @property
+    def script(self) -> dict[str, Any]:
+        """What it is to do, as of now."""
+        found: dict[str, Any] = json.loads(self.path.read_text())
+        return found
+
+    def load(self) -> None:
+        """Take the time that a load takes, or fail."""
+        script = self.script
+        starts = self._count("starts")
+        time.sleep(script.get("load_ms", 0) / 1000)
+        fails = script.get("fail_loads", 0)
+        if fails < 0 or starts <= fails or self.name in script.get("unloadable", ()):
+            self._end("RuntimeError: the scripted engine does not load")
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                found = _LENGTH.search(head)
+                body = await reader.readexactly(int(found[1])) if found else b""
+                status, answer = 200, b"{}"
+                if head.startswith(b"POST"):
+                    status, answer = await self._answer(json.loads(body))
+                writer.write(
+                    b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+                    % (status, len(answer))
+                    + answer
+                )
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def _answer(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        question = _text(body["messages"][-1])
+        script = self.script
+        with (self.path.parent / "asked.log").open("a") as log:
+            log.write(f"{self.name} {question}\n")
+        self.asked += 1
+        self.in_flight.add(question)
+        self._misbehave(script, question)
+        low, high = script.get("answer_ms", (0, 0))
+        share = hashlib.sha256(question.encode()).digest()[0] / 255
+        await asyncio.sleep((low + (high - low) * share) / 1000)
+        if question in script.get("hang", ()):
+            await asyncio.sleep(3600)
+        self.in_flight.discard(question)
+        if script.get("broken") and re.search(script["broken"], f"{self.name} {question}"):
+            return 400, json.dumps({"error": {"message": "scripted to refuse this"}}).encode()
+        text = right_answer(question)
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop",
+        }
+        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+        whole = {"id": "1", "object": "chat.completion", "created": 1, "model": self.name}
+        return 200, json.dumps({**whole, "choices": [choice], "usage": usage}).encode()
+
+    def _misbehave(self, script: dict[str, Any], question: str) -> None:
+        if question in script.get("poison", ()):
+            self._end(f"ValueError: poisoned by {question}")
+        pair = set(script.get("pair", ()))
+        if pair and pair <= self.in_flight:
+            self._end("ValueError: those two together")
+        every = script.get("die_every", 0)
+        if every and self.asked >= every:
+            allowed = script.get("deaths", -1)
+            if allowed < 0 or self._count("deaths") <= allowed:
+                self._end(script.get("last_words", "RuntimeError: scripted to end"))
+
+    def _end(self, words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+        os._exit(1)
+
+    def _count(self, what: str) -> int:
+        """Count one more; every count is a file of its own, so that no two processes get the same."""
+        number = 1
+        while True:
+            try:
+                (self.path.parent / f"{what}.{number}").touch(exist_ok=False)
+            except FileExistsError:
+                number += 1
+            else:
+                return number
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or "" for part in content)
+
+
+async def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--uds", required=True)
+    parser.add_argument("--script", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    given = parser.parse_args()
+    server = Server(given.script, given.name)
+    server.load()
+    listener = await asyncio.start_unix_server(server.serve, given.uds, limit=2**22)
+    await listener.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

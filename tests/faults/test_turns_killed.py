@@ -1,0 +1,82 @@
+"""Two arms in turns: the worker is killed in the middle of a pair, and the whole stops early all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.conftest import Bench, Trial, kill, until
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+
+
+def submitted(bench: Bench, *arguments: object, size: int = 2, **script: Any) -> Trial:
+    """Two arms; b's engine may misbehave by a script of its own."""
+    other = bench.script_file.with_name("b.json")
+    other.write_text(json.dumps(script))
+    option = "model.engine_options.script="
+    command = (
+        "ab", bench.plan({}, shard_size=size), "--registry", bench.folder / "registry", "--json",
+        "--a", f"{option}{bench.script_file}", "--b", f"{option}{other}", *arguments,
+    )  # fmt: skip
+    out, _ = bench.run(*command)
+    return Trial(bench, Path(json.loads(out)["path"]))
+
+
+def told(trial: Trial) -> Any:
+    """What `hpcbench ab EXPERIMENT --json` says of the only run task."""
+    (found,) = json.loads(trial.bench.run("ab", trial.id, "--json")[0])["run_tasks"]
+    return found
+
+
+def test_a_worker_killed_in_the_middle_of_a_pair_costs_but_that_pair(bench: Bench) -> None:
+    bench.script(answer_ms=[20, 30])
+    trial = submitted(bench, "--no-early-stop", size=4, answer_ms=[40, 60])
+    until(lambda: trial.answered() > 10, "answers")
+    for pid in trial.workers():
+        kill(pid)
+    trial.wait("done", timeout=200)
+
+    found = told(trial)
+    look = found["look"]
+    assert (look["last"], look["done"], found["looks"]) == (True, 10, 1)
+    assert look["samples"] == 40
+    assert trial.twice() == []
+    # The pair that was cut is of two workers, or in several goes; all others were asked in one.
+    assert look["blocks"] >= 8
+    assert look["blocks"] + look["blocks_apart"] == 10
+    slower = next(one for one in look["speed"] if one["figure"] == "e2e_ms")
+    assert slower["ratio"] > 1
+    (quality, *_) = look["quality"]
+    assert quality["baseline"] == quality["candidate"]
+    assert "pairs of blocks" in trial.bench.run("ab", trial.id)[0]
+
+
+def test_arms_that_are_told_apart_stop_early_and_the_experiment_is_done(bench: Bench) -> None:
+    bench.script(answer_ms=[5, 10])
+    trial = submitted(bench, answer_ms=[5, 10], broken=".")
+    now = trial.wait("done", timeout=200)
+
+    found = told(trial)
+    look = found["look"]
+    assert look["stop"], json.dumps(look, indent=1)
+    assert look["verdicts"] == {"anls": "worse"}
+    assert look["done"] < look["of"]
+    assert now["answered"] == now["samples"] < 80
+    assert "stopped early at" in trial.bench.run("ab", trial.id)[0]
+    assert "answered enough" in trial.bench.run("events", trial.id)[0]
+    metrics = json.loads(trial.metrics)["run_tasks"]
+    assert metrics["numbers.a"]["coverage"] == 1.0
+    outcome = json.loads((trial.path / "outcome.json").read_text())
+    assert (outcome["state"], outcome["shards_left"]) == ("done", [])
+
+
+def test_an_arm_that_cannot_be_loaded_ends_both(bench: Bench) -> None:
+    trial = submitted(bench, size=4, fail_loads=-1)
+    trial.wait("incomplete", timeout=200)
+    assert trial.answered() <= 4
+    assert told(trial)["look"] is None
+    assert "no look yet" in trial.bench.run("ab", trial.id)[0]

@@ -1,0 +1,239 @@
+"""A user of the real cluster whose engine is a fake, so that only Slurm's own faults take time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import Round, rounds
+from tests.cluster.lab import Job, Lab
+from tests.faults.conftest import ENGINE, Bench, Trial, until
+
+__all__ = ["Drill", "Run", "until"]
+
+ENDED = ("done", "incomplete", "cancelled", "lost", "interrupted", "stalled", "paused")
+
+
+class Drill(Bench):
+    """An ordinary user of the cluster with the scripted engine and a dataset of 40 questions."""
+
+    def __init__(self, lab: Lab, python: Path, folder: Path, cache: Path) -> None:
+        self.lab, self.python = lab, python
+        super().__init__(folder, cache)
+        # The tests' own folder may lie where the user cannot go.
+        engine = lab.user_home / "scripted-engine"
+        shutil.copytree(ENGINE, engine, dirs_exist_ok=True)
+        self.write(
+            "registry/packages/scripted.yaml",
+            {
+                "name": "scripted",
+                "provides": {"engines": ["scripted"]},
+                "source": {"type": "local", "path": str(engine)},
+            },
+        )
+        subprocess.run(["chown", "-Rh", "hpcuser:hpcuser", str(folder)], check=True)
+        own = ("HPCBENCH_HOME", "XDG_CONFIG_HOME", "RUN_MODE")
+        self.environ = lab.env() | {name: self.environ[name] for name in own}
+        self.run("init")
+
+    def start(self, *arguments: object, **environ: str) -> subprocess.Popen[str]:
+        """Start a command as the user and leave it running, in a session of its own."""
+        command = [self.python.with_name("hpcbench"), *map(str, arguments)]
+        return subprocess.Popen(
+            self.lab.user_argv(command), cwd=self.folder, env={**self.environ, **environ}, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def plan(self, *run_tasks: Mapping[str, Any], name: str = "drill", **fields: Any) -> Path:
+        """Write a plan for Slurm: jobs of one CPU, two workers on shards of four."""
+        small = {"cpus": 1, "memory_gb": 1, "time_limit": "00:20:00"}
+        tasks = [{"resources": small, **one} for one in run_tasks or [{}]]
+        fields = {"executor": "slurm", "shard_size": 4, "parallelism": 2, **fields}
+        return super().plan(*tasks, name=name, **fields)
+
+    def submit(self, plan: Path, *arguments: object, **environ: str) -> Run:
+        """Submit a plan."""
+        return Run(self, super().submit(plan, *arguments, **environ).path)
+
+    def known(self) -> list[Run]:
+        """Her experiments."""
+        return [Run(self, path) for path in sorted(self.home.glob("experiments/*-*"))]
+
+    def at_site(self, **fields: object) -> None:
+        """Set `slurm` fields of her site profile."""
+        profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+        data = yaml.safe_load(profile.read_text())
+        data["slurm"].update(fields)
+        profile.write_text(yaml.safe_dump(data))
+
+    def shim(self, name: str, script: str) -> str:
+        """A PATH with a program of hers before all others."""
+        folder = self.folder / f"shim-{name}"
+        folder.mkdir()
+        path = folder / name
+        path.write_text(f"#!/bin/bash\n{script}")
+        path.chmod(0o755)
+        shutil.chown(folder, "hpcuser")
+        return f"{folder}:{self.environ['PATH']}"
+
+    def slurm(self, *words: str) -> str:
+        """One of Slurm's commands, as the user."""
+        done = self.lab.run_as_user(words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def age_slurms_word(self, seconds: float) -> None:
+        """As if so much time had passed since Slurm was last asked."""
+        uid = pwd.getpwnam("hpcuser").pw_uid
+        for folder in (Path(f"/run/user/{uid}/hpcbench"), Path(f"/tmp/hpcbench-{uid}")):
+            for path in folder.glob("*.json"):
+                known = json.loads(path.read_text())
+                aged = {name: known[name] - seconds for name in ("time", "tried")}
+                path.write_text(json.dumps({**known, **aged}))
+
+    def impatient(self) -> dict[str, str]:
+        """An environment in which status does not wait two minutes for late news of a shared file system."""
+        folder = self.folder / "impatient"
+        folder.mkdir(exist_ok=True)
+        code = "from hpcbench.launch.status import facts\nfacts.NEWS_SECONDS = 3\n"
+        (folder / "sitecustomize.py").write_text(code)
+        return {"PYTHONPATH": str(folder)}
+
+    def log_out(self) -> None:
+        """Kill all her processes that are not part of a job, as when a login node goes away."""
+        mine = f"HPCBENCH_HOME={self.home}".encode()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    words = (entry / "environ").read_bytes().split(b"\0")
+                    if mine in words and not any(one.startswith(b"SLURM_JOB_ID=") for one in words):
+                        os.kill(int(entry.name), signal.SIGKILL)
+
+    def end(self) -> None:
+        """Cancel her jobs, hers alone."""
+        ids = {job.id.partition("_")[0] for run in self.known() for job in run.jobs()}
+        if ids:
+            self.lab.run_as_user(["scancel", *ids])
+        until(lambda: not any(run.jobs() for run in self.known()), "her jobs to end")
+
+
+class Run(Trial):
+    """One experiment on the cluster."""
+
+    bench: Drill
+
+    def jobs(self, *states: str) -> list[Job]:
+        """Its jobs in the queue."""
+        return [
+            job
+            for job in self.bench.lab.squeue()
+            if f":{self.id}:" in job.name and (not states or job.state in states)
+        ]
+
+    def workers_at(self, *states: str) -> list[Job]:
+        """Its array tasks that work, or are in these states."""
+        return [job for job in self.jobs(*(states or ("R",))) if ":finalise" not in job.name]
+
+    @property
+    def round(self) -> Round:
+        """The newest round."""
+        return rounds(Experiment(self.path))[-1]
+
+    def owner_of(self, pid: int) -> str:
+        """Job of a worker's process."""
+        raw = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        words = dict(item.partition("=")[::2] for item in raw.split("\0"))
+        return f"{words['SLURM_ARRAY_JOB_ID']}_{words['SLURM_ARRAY_TASK_ID']}"
+
+    def processes(self) -> list[int]:
+        """Processes of its workers."""
+        return self.pids("submitit.core._submit")
+
+    def release(self) -> None:
+        """Let those start now that Slurm makes wait after a requeue."""
+        for job in self.jobs("PD"):
+            if job.reason == "BeginTime":
+                self.bench.lab.run_as_user(
+                    ["scontrol", "update", f"JobId={job.id}", "StartTime=now"]
+                )
+
+    def wait(self, *states: str, timeout: float = 240) -> Any:
+        """Wait until nothing happens any more; returns the last status, whose state is one of these."""
+        deadline = time.monotonic() + timeout
+        now: Any = None
+        while now is None or now["state"] not in ENDED:
+            assert time.monotonic() < deadline, self.story(now)
+            self.release()
+            time.sleep(0.5)
+            if (self.path / "outcome.json").exists() or not self.jobs():
+                now = self.status()
+        assert now["state"] in (states or ("done",)), self.story(now)
+        return now
+
+    def wait_alone(self, timeout: float = 240) -> None:
+        """Wait until it has ended, with no command of hpcbench's anywhere."""
+        deadline = time.monotonic() + timeout
+        while not (self.path / "outcome.json").exists():
+            assert time.monotonic() < deadline, self.story(None)
+            self.release()
+            time.sleep(0.3)
+
+    def story_of_submission(self) -> list[dict[str, Any]]:
+        """The lines of `submission.jsonl`."""
+        lines = (self.path / "submission.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def accounted(self, form: str) -> list[list[str]]:
+        """What sacct says of its jobs: name, id and the wanted columns."""
+        words = ["sacct", "-X", "-n", "-P", "--duplicates", f"--format=JobName%120,JobID,{form}"]
+        rows = [line.split("|") for line in self.bench.slurm(*words).splitlines()]
+        return [row for row in rows if f":{self.id}:" in row[0]]
+
+    def story(self, now: Any) -> str:
+        """What to look at when it went wrong."""
+        lines = [str(now), (self.path / "submission.jsonl").read_text(), str(self.jobs())]
+        lines += [str(event) for event in self.events()[-40:]]
+        logs = sorted((self.path / "jobs").glob("*.out"))
+        return "\n".join([*lines, *(f"{log}: {log.read_text()[-600:]}" for log in logs)])
+
+    def tracebacks(self) -> list[Path]:
+        """Logs of its jobs with a traceback in them."""
+        logs = [*self.path.glob("jobs/*.out"), *self.path.glob("jobs/*.err")]
+        return [log for log in logs if "Traceback" in log.read_text(errors="replace")]
+
+
+def whole(run: Run, calm: Run, before: Sequence[Mapping[str, str]] = (), twice: int = 0) -> None:
+    """What must hold of every disturbed experiment that came to its end.
+
+    Args:
+        run: the experiment.
+        calm: the undisturbed one.
+        before: answers that were acknowledged at some time.
+        twice: answers that may lie on the disk twice, where a worker outlived its own end: one counts.
+    """
+    final = run.answers()
+    for acknowledged in before:
+        assert acknowledged.items() <= final.items(), "an acknowledged answer was lost or changed"
+    assert final == calm.answers()
+    assert run.metrics == calm.metrics
+    assert len(run.twice()) <= twice, run.twice()
+    assert run.tracebacks() == []
+
+
+def alarm(status: Any, kind: str) -> str:
+    """The one alarm of this kind that a status tells."""
+    (found,) = [one for one in status["alarms"] if one["kind"] == kind]
+    return str(found["cause"])

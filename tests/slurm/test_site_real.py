@@ -1,0 +1,213 @@
+"""A site profile on a real cluster: what `init` sees there, what of it reaches a job and its files."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.user import User, until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+TEAM = "hpcbench-team"
+ODD = 'it\'s $HOME, `id` \\ "é"\t*'
+
+VQA = {
+    "name": "vqa",
+    "ml_task": "vqa",
+    "model": "tiny-vlm",
+    "dataset": "demo_vqa",
+    "split": "easy",
+    "prompt": "demo_vqa",
+}
+
+PROBE = '''\
+"""What a job of the profile sees, written as a worker writes."""
+import json, os, sys
+from pathlib import Path
+from hpcbench.experiment.files import Appender, create_exclusive, write_atomic
+
+def look(folder):
+    folder = Path(folder)
+    create_exclusive(folder / "shards" / "claim.jsonl", {"event": "claimed"})
+    with Appender(folder / "shards" / "answers.jsonl") as file:
+        file.write({"text": "x"})
+    write_atomic(folder / "seen.json", json.dumps(dict(os.environ)))
+'''
+
+SUBMIT = '''\
+"""Submits the probe as hpcbench submits a worker."""
+import sys
+from pathlib import Path
+import submitit
+from probe import look
+from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
+from hpcbench.launch.batch import clean_environment, parameters, prefixed, python
+from hpcbench.registry.catalog import user_site
+from hpcbench.schema.documents import ExperimentPlan, Resources
+from hpcbench.schema.plan import Group, ResolvedPlan
+
+site, folder = user_site(), Path(sys.argv[1])
+use_umask(site)
+ensure_folder(folder.parent, site)
+new_folder(folder, site)
+need = Resources(cpus=1, memory_gb=1, time_limit="00:02:00")
+group = Group(id="g7", image=None, gpus=1, resources=need, run_tasks=(), workers=1, throttle=1)
+plan = ResolvedPlan(plan=ExperimentPlan(name="probe"), site=site, run_tasks=())
+options = parameters(plan, need, 1, "hpcbench:probe", group=group)
+with clean_environment():
+    executor = submitit.AutoExecutor(folder / "jobs", cluster="slurm", slurm_python=python())
+    executor.update_parameters(**prefixed(options))
+    print(executor.submit(look, str(folder)).job_id)
+'''
+
+
+@pytest.fixture
+def team(user: User) -> Iterator[str]:
+    """A Unix group beside the user's own."""
+    subprocess.run(["groupadd", "--force", TEAM], check=True)
+    subprocess.run(["gpasswd", "--add", "hpcuser", TEAM], check=True, capture_output=True)
+    yield TEAM
+    subprocess.run(["groupdel", TEAM], check=False)
+
+
+def profile_of(user: User, **fields: Any) -> Path:
+    """The profile that `init` writes, with fields laid over it."""
+    user.ok("init", "--force")
+    path = user.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+    data = yaml.safe_load(path.read_text())
+    data["slurm"].update(fields.pop("slurm", {}))
+    path.write_text(yaml.safe_dump({**data, **fields}, allow_unicode=True))
+    return path
+
+
+def probed(user: User) -> Path:
+    """A folder in which a job of the profile has left what it saw."""
+    for name, text in (("probe.py", PROBE), ("submit_probe.py", SUBMIT)):
+        (user.folder / name).write_text(text)
+    folder = user.home / "experiments" / "probe"
+    done = user.lab.run_as_user(
+        [user.python, user.folder / "submit_probe.py", folder], env=user.environment
+    )
+    assert done.returncode == 0, done.stderr
+    try:
+        until((folder / "seen.json").exists, 60, f"job {done.stdout.strip()} to have run")
+    except AssertionError as error:
+        logs = [path.read_text() for path in folder.glob("jobs/*_log.out")]
+        raise AssertionError("\n".join([str(error), *logs])) from None
+    return folder
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_init_sees_the_cluster_and_doctor_agrees(user: User) -> None:
+    site = yaml.safe_load(profile_of(user).read_text())
+    slurm = site["slurm"]
+    assert (slurm["partition"], slurm["account"], slurm["gpu_gres"]) == ("main", "docs", "gpu:fake")
+    assert slurm["max_array_size"] == 1001
+    found = {check["name"]: check for check in user.json("doctor")}
+    assert found["worker job"]["detail"] == "Slurm would take it, with a GPU"
+    assert found["last job"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("slurm", "told"),
+    [
+        ({"account": "nobodys"}, "Invalid account"),
+        ({"constraint": "h100"}, "Invalid feature specification"),
+        ({"reservation": "gone"}, "Requested reservation"),
+        ({"gpu_gres": "gpu:h100"}, "Requested node configuration is not available"),
+    ],
+)
+def test_doctor_says_in_slurms_words_what_it_would_not_take(
+    user: User, slurm: dict[str, str], told: str
+) -> None:
+    profile_of(user, slurm=slurm)
+    done = user.hpcbench("doctor", "--json")
+    assert done.returncode == 3
+    (worker,) = [one for one in json.loads(done.stdout) if one["name"] == "worker job"]
+    assert told in worker["detail"]
+
+
+@pytest.mark.parametrize("option", ["gres", "gpus", "gpus-per-node"])
+def test_each_way_to_ask_for_a_gpu_gives_one(user: User, option: str) -> None:
+    profile_of(user, slurm={"gpu_option": option}, env={"PYTHONPATH": str(user.folder)})
+    seen = json.loads((probed(user) / "seen.json").read_text())
+    assert seen["CUDA_VISIBLE_DEVICES"] in ("0", "1")
+
+
+def test_environment_template_umask_and_group_reach_a_job_and_its_files(
+    user: User, team: str
+) -> None:
+    template = user.folder / "own.j2"
+    template.write_text("echo template of {{ group.id }} in {{ plan.name }}, umask $(umask)\n")
+    profile_of(
+        user,
+        slurm={"template": str(template), "options": {"nice": 5}},
+        env={"PYTHONPATH": str(user.folder), "ODD": ODD},
+        setup=["export SAID=setup"],
+        umask="007",
+        group=team,
+    )
+    folder = probed(user)
+
+    seen = json.loads((folder / "seen.json").read_text())
+    assert (seen["ODD"], seen["SAID"]) == (ODD, "setup")
+    (log,) = folder.glob("jobs/*_log.out")
+    assert log.read_text().splitlines()[0] == "template of g7 in probe, umask 0007"
+    made = [folder, *folder.rglob("*")]
+    assert {path.group() for path in made} == {team}
+    assert {mode(path) for path in made if path.is_dir()} == {0o2770}
+    written = [path for path in made if path.is_file() and path.parent.name != "jobs"]
+    assert len(written) == 3
+    assert {mode(path) for path in written} == {0o660}
+    assert not any(mode(path) & 0o007 for path in made), "nobody else reads anything"
+
+
+def test_a_job_runs_in_its_reservation(user: User) -> None:
+    name = "hpcbench-test"
+    root = user.lab.env()
+    words = ["users=hpcuser", "starttime=now", "duration=5", "nodes=n4", "flags=ignore_jobs"]
+    subprocess.run(
+        ["scontrol", "create", f"reservation={name}", *words], check=True, env=root,
+        capture_output=True,
+    )  # fmt: skip
+    try:
+        profile_of(user, slurm={"reservation": name}, env={"PYTHONPATH": str(user.folder)})
+        seen = json.loads((probed(user) / "seen.json").read_text())
+    finally:
+        until(lambda: _deleted(name, root), 30, "the reservation to go")
+    assert (seen["SLURM_JOB_RESERVATION"], seen["SLURMD_NODENAME"]) == (name, "n4")
+
+
+def _deleted(name: str, env: dict[str, str]) -> bool:
+    """Slurm keeps a reservation while a job is in it."""
+    command = ["scontrol", "delete", f"reservation={name}"]
+    return subprocess.run(command, env=env, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.apptainer
+def test_all_that_an_experiment_leaves_is_for_its_group_alone(slurm_user: User, team: str) -> None:
+    user = slurm_user
+    path = user.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+    data = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**data, "umask": "007", "group": team}))
+    plan = user.plan("shared", [{**VQA, "limit": 8}], shard_size=4)
+
+    experiment = user.experiment(user.submit(plan))
+    assert user.wait(experiment.name)["state"] == "done"
+
+    made = [experiment, *experiment.rglob("*")]
+    assert {path.group() for path in made} == {team}
+    assert [path for path in made if mode(path) & 0o007] == []
+    closed = [path for path in made if path.is_dir() and mode(path) & 0o070 != 0o070]
+    assert closed == [], "a colleague could not resume"

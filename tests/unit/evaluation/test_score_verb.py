@@ -1,0 +1,205 @@
+"""`hpcbench score`: tables of what is there, and scores by other metrics without asking a model again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.experiment.layout import Experiment
+from tests.unit.evaluation.scene import asked, strange, told
+from tests.unit.small import record, write_dataset
+
+ANSWERS: list[str | None] = ["0", "1x", "two", "3"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """An evaluated experiment with two types of documents, and languages that its plan does not group by."""
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    records = [
+        record(
+            n, metadata={"doc_type": "ab"[n % 2], "language": "ru" if n else "en", "size": n + 1}
+        )
+        for n in range(4)
+    ]
+    one = asked(tmp_path, ANSWERS, strange("Mean"), records, dataset={"group_by": ("doc_type",)})
+    told(one)
+    return one
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    """What `hpcbench score … --json` prints."""
+    assert main(["score", *arguments, "--json"]) == code
+    out = capsys.readouterr()
+    return json.loads(out.out) if out.out else out.err
+
+
+def named(found: Any, key: str) -> dict[str, Any]:
+    return {row["by"].get(key, row["metric"]): row["value"] for row in found["rows"]}
+
+
+def files(here: Experiment) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(here.path)): path.read_bytes()
+        for path in here.path.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_scores_that_are_there_are_shown_by_any_group(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(here)
+    assert named(run(capsys, here.id, "--by", "doc_type"), "doc_type") == {"a": 0.5, "b": 0.5}
+    assert files(here) == before, "nothing was written"
+    found = run(capsys, here.id, "--by", "language")
+    assert named(found, "language") == {"en": 1.0, "ru": pytest.approx(1 / 3)}
+    assert found["run_tasks"]["rt"] == {"scored": [], "kept": ["mean"], "written": True}
+
+
+def test_another_metric_is_printed_and_the_experiment_stays_as_it_is(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(here)
+    found = run(capsys, here.id, "--metrics", "mean,anls", "--metric-option", "anls.tau=0")
+    assert found["run_tasks"]["rt"]["scored"] == ["anls"]
+    assert found["run_tasks"]["rt"]["kept"] == ["mean"]
+    assert named(found, "metric")["anls"] == pytest.approx((1 + 0.5 + 0 + 1) / 4)
+    assert "tau:0|" in found["rows"][1]["signature"]
+    assert files(here) == before
+
+
+def test_what_is_saved_lies_apart_and_is_not_scored_again(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(here)
+    words = ("--metrics", "mean,anls", "--save", "loose")
+    run(capsys, here.id, *words)
+    after = files(here)
+    assert {name: after[name] for name in before} == before
+    assert {name for name in after if name not in before} == {
+        "rescored/loose/metrics.json", "rescored/loose/scores/rt.parquet",
+    }  # fmt: skip
+    again = run(capsys, here.id, *words)
+    assert again["run_tasks"]["rt"] == {"scored": [], "kept": ["mean", "anls"], "written": False}
+    assert again["folder"] == str(here.path / "rescored" / "loose")
+
+
+def test_a_dry_run_says_what_would_be_scored_and_does_nothing(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(here)
+    found = run(capsys, here.id, "--metrics", "mean,anls", "--save", "x", "--dry-run")
+    assert found["run_tasks"]["rt"]["scored"] == ["anls"]
+    assert main(["score", here.id, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "rt: to score: nothing; as it is: mean\n"
+    assert files(here) == before
+
+
+def test_lost_scores_and_figures_come_back_from_the_answers(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = here.metrics_file.read_bytes()
+    for path in (*here.scores_dir.iterdir(), here.metrics_file, here.performance_file):
+        path.unlink()
+    run(capsys, here.id)
+    assert here.metrics_file.read_bytes() == good
+    assert here.performance_file.exists()
+
+
+def test_weights_and_macro_averages_are_said(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(capsys, here.id, "--weight", "size")
+    assert named(found, "metric")["mean"] == pytest.approx((1 + 4) / 10)
+    (row,) = run(capsys, here.id, "--by", "language", "--macro")["rows"]
+    assert (row["average"], row["value"]) == ("macro", pytest.approx((1 + 1 / 3) / 2))
+    assert main(["score", here.id, "--by", "language", "--macro"]) == 0
+    assert "mean of the values of the groups by language" in capsys.readouterr().out
+
+
+def test_a_table_for_people_stands_side_by_side_on_wish(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", here.id, "--by", "doc_type,language", "--pivot", "language"]) == 0
+    head, first, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["metric", "doc_type", "en", "ru"]
+    assert first.split()[:3] == ["mean", "a", "1.000"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--by", "languag"], "did you mean 'language'"),
+        (["--metrics", "anlx"], "did you mean 'anls'"),
+        (["--metrics", "kie_f1_micro"], "is not for answers that are text"),
+        (["--metrics", "anls", "--metric-option", "anls.toe=1"], "unknown option 'toe'"),
+        (["--run-task", "other"], "unknown run task 'other' (there are: rt)"),
+        (["--macro"], "--by doc_type"),
+        (["--save", "../x"], "a name of letters"),
+        (["--by", "a,b", "--pivot", "c"], "one column of --by down"),
+        (["--weight", "language"], "cannot be the samples' weight"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_remedy(
+    here: Experiment, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["score", here.id, *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_an_option_that_is_none_is_refused(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["score", here.id, "--metric-option", "tau=1"])
+    assert "METRIC.OPTION=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_somebody_elses_experiment_is_told_apart_from_a_bug(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here.scores_dir.chmod(0o500)
+    try:
+        assert main(["score", here.id, "--anew"]) == 3
+    finally:
+        here.scores_dir.chmod(0o700)
+    assert "is not yours to write" in capsys.readouterr().err
+
+
+# --- a file of answers --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    records = [record(n, metadata={"doc_class": "паспорт" if n else "счёт"}) for n in range(4)]
+    return write_dataset(tmp_path / "data", records)
+
+
+def test_a_file_of_answers_is_scored_by_the_same_tables(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text("id;model_answer\ns0;0\ns1;1x\ns2;2\n", encoding="utf-8-sig")
+    words = ("--dataset", str(data), "--annotations", "a.jsonl", "--ml-task", "vqa")
+    found = run(capsys, str(path), *words, "--metrics", "exact_match", "--by", "doc_class")
+    assert named(found, "doc_class") == {"паспорт": pytest.approx(1 / 3), "счёт": 1.0}
+    assert [row["coverage"] for row in found["rows"]] == [pytest.approx(2 / 3), 1.0]
+    assert main(["score", str(path)]) == 2
+    assert "--dataset DATASET --ml-task vqa" in capsys.readouterr().err
+
+
+def test_v01_rows_that_only_evaluate_lead_here() -> None:
+    from hpcbench.registry import legacy
+
+    assert "hpcbench score ANSWERS.csv" in Path(legacy.__file__).read_text()

@@ -1,0 +1,159 @@
+"""Speed side by side: comparable only on machines and loads of one kind, and never otherwise in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.cli.main import main
+from hpcbench.evaluation import evaluate, write_performance
+from hpcbench.evaluation.speeds import ratio_interval, speed
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import performance_of
+from tests.unit.small import experiment, record, response, write_attempt
+
+A100 = {"gpus": ["NVIDIA A100"], "driver": "550.90", "cuda": "12.4", "cpu": "EPYC"}
+SAME = [("rt", "rt")]
+
+
+def run(folder: Path, hardware: Mapping[str, Any] | None = A100) -> Experiment:
+    """An experiment of eight answers; its worker told of this hardware, None: of none."""
+    here = experiment(folder, [record(n) for n in range(8)], shard_size=8)
+    write_attempt(here, 0, 1, [response(f"s{n}") for n in range(8)])
+    told = {} if hardware is None else {"hardware": dict(hardware)}
+    events = [
+        {"event": "started", "owner": {"job": "1_0", "node": "n1"}},
+        {"event": "shard_claimed", "shard": "rt/00000", "attempt": 1},
+        {"event": "model_ready", "model": "m", **told},
+        {"event": "monitor", "run_task": "rt", "memory": {"gpu_peak": 2**30}},
+    ]
+    file = here.worker_events("g0", "1_0-0")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    evaluate(here)
+    return here
+
+
+def changed(here: Experiment, change: Callable[[dict[str, Any]], None]) -> Experiment:
+    """Another `performance.json`."""
+    whole = json.loads(here.performance_file.read_text())
+    change(whole["run_tasks"]["rt"])
+    here.performance_file.write_text(json.dumps(whole))
+    return here
+
+
+def test_performance_tells_the_machines_that_asked_a_run_task(tmp_path: Path) -> None:
+    here = run(tmp_path)
+    (kind,) = performance_of(here)["run_tasks"]["rt"]["hardware"]
+    assert kind == {**A100, "nodes": ["n1"], "workers": 1}
+    idle = here.worker_events("g0", "1_1-0")
+    idle.write_text('{"event":"model_ready","model":"m","hardware":{"gpus":["T4"]}}\n')
+    write_performance(here)
+    assert len(performance_of(here)["run_tasks"]["rt"]["hardware"]) == 1
+
+
+def test_on_machines_and_loads_of_one_kind_figures_are_comparable(tmp_path: Path) -> None:
+    one, other = run(tmp_path / "a"), run(tmp_path / "b")
+    found = speed(one, other, SAME)
+    figures = {figure.figure: figure for figure in found.figures}
+    assert all(figure.comparable for figure in found.figures)
+    assert figures["ttft_ms.p50"].ratio == 1.0
+    assert figures["memory.gpu_peak"].interval is None
+    assert found.notes == ()
+
+
+def slower_client(table: dict[str, Any]) -> None:
+    table["valid"] = False
+
+
+def at(**load: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda table: table["load"].update(load)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "change", "why"),
+    [
+        ({**A100, "gpus": ["NVIDIA H100"]}, None, "other GPUs: NVIDIA A100 → NVIDIA H100"),
+        ({**A100, "gpus": ["NVIDIA A100"] * 2}, None, "other GPUs: NVIDIA A100 → 2 × NVIDIA A100"),
+        ({**A100, "driver": "470.1"}, None, "other drivers: 550.90 → 470.1"),
+        ({**A100, "cpu": "Xeon"}, None, "other CPUs: EPYC → Xeon"),
+        (None, None, "it is not known which GPUs the candidate ran on"),
+        (A100, at(concurrency=8), "another load: 1 → 8 at once"),
+        (A100, at(rate=2.0), "another load: none → 2.0 a second"),
+        (A100, slower_client, "the candidate's client was too slow"),
+    ],
+)
+def test_whatever_else_is_not_the_same_is_told_and_never_passes(
+    tmp_path: Path,
+    hardware: Mapping[str, Any] | None,
+    change: Callable[[dict[str, Any]], None] | None,
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, other = run(tmp_path / "a"), run(tmp_path / "b", hardware)
+    if change is not None:
+        changed(other, change)
+    figures = speed(one, other, SAME).figures
+    latencies = [figure for figure in figures if figure.kind == "speed"]
+    assert latencies
+    assert not any(figure.comparable for figure in latencies)
+    assert all(why in figure.why_not for figure in latencies)
+    assert main(["compare", str(one.path), str(other.path)]) == 0
+    out = capsys.readouterr().out
+    assert "not comparable" in out
+    assert why in out
+
+
+def test_other_nodes_and_longer_answers_are_told_beside_the_figures(tmp_path: Path) -> None:
+    def change(table: dict[str, Any]) -> None:
+        table["hardware"][0]["nodes"] = ["n7"]
+        table["completion_tokens"] *= 3
+
+    found = speed(run(tmp_path / "a"), changed(run(tmp_path / "b"), change), SAME)
+    assert found.figures[0].comparable
+    nodes, length = found.notes
+    assert nodes == "rt: other nodes: n1 → n7"
+    assert "3.00 times the tokens" in length
+
+
+def test_without_performance_scores_are_compared_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = run(tmp_path / "a"), run(tmp_path / "b")
+    other.performance_file.unlink()
+    assert main(["compare", str(one.path), str(other.path)]) == 0
+    out = capsys.readouterr().out
+    assert "exact_match" in out
+    assert "no speed is compared" in out
+
+
+ENDS = st.floats(0.01, 1e6)
+
+
+@given(low=ENDS, up=st.floats(1.0, 100), more=st.floats(1.0, 100), scale=ENDS)
+def test_the_interval_of_a_ratio_holds_it_and_keeps_its_unit(
+    low: float, up: float, more: float, scale: float
+) -> None:
+    one = {"low": low, "value": low * up, "high": low * up * more}
+    found = ratio_interval(one, one)
+    assert found is not None
+    assert found[0] <= 1 + 1e-9
+    assert found[1] >= 1 - 1e-9
+    assert found[0] * found[1] == pytest.approx(1.0)  # one run against itself: the same both ways
+    scaled = {name: end * scale for name, end in one.items()}
+    assert ratio_interval(scaled, scaled) == pytest.approx(found)
+    assert ratio_interval({**one, "low": None}, one) is None
+
+
+def test_the_interval_of_a_ratio_adds_distances_in_squares() -> None:
+    one = {"low": 100 / 1.1, "value": 100.0, "high": 110.0}
+    other = {"low": 200 / 1.2, "value": 200.0, "high": 240.0}
+    found = ratio_interval(one, other)
+    # exp(log 2 ± sqrt(log(1.1)^2 + log(1.2)^2)), worked out apart
+    assert found == pytest.approx((1.628104, 2.456845), abs=1e-6)

@@ -1,0 +1,35 @@
+"""Fixtures of the portal's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import unavailable
+from tests.unit.portal import postgres
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """Address of a real PostgreSQL."""
+    try:
+        postgres.programs()
+    except postgres.Missing as missing:
+        unavailable(str(missing))
+    with postgres.postgresql() as url:
+        yield url
+
+
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)],
+)
+def database(request: pytest.FixtureRequest) -> str | None:
+    """What an index is opened with: once nothing, which is SQLite, and once the address of a PostgreSQL."""
+    return None if request.param == "sqlite" else str(request.getfixturevalue("postgresql"))
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written into the real cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))

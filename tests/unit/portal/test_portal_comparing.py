@@ -1,0 +1,358 @@
+"""Runs side by side: what the portal says is what `hpcbench compare` says, and every sample is somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.evaluation.account import account
+from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.comparing import CHANGES
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.kept import Kept
+from hpcbench.portal.slow import NotYet, Progress, Slow, patiently
+from tests.unit.portal.asking import evaluated, portal_over, scored
+from tests.unit.portal.unguarded import Unguarded, unguarded
+from tests.unit.small import record, resolved, run_task
+
+A, B, C = (f"20261120-1432-plan-{letter * 4}" for letter in "abc")
+
+
+def home(folder: Path, **values: Mapping[str, list[float | None]]) -> Path:
+    """Experiments `a`, `b`, … with these values: metric → value of each sample."""
+    for letter, metrics in values.items():
+        count = len(next(iter(metrics.values())))
+        rows = [
+            {
+                "document": f"d{place // 2}",
+                "answer": f"{letter} says {place}",
+                "references": [f"right {place}"],
+                **{name: column[place] for name, column in metrics.items()},
+                **{f"{name}.numerator": column[place] for name, column in metrics.items()},
+                **{f"{name}.denominator": 1.0 for name in metrics},
+            }
+            for place in range(count)
+        ]
+        scored(folder, rows, tuple(metrics), f"20261120-1432-plan-{letter * 4}")
+    return folder
+
+
+OLD = [1.0, 1.0, 0.0, 0.5, 0.2, 0.0, 1.0, 0.9]
+NEW = [1.0, 0.0, 0.0, 0.5, 0.9, 0.1, 0.7, 0.9]
+
+
+def ask(api: Unguarded, path: str) -> Any:
+    found = api.ask("GET", path)
+    assert found.status == 200, found.body
+    return found.body
+
+
+def flips(api: Unguarded, change: str = "", limit: int = 3, more: str = "") -> list[dict[str, Any]]:
+    """All rows, page by page."""
+    rows: list[dict[str, Any]] = []
+    after = 0
+    while True:
+        query = f"baseline={A}&candidate={B}&limit={limit}&after={after}{more}"
+        page = ask(api, f"compare/flips?{query}" + (f"&change={change}" if change else ""))
+        rows += page["items"]
+        if page["next"] is None:
+            assert len(rows) == page["total"]
+            return rows
+        after = int(page["next"])
+
+
+def test_every_sample_is_won_lost_or_done_alike_the_greatest_change_first(tmp_path: Path) -> None:
+    with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
+        found = {change: flips(api, change) for change in CHANGES}
+        places = {change: [row["places"][0] for row in rows] for change, rows in found.items()}
+        assert places == {"won": [4, 5], "lost": [1, 6], "both_right": [0], "both_wrong": [2, 3, 7]}
+        assert [row["places"][0] for row in flips(api)] == [1, 4, 6, 5]
+        first = flips(api)[0]
+        assert first["scores"] == [1.0, 0.0]
+        assert first["answers"] == ["a says 1", "b says 1"]
+        assert (first["references"], first["change"]) == (["right 1"], "lost")
+        page = ask(api, f"compare/flips?baseline={A}&candidate={B}")
+        assert page["counts"] == {"won": 2, "lost": 2, "both_right": 1, "both_wrong": 3}
+
+
+def test_where_less_is_better_less_has_won(tmp_path: Path) -> None:
+    with unguarded(
+        portal_over(home(tmp_path, a={"cer": [0.0, 0.5, 2.0]}, b={"cer": [0.0, 0.1, 3.0]}))
+    ) as api:
+        assert [row["places"][0] for row in flips(api, "won")] == [1]
+        assert [row["places"][0] for row in flips(api, "lost")] == [2]
+        assert [row["places"][0] for row in flips(api, "both_right")] == [0]
+
+
+def test_the_comparison_is_that_of_the_command(tmp_path: Path) -> None:
+    folder = home(
+        tmp_path,
+        a={"anls": OLD, "cer": NEW},
+        b={"anls": NEW, "cer": OLD},
+        c={"anls": OLD, "cer": OLD},
+    )
+    runs = [Experiment(folder / "experiments" / name) for name in (A, B, C)]
+    told = account(runs[0], runs[1:])
+    with unguarded(portal_over(folder)) as api:
+        found = ask(api, f"compare?runs={A}&runs={B}&runs={C}")
+        assert found["baseline"]["experiment"] == A
+        for one, other in zip(found["candidates"], told["candidates"], strict=True):
+            assert one["side"]["experiment"] == other["id"]
+            assert one["careful"] == other["careful"]
+            assert one["differences"] == json.loads(json.dumps(other["differences"]))
+            for row, compared in zip(one["metrics"], other["compared"], strict=True):
+                what = compared["comparison"]
+                assert row["signature"] == compared["signature"]
+                assert row["values"] == [what["baseline"], what["candidate"]]
+                assert row["p"] == what["p_adjusted"]
+                assert (row["low"], row["high"]) == (
+                    what["interval"]["low"],
+                    what["interval"]["high"],
+                )
+                assert (row["won"], row["lost"], row["tied"]) == (
+                    what["wins"],
+                    what["losses"],
+                    what["ties"],
+                )
+                assert row["both_right"] + row["both_wrong"] == what["ties"]
+                assert (row["verdict"], row["documents"]) == (what["verdict"], what["clusters"])
+
+
+def test_both_right_is_what_evaluation_counts_as_right_in_both(tmp_path: Path) -> None:
+    lines = [record(number) for number in range(8)]
+    answers = {
+        "a": ["0", "1", "no", "3", None, "5", "no", "7"],
+        "b": ["0", "no", "no", "3", "4", None, "6", "7"],
+    }
+    for letter, said in answers.items():
+        here = evaluated(tmp_path / letter, said, lines, on_failed="zero")
+        (tmp_path / "experiments").mkdir(exist_ok=True)
+        here.path.rename(tmp_path / "experiments" / f"20261120-1432-plan-{letter * 4}")
+    one, other = (Experiment(tmp_path / "experiments" / name) for name in (A, B))
+    (candidate,) = account(one, [other])["candidates"]
+    moves = {(source, target): count for source, target, count in candidate["moves"][0]["moves"]}
+    with unguarded(portal_over(tmp_path)) as api:
+        (row,) = ask(api, f"compare?runs={A}&runs={B}")["candidates"][0]["metrics"]
+        assert row["both_right"] == moves["right", "right"]
+        assert [one["sample"] for one in flips(api, "both_right")] == ["s0", "s3", "s7"]
+        assert {one["sample"]: one["change"] for one in flips(api)} == {
+            flip["sample"]: flip["change"] for flip in candidate["flips"]
+        }
+
+
+def test_samples_that_do_not_count_in_one_of_them_are_nowhere(tmp_path: Path) -> None:
+    with unguarded(
+        portal_over(home(tmp_path, a={"anls": [1.0, 0.5]}, b={"anls": [1.0, 0.5]}))
+    ) as api:
+        page = ask(api, f"compare/flips?baseline={A}&candidate={B}")
+        assert (page["total"], sum(page["counts"].values())) == (0, 2)
+
+
+def test_what_cannot_be_compared_says_why_and_leaves_the_others(tmp_path: Path) -> None:
+    folder = home(tmp_path, a={"anls": OLD}, b={"anls": NEW}, c={"anls": NEW})
+    (folder / "experiments" / C / "scores" / "rt.parquet").unlink()
+    with unguarded(portal_over(folder)) as api:
+        found = ask(api, f"compare?runs={A}&runs={C}&runs={B}")
+        bad, good = found["candidates"]
+        assert bad["metrics"] == []
+        assert f"{C} has no scores of rt" in bad["refused"][0]["why"]
+        assert [row["metric"] for row in good["metrics"]] == ["anls"]
+        none = api.ask("GET", f"compare/flips?baseline={A}&candidate={C}")
+        assert (none.status, none.body["code"]) == (409, "conflict")
+
+
+def test_other_samples_are_compared_where_both_have_asked_them_if_that_is_wanted(
+    tmp_path: Path,
+) -> None:
+    folder = home(tmp_path, a={"anls": OLD}, b={"anls": NEW[:6]})
+    with unguarded(portal_over(folder)) as api:
+        (refused,) = ask(api, f"compare?runs={A}&runs={B}")["candidates"][0]["refused"]
+        assert "2 samples were asked by the baseline alone" in refused["why"]
+        assert api.ask("GET", f"compare/flips?baseline={A}&candidate={B}").status == 409
+        (row,) = ask(api, f"compare?runs={A}&runs={B}&common=1")["candidates"][0]["metrics"]
+        assert row["n"] == 6
+        assert len(flips(api, more="&common=1")) == 3
+
+
+def two_models(folder: Path) -> Path:
+    """One experiment in which two models were asked the same."""
+    home(folder, a={"anls": OLD})
+    here = Experiment(folder / "experiments" / A)
+    first = run_task("rt", dataset={"source": "/nowhere"}, metrics=("anls",))
+    second = run_task(
+        "other", dataset={"source": "/nowhere"}, metrics=("anls",), model={"name": "m2"}
+    )
+    plan = resolved(first, second, shard_size=4)
+    here.resolved_file.write_text(plan.model_dump_json())
+    manifest = json.loads(here.manifest_file.read_text())
+    (cut,) = manifest["work"]["cuts"]
+    manifest["work"]["cuts"] = [cut, {**cut, "run_task": "other"}]
+    manifest["measured"]["dataset_hashes"]["other"] = manifest["measured"]["dataset_hashes"]["rt"]
+    here.manifest_file.write_text(json.dumps(manifest))
+    home(folder / "more", a={"anls": NEW})
+    made = folder / "more" / "experiments" / A / "scores" / "rt.parquet"
+    made.rename(here.scores_file("other"))
+    return folder
+
+
+def test_models_within_one_experiment_are_compared(tmp_path: Path) -> None:
+    with unguarded(portal_over(two_models(tmp_path))) as api:
+        found = ask(api, f"compare?runs={A}:rt&runs={A}:other")
+        assert found["baseline"]["run"] == f"{A}:rt"
+        (candidate,) = found["candidates"]
+        assert candidate["side"]["models"] == ["m2"]
+        assert [(row["baseline"], row["candidate"]) for row in candidate["metrics"]] == [
+            ("rt", "other")
+        ]
+        page = ask(api, f"compare/flips?baseline={A}:rt&candidate={A}:other&change=lost")
+        assert [row["places"] for row in page["items"]] == [[1, 1], [6, 6]]
+        by_hand = ask(
+            api, f"compare/flips?baseline={A}:rt&candidate={A}:other&run_task=rt&other=other"
+        )
+        assert by_hand["total"] == 4
+
+
+def test_a_run_task_that_neither_run_has_is_told_so(tmp_path: Path) -> None:
+    with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
+        found = ask(api, f"compare?runs={A}&runs={B}&run_task=nowhere")
+        (candidate,) = found["candidates"]
+        assert "unknown run task 'nowhere' (there are: rt)" in str(candidate["refused"])
+        flips = api.ask("GET", f"compare/flips?baseline={A}&candidate={B}&run_task=nowhere")
+        assert (flips.status, flips.body["code"]) == (409, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        (f"runs={A}", 400),
+        (f"runs={A}&runs={A}", 400),
+        ("&".join(f"runs={A}" for _ in range(9)), 422),
+        (f"runs={A}&runs=nothing", 404),
+        (f"runs={A}&runs={B}:nothing", 404),
+        (f"runs={A}&runs=..%2f..%2fetc", 404),
+        (f"runs={A}&runs={B}:..%2f..%2fx", 404),
+    ],
+)
+def test_runs_that_are_none_are_refused(tmp_path: Path, query: str, status: int) -> None:
+    with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
+        assert api.ask("GET", f"compare?{query}").status == status
+
+
+def test_figures_come_with_their_tables(tmp_path: Path) -> None:
+    with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
+        (name,) = ask(api, f"compare/figures?runs={A}&runs={B}")
+        figure = ask(api, f"compare/figures/{name['name']}?runs={A}&runs={B}&theme=dark")
+        assert figure["plotly"]["data"][0]["type"] == "sankey"
+        assert sum(row[2] for row in figure["rows"]) == len(OLD)
+        assert figure["name"] == name["name"]
+        assert api.ask("GET", f"compare/figures/nothing?runs={A}&runs={B}").status == 404
+
+
+def test_scores_that_change_are_compared_again(tmp_path: Path) -> None:
+    folder = home(tmp_path, a={"anls": OLD}, b={"anls": NEW})
+    with unguarded(portal_over(folder)) as api:
+        assert len(flips(api)) == 4
+        made = Experiment(folder / "experiments" / B).scores_file("rt")
+        home(tmp_path / "again", b={"anls": OLD})
+        Experiment(tmp_path / "again" / "experiments" / B).scores_file("rt").rename(made)
+        assert flips(api) == []
+        (row,) = ask(api, f"compare?runs={A}&runs={B}")["candidates"][0]["metrics"]
+        assert row["tied"] == len(OLD)
+
+
+# --- what takes long ---------------------------------------------------------------------------------------
+
+
+def test_of_several_who_want_the_same_one_makes_it_and_too_many_are_told_to_come_back() -> None:
+    made, go, begun = [], threading.Event(), threading.Event()
+
+    def make() -> str:
+        begun.set()
+        go.wait(60)
+        made.append(1)
+        return "value"
+
+    kept: Kept[str] = Kept(10)
+    room = Slow(most=2)
+    futures = []
+    for _ in range(3):
+        with pytest.raises(NotYet) as wait:
+            room.of(kept, "one", 1, make)
+        futures.append(wait.value.future)
+    assert len({id(future) for future in futures}) == 1
+    with pytest.raises(NotYet):
+        room.of(kept, "two", 1, make)
+    with pytest.raises(PortalFault) as full:
+        room.of(kept, "three", 1, make)
+    assert (full.value.status, full.value.code) == (503, "busy")
+    go.set()
+    futures[0].result(60)
+    assert room.of(kept, "one", 1, make) == "value"
+    assert begun.is_set()
+
+
+@pytest.mark.parametrize("later", [503, 202])
+def test_what_takes_longer_is_answered_as_its_route_says_with_how_far_it_is(later: int) -> None:
+    go, room, kept = threading.Event(), Slow(), Kept[str](1)
+
+    def work() -> str:
+        return room.of(kept, "key", 1, lambda: str(go.wait(60)), Progress(0.25))
+
+    with pytest.raises(PortalFault) as busy:
+        asyncio.run(patiently(work, 0.01, later))
+    go.set()
+    assert (busy.value.status, busy.value.code, busy.value.progress) == (later, "busy", 0.25)
+
+
+def test_other_requests_are_answered_while_something_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    from hpcbench.portal import comparing
+
+    real = comparing._made
+
+    def held_up(asked: Any, progress: Any) -> Any:
+        go.wait(60)
+        return real(asked, progress)
+
+    monkeypatch.setattr(comparing, "_made", held_up)
+    with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
+        waiting = [
+            threading.Thread(target=api.ask, args=("GET", f"compare?runs={A}&runs={B}"))
+            for _ in range(12)
+        ]
+        for thread in waiting:
+            thread.start()
+        # More than there are threads for requests; this one is answered all the same.
+        assert api.ask("GET", f"experiments/{A}/run-tasks/rt/samples").status == 200
+        go.set()
+        for thread in waiting:
+            thread.join()
+        assert api.ask("GET", f"compare?runs={A}&runs={B}").status == 200
+
+
+def test_who_waits_too_long_is_told_to_come_back_and_finds_it_made_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpcbench.portal import comparing
+
+    go, real = threading.Event(), comparing._made
+
+    def held_up(asked: Any, progress: Any) -> Any:
+        go.wait(60)
+        return real(asked, progress)
+
+    monkeypatch.setattr(comparing, "_made", held_up)
+    with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
+        busy = api.ask("GET", f"compare?runs={A}&runs={B}&wait=0.05")
+        assert (busy.status, busy.body["code"], busy.headers["retry-after"]) == (202, "busy", "2")
+        assert busy.body["progress"] == 0
+        go.set()
+        assert api.ask("GET", f"compare?runs={A}&runs={B}").status == 200

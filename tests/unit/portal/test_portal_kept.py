@@ -1,0 +1,84 @@
+"""What was made of files is kept as long as they stay, within a bound, and made once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from hpcbench.portal.kept import Kept, stamp_of
+
+
+def test_a_value_is_made_once_and_again_when_its_stamp_changes() -> None:
+    made: list[int] = []
+    kept: Kept[int] = Kept(10)
+
+    def make() -> int:
+        made.append(len(made))
+        return made[-1]
+
+    assert [kept.of("a", stamp, make) for stamp in (1, 1, 2, 2)] == [0, 0, 1, 1]
+
+
+def test_what_was_not_used_for_longest_goes_first() -> None:
+    kept: Kept[str] = Kept(2)
+    for key in ("a", "b", "a", "c"):
+        kept.of(key, 0, lambda key=key: key)  # type: ignore[misc]
+    made: list[str] = []
+
+    def make(key: str) -> str:
+        made.append(key)
+        return key
+
+    for key in ("a", "c", "b"):
+        kept.of(key, 0, lambda key=key: make(key))  # type: ignore[misc]
+    assert made == ["b"]
+
+
+def test_costs_bound_what_is_kept() -> None:
+    kept: Kept[bytes] = Kept(100, len)
+    for key in range(10):
+        kept.of(key, 0, lambda: b"x" * 40)
+    assert len(kept._values) == 2
+
+
+def test_of_several_threads_one_makes_it() -> None:
+    made: list[int] = []
+    kept: Kept[int] = Kept(10)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def make() -> int:
+        made.append(1)
+        begun.set()
+        go_on.wait(10)
+        return 7
+
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(kept.of("a", 0, make))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    begun.wait(10)
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert (found, made) == ([7] * 4, [1])
+
+
+def test_a_failure_is_not_kept() -> None:
+    kept: Kept[int] = Kept(10)
+    with pytest.raises(ZeroDivisionError):
+        kept.of("a", 0, lambda: 1 // 0)
+    assert kept.of("a", 0, lambda: 3) == 3
+
+
+def test_a_file_that_changes_has_another_stamp(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    stamps = [stamp_of(path)]
+    for text in ("1", "22"):
+        path.write_text(text)
+        stamps.append(stamp_of(path))
+    assert stamps[0] is None
+    assert len(set(stamps)) == 3

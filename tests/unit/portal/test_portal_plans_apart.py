@@ -1,0 +1,77 @@
+"""A plan with one run task alone: the same as of the whole, without reading the whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.hub import Hub
+from hpcbench.portal.index import open_index
+from hpcbench.portal.results import Seen, results_of, with_only
+from hpcbench.portal.state import Options, Portal
+from hpcbench.schema.plan import ResolvedPlan
+from tests.unit import small
+
+NAMES = ("a", "b", "task", "a.b-c_1", "name")
+
+
+def plan(metadata: object = None) -> ResolvedPlan:
+    """One with these run tasks."""
+    found = small.resolved(*(small.run_task(name) for name in NAMES))
+    return found.model_copy(
+        update={"plan": found.plan.model_copy(update={"metadata": {"own": metadata}})}
+    )
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_task_is_cut_out_of_the_text(name: str, indent: int | None) -> None:
+    whole = plan()
+    cut = with_only(whole.model_dump_json(indent=indent), name)
+    assert cut is not None
+    assert ResolvedPlan.model_validate_json(cut) == whole.model_copy(
+        update={"run_tasks": (whole.run_task(name),)}
+    )
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"task": {"name": "a"}}, [{"task": {"name": "a"}}, 1], '[{"task": {"name": "a"}}]']
+)
+def test_what_looks_like_one_in_metadata_does_not_pass_for_it(
+    tmp_path: Path, metadata: object
+) -> None:
+    whole = plan(metadata)
+    here = seen(tmp_path, whole.model_dump_json(indent=2))
+    for name in NAMES:
+        assert here.alone(name) == whole.model_copy(update={"run_tasks": (whole.run_task(name),)})
+
+
+def test_one_laid_out_otherwise_is_read_whole(tmp_path: Path) -> None:
+    whole = plan()
+    turned = whole.model_dump(mode="json")
+    turned["run_tasks"] = [dict(reversed(one.items())) for one in turned["run_tasks"]]
+    here = seen(tmp_path, json.dumps(turned))
+    assert here.alone("b").run_tasks == (whole.run_task("b"),)
+    assert here.alone("nowhere").run_tasks == ()
+
+
+def test_a_damaged_one_is_told_to_be(tmp_path: Path) -> None:
+    here = seen(tmp_path, plan().model_dump_json()[:-20])
+    for look in (lambda: here.alone("b"), lambda: here.resolved):
+        with pytest.raises(PortalFault, match="cannot be read") as fault:
+            look()
+        assert (fault.value.status, fault.value.code) == (409, "unreadable")
+
+
+def seen(folder: Path, resolved: str) -> Seen:
+    """An experiment with this plan, as pages see it."""
+    path = folder / "experiments" / "20261120-1432-plan-aaaa"
+    path.mkdir(parents=True)
+    Experiment(path).resolved_file.write_text(resolved, encoding="utf-8")
+    Experiment(path).manifest_file.write_text("{}")
+    portal = Portal(folder, Options(folder), open_index(None, folder), Hub())
+    return results_of(portal).experiment(portal, path.name)

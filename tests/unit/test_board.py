@@ -1,0 +1,218 @@
+"""Which shard a worker takes next: its own first, pilots, priorities, the loaded model, what pays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.experiment.board import LOOKED_AT, Board, Candidate
+from hpcbench.experiment.claims import MAX_FAILED_ATTEMPTS, Owner
+from hpcbench.schema.plan import Cut
+from tests.unit.memory_ledger import Memory
+
+
+def cut(name: str, shards: int = 4, seconds: float = 60.0, pilot: int = 0) -> Cut:
+    """A run task of so many shards of ten samples."""
+    return Cut(
+        run_task=name,
+        samples=10 * shards + pilot,
+        size=10,
+        pilot=pilot,
+        seconds_per_sample=seconds / 10,
+    )
+
+
+def board(
+    memory: Memory, cuts: Sequence[Cut], job: str = "1_0", restart: int = 0, **how: Any
+) -> Board:
+    """A worker's board; every run task is of its own model unless told."""
+    models = how.pop("models", {one.run_task: f"m-{one.run_task}" for one in cuts})
+    owner = Owner(job, restart, "host", 1)
+    return Board(cuts, models, memory.of(owner), owner, chance=random.Random(job), **how)
+
+
+def take(one: Board, loaded: str | None = None, seconds_left: float = 1e9) -> Candidate:
+    """Claim what it chooses."""
+    found = one.next(loaded, seconds_left)
+    assert isinstance(found, Candidate), found
+    assert one.claim(found) is not None
+    return found
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shards=st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    workers=st.integers(1, 9),
+    pilot=st.integers(0, 3),
+    chance=st.randoms(use_true_random=False),
+)
+def test_every_shard_is_done_once_whatever_the_order_of_the_workers(
+    shards: list[int], workers: int, pilot: int, chance: random.Random
+) -> None:
+    memory = Memory()
+    cuts = [cut(f"t{place}", count, pilot=pilot) for place, count in enumerate(shards)]
+    boards = [
+        board(memory, cuts, f"1_{number}", place=number / workers, workers=workers)
+        for number in range(workers)
+    ]
+    loaded: dict[int, str | None] = dict.fromkeys(range(workers))
+    done: list[str] = []
+    held: dict[int, Candidate] = {}
+    ended: set[int] = set()
+    while len(ended) < workers:
+        number = chance.choice([one for one in range(workers) if one not in ended])
+        if number in held:
+            shard = held.pop(number).shard
+            memory.end(shard, "done")
+            boards[number].done(shard)
+            done.append(shard.id)
+            continue
+        found = boards[number].next(loaded[number])
+        if isinstance(found, Candidate):
+            memory.loaded[f"1_{number}-0"] = loaded[number] = found.model
+            if boards[number].claim(found) is not None:
+                held[number] = found
+        elif found is None:
+            memory.loaded[f"1_{number}-0"] = None
+            ended.add(number)
+    assert sorted(done) == sorted(shard.id for one in cuts for shard in one.shards())
+
+
+def test_workers_begin_with_different_models_in_proportion_to_the_work() -> None:
+    memory = Memory()
+    cuts = [cut("a", 60), cut("b", 20)]
+    first = [
+        take(board(memory, cuts, f"1_{number}", place=number / 8, workers=8)).model
+        for number in range(8)
+    ]
+    assert first == ["m-a"] * 6 + ["m-b"] * 2
+
+
+def test_a_worker_stays_with_the_model_it_has_loaded() -> None:
+    one = board(Memory(), [cut("a", 3), cut("b", 3)])
+    assert [take(one, "m-b").model for _ in range(3)] == ["m-b"] * 3
+
+
+def test_another_model_is_loaded_only_if_that_pays() -> None:
+    loads = {"m-a": 100.0, "m-b": 100.0}
+    for shards, expected in ((20, "m-b"), (2, None)):
+        memory = Memory()
+        memory.loaded["1_1-0"] = "m-b"
+        one = board(memory, [cut("b", shards)], load_seconds=loads, workers=2)
+        found = one.next("m-a")
+        assert (found.model if isinstance(found, Candidate) else found) == expected
+
+
+def test_work_that_nobody_is_at_is_always_worth_a_load() -> None:
+    one = board(Memory(), [cut("b", 1, seconds=1.0)], load_seconds={"m-b": 1000.0}, workers=2)
+    assert isinstance(one.next("m-a"), Candidate)
+
+
+def test_the_higher_priority_goes_first() -> None:
+    one = board(Memory(), [cut("a"), cut("b")], priorities={"b": 5})
+    assert {take(one).shard.run_task for _ in range(4)} == {"b"}
+    assert take(one).shard.run_task == "a"
+
+
+def test_what_rests_is_left_alone() -> None:
+    resting = {"a"}
+    one = board(Memory(), [cut("a"), cut("b")], rests=resting.__contains__)
+    assert {take(one).shard.run_task for _ in range(4)} == {"b"}
+    assert one.next(None) is None
+    resting.clear()
+    assert take(one).shard.run_task == "a"
+
+
+def test_pilots_are_asked_before_everything_else_and_the_rest_waits_for_them() -> None:
+    memory = Memory()
+    cuts = [cut("a", pilot=2), cut("b", pilot=2)]
+    first, second, third = (board(memory, cuts, f"1_{number}") for number in range(3))
+    pilots = [take(first), take(second)]
+    assert sorted(one.shard.id for one in pilots) == ["a/00000", "b/00000"]
+    assert all(one.shard.pilot for one in pilots)
+    assert third.next(None) == "wait"
+    memory.end(pilots[0].shard, "done")
+    assert take(third).shard.run_task == pilots[0].shard.run_task
+
+
+def test_a_pilot_that_was_given_up_holds_nobody() -> None:
+    memory = Memory()
+    cuts = [cut("a", pilot=2)]
+    for number in range(MAX_FAILED_ATTEMPTS):
+        memory.end(take(board(memory, cuts, f"1_{number}")).shard, "failed")
+    assert board(memory, cuts, "1_9").next(None) is None
+
+
+def test_what_is_handed_back_is_taken_by_somebody_else() -> None:
+    memory = Memory()
+    cuts = [cut("a", 1)]
+    first = take(board(memory, cuts, "1_0"))
+    other = board(memory, cuts, "1_1")
+    assert other.next(None) is None
+    memory.end(first.shard, "drained")
+    again = take(other)
+    assert (again.shard, again.attempt) == (first.shard, 2)
+
+
+def test_a_requeued_worker_takes_up_its_own_first() -> None:
+    memory = Memory()
+    cuts = [cut("a", 40), cut("b", 40)]
+    mine = take(board(memory, cuts, "1_0", place=0.9, workers=2))
+    take(board(memory, cuts, "1_1"))
+    again = take(board(memory, cuts, "1_0", restart=1))
+    assert (again.shard, again.attempt) == (mine.shard, 2)
+
+
+def test_a_requeued_worker_finds_its_own_among_more_shards_than_it_looks_into() -> None:
+    memory = Memory()
+    cuts = [cut("a", 4 * LOOKED_AT)]
+    mine = take(board(memory, cuts, "1_0", place=0.7, workers=2))
+    for shard in cuts[0].shards():
+        memory.of(Owner("2_0", 0, "host", 1)).claim(shard, 1)
+    again = take(board(memory, cuts, "1_0", restart=1))
+    assert (again.shard, again.attempt) == (mine.shard, 2)
+
+
+def test_before_another_model_is_loaded_it_is_seen_what_others_took_of_it_meanwhile() -> None:
+    memory = Memory()
+    cuts = [cut("a", 1), cut("b", 3)]
+    one = board(memory, cuts)
+    assert take(one, "m-a").model == "m-a"
+    for shard in cuts[1].shards():
+        memory.of(Owner("2_0", 0, "host", 1)).claim(shard, 1)
+    assert one.next("m-a") is None
+
+
+def test_a_worker_stops_when_the_time_left_is_shorter_than_a_load_and_a_shard() -> None:
+    one = board(Memory(), [cut("a", seconds=100)], load_seconds={"m-a": 100.0})
+    assert one.next(None, seconds_left=240) is None
+    assert isinstance(one.next(None, seconds_left=260), Candidate)
+    assert isinstance(one.next("m-a", seconds_left=160), Candidate)
+    one.took(expected=100, actual=300)
+    assert one.next("m-a", seconds_left=160) is None, "it has learnt that shards take longer here"
+
+
+def test_models_that_were_given_up_are_not_tried_again() -> None:
+    one = board(Memory(), [cut("a"), cut("b")])
+    one.given_up.add("m-a")
+    assert {take(one).model for _ in range(4)} == {"m-b"}
+    assert one.next(None) is None
+
+
+def test_of_a_hundred_thousand_shards_only_some_are_looked_into() -> None:
+    memory = Memory()
+    cuts = [cut("a", 20_000)]
+    owner = Owner("2_0", 0, "host", 1)
+    for shard in cuts[0].shards():
+        memory.of(owner).claim(shard, 1)
+    ledger = memory.of(Owner("1_0", 0, "host", 1))
+    looked: list[int] = []
+    states = ledger.states
+    ledger.states = lambda shards: (looked.append(len(shards)), states(shards))[1]  # type: ignore[method-assign]
+    one = Board(cuts, {"a": "m"}, ledger, Owner("1_0", 0, "host", 1))
+    assert one.next(None) is None
+    assert max(looked) <= LOOKED_AT

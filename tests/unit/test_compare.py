@@ -1,0 +1,281 @@
+"""`hpcbench compare`: what is paired, what is left out, what is refused, and what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.evaluation import evaluate
+from hpcbench.experiment.layout import Experiment
+from tests.unit.small import experiment, record, response, write_attempt
+
+QUESTIONS = 80
+"""Two about each of 40 documents."""
+
+
+def run(
+    folder: Path,
+    answers: Mapping[int, str | None],
+    references: Mapping[int, str] | None = None,
+    **task: Any,
+) -> Experiment:
+    """An experiment whose answers are right but for these; None: nobody has asked."""
+    records = [
+        record(n, document=f"doc{n // 2}", references=[(references or {}).get(n, str(n))])
+        for n in range(QUESTIONS)
+    ]
+    here = experiment(folder, records, shard_size=QUESTIONS, **task)
+    given = {number: answers.get(number, str(number)) for number in range(QUESTIONS)}
+    write_attempt(
+        here, 0, 1,
+        [response(f"s{number}", text) for number, text in given.items() if text is not None],
+        end="drained",
+    )  # fmt: skip
+    evaluate(here)
+    return here
+
+
+def compared(
+    capsys: pytest.CaptureFixture[str], one: Experiment, other: Experiment, *words: str
+) -> Any:
+    return told(capsys, one, other, *words)["compared"]
+
+
+def told(
+    capsys: pytest.CaptureFixture[str], one: Experiment, other: Experiment, *words: str
+) -> Any:
+    """What `--json` says of the one candidate."""
+    assert main(["compare", str(one.path), str(other.path), *words, "--json"]) == 0
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    return candidate
+
+
+def wrong(*numbers: int) -> dict[int, str]:
+    return dict.fromkeys(numbers, "nothing of the kind")
+
+
+def test_a_run_that_is_better_sample_by_sample_is_better(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    old = run(tmp_path / "a", wrong(*range(0, 40)))
+    new = run(tmp_path / "b", wrong(*range(0, 10), 70))
+    (found,) = compared(capsys, old, new)
+    what = found["comparison"]
+    assert (what["wins"], what["losses"], what["ties"], what["clusters"]) == (30, 1, 49, 40)
+    assert what["verdict"] == "better"
+    assert what["interval"]["low"] > 0
+    (back,) = compared(capsys, new, old)
+    assert back["comparison"]["verdict"] == "worse"
+
+
+def test_equal_runs_are_equivalent_only_within_a_margin_that_was_stated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, other = run(tmp_path / "a", wrong(1, 7)), run(tmp_path / "b", wrong(1, 7))
+    (found,) = compared(capsys, one, other)
+    assert found["comparison"]["verdict"] == "inconclusive"
+    (found,) = compared(capsys, one, other, "--margin", "exact_match=0.1")
+    assert found["comparison"]["verdict"] == "equivalent"
+
+
+def test_samples_that_one_has_not_asked_are_compared_only_when_asked_to_leave_them_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, other = run(tmp_path / "a", {3: None}), run(tmp_path / "b", {4: None, 5: None})
+    assert main(["compare", str(one.path), str(other.path)]) == 2
+    said = capsys.readouterr().err
+    assert "2 samples were asked by the baseline alone, 1 by the candidate" in said
+    assert "--common compares 77 samples" in said
+    (found,) = compared(capsys, one, other, "--common")
+    assert found["comparison"]["n"] == 77
+    assert main(["compare", str(one.path), str(other.path), "--common"]) == 0
+    assert "careful, rt: only what both have asked: 2 samples" in capsys.readouterr().out
+
+
+def test_another_version_of_the_dataset_is_refused_and_its_changed_references_never_compared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, other = run(tmp_path / "a", {}), run(tmp_path / "b", {7: "seven"}, references={7: "seven"})
+    for here, version in ((one, "1"), (other, "2")):
+        of_dataset(here, version)
+    one, other = Experiment(one.path), Experiment(other.path)
+    assert main(["compare", str(one.path), str(other.path)]) == 2
+    said = capsys.readouterr().err
+    assert "the datasets' files differ; 1 samples have other right answers" in said
+    (found,) = compared(capsys, one, other, "--common")
+    assert found["comparison"]["n"] == QUESTIONS - 1
+
+
+def of_dataset(here: Experiment, version: str) -> None:
+    """Say which files the experiment's dataset had."""
+    manifest = json.loads(here.manifest_file.read_text())
+    manifest["measured"]["dataset_hashes"] = {"rt": f"sha256:{version}"}
+    here.manifest_file.write_text(json.dumps(manifest))
+
+
+def failed(folder: Path, answers: Mapping[int, str | None], **task: Any) -> Experiment:
+    """As `run`; None: it was asked, and failed."""
+    records = [record(number, document=f"doc{number // 2}") for number in range(QUESTIONS)]
+    here = experiment(folder, records, shard_size=QUESTIONS, **task)
+    given = [response(f"s{n}", answers.get(n, str(n))) for n in range(QUESTIONS)]
+    write_attempt(here, 0, 1, given)
+    evaluate(here)
+    return here
+
+
+def test_a_sample_that_failed_counts_as_its_run_task_says(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lost = dict.fromkeys(range(20))
+    one, other = failed(tmp_path / "a", {}), failed(tmp_path / "b", lost)
+    (found,) = compared(capsys, one, other)
+    assert (found["comparison"]["n"], found["comparison"]["losses"]) == (80, 20)
+    assert found["comparison"]["verdict"] == "worse"
+    assert found["if_worst"] is None
+
+
+def test_what_is_left_out_is_told_with_the_verdict_it_could_have_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lost = dict.fromkeys(range(20))
+    one = failed(tmp_path / "a", {}, on_failed="exclude")
+    other = failed(tmp_path / "b", lost, on_failed="exclude")
+    (found,) = compared(capsys, one, other)
+    what = found["comparison"]
+    assert (what["n"], what["only_baseline"], what["only_candidate"]) == (60, 20, 0)
+    assert (what["verdict"], found["if_worst"]) == ("inconclusive", "worse")
+    assert main(["compare", str(one.path), str(other.path)]) == 0
+    out = capsys.readouterr().out
+    assert "left out 20 samples that only the baseline has scored, 0" in out
+    assert "worse if what was left out counted as the worst" in out
+    assert "coverage differs: 100.0 % and 75.0 %" in out
+
+
+def test_a_metric_of_sums_is_compared_as_a_whole(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    metrics = ("wer", "macro_f1")
+    old = run(tmp_path / "a", wrong(*range(0, 40)), metrics=metrics)
+    new = run(tmp_path / "b", wrong(*range(0, 4)), metrics=metrics)
+    found = {one["metric"]: one["comparison"] for one in compared(capsys, old, new)}
+    for name in metrics:
+        assert found[name]["verdict"] == "better", name
+        assert found[name]["p_adjusted"] >= found[name]["p_value"]
+    whole = json.loads(new.metrics_file.read_text())["run_tasks"]["rt"]["metrics"]
+    assert found["wer"]["candidate"] == pytest.approx(whole["wer"]["value"])
+    assert found["macro_f1"]["candidate"] == pytest.approx(whole["macro_f1"]["value"])
+
+
+def test_an_answer_without_a_value_counts_as_the_worst_in_both_unless_asked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def objects(folder: Path, answers: Mapping[int, str]) -> Experiment:
+        records = [record(n, references=[{"n": str(n)}]) for n in range(QUESTIONS)]
+        here = experiment(folder, records, QUESTIONS, plugin="kie", metrics=("kie_f1_macro",))
+        given = [
+            response(f"s{n}", answers.get(n, json.dumps({"n": str(n)}))) for n in range(QUESTIONS)
+        ]
+        write_attempt(here, 0, 1, given)
+        evaluate(here)
+        return here
+
+    one = objects(tmp_path / "a", {})
+    other = objects(tmp_path / "b", dict.fromkeys(range(20), "I cannot read it"))
+    (zero,) = compared(capsys, one, other)
+    assert zero["comparison"]["candidate"] == pytest.approx(60 / 80)
+    (without,) = compared(capsys, one, other, "--counting", "exclude")
+    assert without["comparison"]["candidate"] == 1.0
+    assert without["comparison"]["only_baseline"] == 20
+
+
+def test_another_prompt_is_told_and_another_metric_of_one_name_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one = run(tmp_path / "a", {})
+    other = run(tmp_path / "b", {}, prompt={"user": "Read: {{ question }}"})
+    assert main(["compare", str(one.path), str(other.path)]) == 0
+    assert "careful, rt: prompts differ" in capsys.readouterr().out
+
+    resolved = json.loads(other.resolved_file.read_text())
+    resolved["run_tasks"][0]["metrics"][0]["options"] = {"case": "lower"}
+    other.resolved_file.write_text(json.dumps(resolved))
+    other = Experiment(other.path)
+    evaluate(other)
+    assert main(["compare", str(one.path), str(other.path)]) == 2
+    assert "case:keep" in capsys.readouterr().err
+
+
+def test_a_metric_that_changed_is_left_out_and_the_others_are_compared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    metrics = ("exact_match", "anls")
+    one, other = (run(tmp_path / name, {}, metrics=metrics) for name in "ab")
+    resolved = json.loads(other.resolved_file.read_text())
+    resolved["run_tasks"][0]["metrics"][1]["options"] = {"tau": 0.3}
+    other.resolved_file.write_text(json.dumps(resolved))
+    evaluate(Experiment(other.path))
+    found = told(capsys, one, other)
+    assert [one["metric"] for one in found["compared"]] == ["exact_match"]
+    (refused,) = found["refused"]
+    assert refused["metric"] == "anls"
+    assert "tau:0.5" in refused["why"]
+    assert "tau:0.3" in refused["why"]
+
+
+def test_of_several_candidates_all_p_values_are_corrected_together(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    base = run(tmp_path / "a", wrong(*range(20, 50)))
+    better, same = run(tmp_path / "b", {}), run(tmp_path / "c", wrong(*range(20, 50)))
+    words = [str(one.path) for one in (base, better, same)]
+    assert main(["compare", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["comparisons"] == 2
+    first, second = (one["compared"][0]["comparison"] for one in found["candidates"])
+    assert (first["verdict"], second["verdict"]) == ("better", "inconclusive")
+    assert first["p_adjusted"] == pytest.approx(2 * first["p_value"])
+    assert main(["compare", *words]) == 0
+    out = capsys.readouterr().out
+    assert out.count("exact_match ↑") == 2
+    assert "Holm's correction for 2 comparisons" in out
+    assert main(["compare", words[0], words[1], words[1]]) == 2
+    assert "named twice" in capsys.readouterr().err
+
+
+def test_two_run_tasks_are_named_to_be_compared_within_one_experiment(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one = run(tmp_path / "a", {})
+    assert main(["compare", str(one.path), str(one.path)]) == 2
+    assert "--run-task ONE=OTHER" in capsys.readouterr().err
+    assert main(["compare", str(one.path), str(one.path), "--run-task", "rt=nowhere"]) == 2
+    assert "unknown run task 'nowhere' (there are: rt)" in capsys.readouterr().err
+
+
+def test_what_has_no_scores_yet_says_how_to_get_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one = run(tmp_path / "a", {})
+    other = experiment(tmp_path / "b", [record(1)])
+    assert main(["compare", str(one.path), str(other.path)]) == 1
+    assert "hpcbench score" in capsys.readouterr().err
+
+
+def test_scores_of_another_version_or_damaged_ones_say_what_makes_them_anew(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import polars
+
+    one, other = run(tmp_path / "a", {}), run(tmp_path / "b", {})
+    whole = polars.read_parquet(other.scores_file("rt"))
+    for damage in (whole.drop("invalid").write_parquet, lambda path: path.write_bytes(b"PAR1")):
+        damage(other.scores_file("rt"))
+        assert main(["compare", str(one.path), str(other.path)]) == 1
+        said = capsys.readouterr().err
+        assert f"`hpcbench score {other.id}` makes them anew" in said
+        assert "Traceback" not in said

@@ -1,0 +1,321 @@
+"""`hpcbench init` and `doctor` before a fake Slurm: commands on PATH that print what a cluster printed.
+
+On a real cluster: tests/slurm/test_site_real.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpcbench.cli.main import main
+from hpcbench.cli.setup import _with_line
+from hpcbench.launch.doctor import asking_job, checks, may_submit
+from hpcbench.launch.site import (
+    Choice,
+    detect,
+    module_of_containers,
+    parse_associations,
+    quota_in_words,
+)
+from hpcbench.schema.documents import Site
+
+PARTITIONS = """\
+PartitionName=cpu AllowAccounts=ALL Default=YES MaxTime=2-00:00:00 State=UP
+PartitionName=gpu AllowAccounts=ALL Default=NO MaxTime=1-00:00:00 State=UP
+PartitionName=fast AllowAccounts=rich,docs Default=NO MaxTime=02:00:00 State=UP
+PartitionName=closed AllowAccounts=rich Default=NO MaxTime=UNLIMITED State=UP
+PartitionName=broken AllowAccounts=ALL Default=NO MaxTime=UNLIMITED State=DOWN
+"""
+
+
+class FakeSlurm:
+    """Shell scripts that answer as Slurm's commands do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        nodes = [
+            {"partitions": [name], "gres": gres, "cpus": 64, "real_memory": 512000}
+            for name, gres in (
+                ("cpu", ""), ("gpu", "gpu:a100:4(S:0)"), ("fast", "gpu:a100:8"),
+                ("closed", "gpu:h100:8"), ("broken", "gpu:h100:8"),
+            )
+        ]  # fmt: skip
+        self.answer("sinfo", json.dumps({"nodes": nodes, "errors": []}))
+        self.script("scontrol", f"""
+            case "$*" in
+              *config*) echo 'MaxArraySize            = 1001' ;;
+              *) cat <<'END'\n{PARTITIONS}END\n ;;
+            esac""")  # fmt: skip
+        self.accounts("docs|", "docs|")
+        self.takes("--gres=")
+        self.answer("squeue", json.dumps({"jobs": [], "errors": []}))
+
+    def accounts(self, usual: str, *lines: str) -> None:
+        """Lines of `account|maxsubmit`, and the default account."""
+        listed = "\n".join(lines)
+        self.script(
+            "sacctmgr",
+            f"""
+            case "$*" in
+              *assoc*) printf '%s\\n' '{listed}' ;;
+              *) echo '{usual.rstrip("|")}' ;;
+            esac""",
+        )
+
+    def takes(self, spelling: str) -> None:
+        """sbatch takes GPUs in this spelling only."""
+        self.script(
+            "sbatch",
+            f"""
+            case "$*" in
+              *--version*) echo 'slurm 22.05.8' ;;
+              *--test-only*{spelling}*) echo 'sbatch: Job 7 to start' >&2 ;;
+              *) echo 'sbatch: error: Invalid generic resource (gres) specification' >&2; exit 1 ;;
+            esac""",
+        )
+
+    def answer(self, name: str, text: str) -> None:
+        self.script(name, f"cat <<'END'\n{text}\nEND\n")
+
+    def script(self, name: str, body: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in list(os.environ):
+        if name.upper().endswith("_PROXY") or name in (
+            "WORK", "SCRATCH", "TMPDIR", "HPCBENCH_HOME", "LMOD_VERSION", "MODULESHOME",
+        ):  # fmt: skip
+            monkeypatch.delenv(name)
+    return FakeSlurm(folder)
+
+
+class Asked:
+    """Answers questions by their field and remembers them."""
+
+    def __init__(self, **answers: str) -> None:
+        self.answers = answers
+        self.questions: dict[str, tuple[list[str], str]] = {}
+
+    def __call__(self, path: str, question: str, choices: Sequence[Choice], default: str) -> str:
+        self.questions[path] = [choice.value for choice in choices], default
+        return self.answers.get(path.rpartition(".")[2], default)
+
+
+# --- what is asked, and what is not -----------------------------------------------------------------
+
+
+def test_what_can_be_seen_is_not_asked(slurm: FakeSlurm) -> None:
+    asked = Asked()
+    said: list[str] = []
+    site = detect(asked, said.append)
+    assert list(asked.questions) == ["slurm.partition"]
+    own = site.slurm
+    assert (own.partition, own.cpu_partition, own.account) == ("fast", "cpu", "docs")
+    assert (own.gpu_gres, own.gpu_option, own.max_array_size) == ("gpu:a100", "gres", 1001)
+    assert own.partitions["gpu"].gpus == {"a100": 4}
+    assert "account: docs, your only one" in said
+    assert "partition: fast, of 2 that fit" in said
+
+
+def test_only_partitions_that_take_the_account_and_are_up_are_offered(slurm: FakeSlurm) -> None:
+    slurm.accounts("poor", "poor|20", "docs|")
+    said: list[str] = []
+    asked = Asked(account="docs")
+    detect(asked, said.append)
+    assert asked.questions["slurm.account"] == (["poor", "docs"], "poor")
+    assert asked.questions["slurm.partition"] == (["fast", "gpu"], "fast")
+    assert "at most 20 jobs of yours in the queue (MaxSubmitJobs)" in said
+    asked = Asked()
+    assert detect(asked).slurm.partition == "gpu"
+    assert "slurm.partition" not in asked.questions
+
+
+def test_without_an_answer_of_the_accounting_any_account_can_be_said(slurm: FakeSlurm) -> None:
+    slurm.script("sacctmgr", "echo 'connection refused' >&2; exit 1")
+    assert detect(Asked()).slurm.account is None
+    asked = Asked(account="mine")
+    assert detect(asked).slurm.account == "mine"
+    assert asked.questions["slurm.account"] == ([], "")
+
+
+@pytest.mark.parametrize("option", ["gres", "gpus-per-node", "gpus"])
+def test_the_way_to_ask_for_a_gpu_is_the_one_that_sbatch_takes(
+    slurm: FakeSlurm, option: str
+) -> None:
+    slurm.takes(f"--{option}=")
+    assert detect().slurm.gpu_option == option
+
+
+def test_the_home_is_asked_for_where_there_is_a_choice(
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("work", "scratch"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name.upper(), str(tmp_path / name))
+    slurm.answer("lfs", "  /work 120000000* 0 500000000 - 3000 0 100000 -")
+    asked = Asked()
+    assert detect(asked).home == f"{tmp_path}/work/hpcbench"
+    offered, default = asked.questions["home"]
+    assert offered == [f"{tmp_path}/{one}hpcbench" for one in ("work/", "scratch/", "")]
+    assert default == offered[0]
+    monkeypatch.delenv("WORK")
+    assert detect().home == f"{tmp_path}/hpcbench", "not where files are removed, unless it is said"
+
+
+def test_proxies_go_into_the_profile_but_no_password(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://me:secret@proxy:3128")
+    monkeypatch.setenv("no_proxy", "localhost")
+    assert detect().env == {"https_proxy": "${env:https_proxy}", "no_proxy": "localhost"}
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def test_init_writes_what_is_set_over_what_was_found(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--set", "slurm.partition=gpu", "--set", 'umask="027"', "--set", "+modules=[gcc]"]
+    assert main(["init", *arguments]) == 0
+    out = capsys.readouterr()
+    written = tmp_path / "config/hpcbench/sites/default.yaml"
+    assert f"wrote {written}" in out.out
+    data = yaml.safe_load(written.read_text())
+    assert (data["slurm"]["partition"], data["umask"], data["modules"]) == ("gpu", "027", ["gcc"])
+    assert "partition: gpu, of 2 that fit" in out.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("slurm.acount=x", "unknown key 'acount' (did you mean 'account'?)"),
+        ("umask=027", "umask: YAML reads 23 as a number (put it in quotes)"),
+        ("slurm.options.array=1", "sbatch's --array is hpcbench's own"),
+        ("models/x:gpus=1", "init writes sites/default, not models/x"),
+    ],
+)
+def test_a_wrong_setting_is_told_and_nothing_is_written(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
+) -> None:
+    assert main(["init", "--set", setting]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "config").exists()
+
+
+# --- doctor -----------------------------------------------------------------------------------------
+
+
+def looked_at(**site: object) -> dict[str, tuple[str, str]]:
+    document = Site.model_validate({"name": "default", "executor": "slurm", **site})
+    return {check.name: (check.state, check.detail) for check in checks(document)}
+
+
+def test_doctor_holds_the_job_scripts_against_slurms_own_test(slurm: FakeSlurm) -> None:
+    slurm.takes("")
+    found = looked_at(slurm={"partition": "gpu", "partitions": {"gpu": {"gpus": {"a100": 4}}}})
+    assert found["worker job"] == ("ok", "Slurm would take it, with a GPU")
+    assert found["last job"] == ("ok", "Slurm would take it")
+    slurm.takes("nothing")
+    found = looked_at(slurm={"partition": "gpu"})
+    assert found["worker job"][0] == "failed"
+    assert "Invalid generic resource (gres) specification" in found["worker job"][1]
+
+
+@pytest.mark.parametrize(
+    ("site", "name", "state", "told"),
+    [
+        ({"group": "nobodys-group"}, "group", "failed", "there is no Unix group"),
+        ({"umask": "000"}, "umask", "warning", "everybody may change"),
+        ({"umask": "027"}, "umask", "ok", "027"),
+        ({"env": {"A": "${env:NOT_SET_HERE}"}}, "env", "failed", "A: ${env:NOT_SET_HERE}"),
+        ({"modules": ["gone/1.0"]}, "modules", "failed", "gone/1.0"),
+        ({"slurm": {"template": "gone"}}, "job script", "failed", "unknown template 'gone'"),
+        ({"setup": ["echo '"]}, "job script", "failed", "would be no shell text"),
+    ],
+)
+def test_doctor_finds_what_would_break_jobs(
+    slurm: FakeSlurm, site: dict[str, object], name: str, state: str, told: str
+) -> None:
+    found = looked_at(**site)[name]
+    assert found[0] == state
+    assert told in found[1]
+
+
+def test_a_job_says_whether_jobs_may_submit(slurm: FakeSlurm, tmp_path: Path) -> None:
+    import subprocess
+
+    site = Site(name="default", home=str(tmp_path / "my home"))
+    (tmp_path / "my home").mkdir()
+    for spelling, expected in (("", True), ("never", False)):
+        slurm.takes(spelling)
+        (line,) = asking_job(site).setup
+        subprocess.run(["bash", "-c", line], check=True, env={**os.environ, "SLURM_JOB_ID": "7"})
+        assert may_submit(site) is expected
+    assert may_submit(site) is None, "no job said anything since"
+
+
+def test_what_a_job_found_goes_into_the_profile_and_comments_stay(tmp_path: Path) -> None:
+    path = tmp_path / "default.yaml"
+    path.write_text("# mine\nname: default\nslurm:\n  partition: gpu  # why\n")
+    assert _with_line(path, "submit_from_jobs: false")
+    assert _with_line(path, "submit_from_jobs: false")
+    assert path.read_text() == (
+        "# mine\nname: default\nslurm:\n  submit_from_jobs: false\n  partition: gpu  # why\n"
+    )
+    path.write_text("name: default\nslurm: {partition: gpu}\n")
+    assert not _with_line(path, "submit_from_jobs: false")
+
+
+# --- parsers ----------------------------------------------------------------------------------------
+
+
+def test_associations_are_read() -> None:
+    assert [(one.account, one.max_submit) for one in parse_associations("a|\nb|500\n\nx\n")] == [
+        ("a", None),
+        ("b", 500),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("/lustre 12000000 0 50000000 - 3000 0 100000 -", "12 of 50 GB used, 3000 of 100000 files"),
+        ("/lustre 12000000* 10000000 0 6d 3000 0 0 -", "12 of 10 GB used"),
+        ("Disk quotas for user me (uid 1000): \n  Filesystem blocks quota limit grace files quota limit\n"
+         "  /dev/sda1  4000000 5000000 6000000  12  0  0", "4 of 6 GB used"),
+        ("Disk quotas for user me (uid 1000): none", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_quotas_are_read(text: str, words: str) -> None:
+    assert quota_in_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        ("/apps/modules:\napptainer/1.1\napptainer/1.3(default)\napptainer/1.4\n", "apptainer/1.3"),
+        ("/apps:\nsingularity/3.8\napptainer/\napptainer/1.2\n", "apptainer/1.2"),
+        ("singularity <L,D>\n", "singularity"),
+        ("No module(s) or extension(s) found!\n", None),
+        ("", None),
+    ],
+)
+def test_the_module_of_the_container_program_is_found(text: str, module: str | None) -> None:
+    assert module_of_containers(text) == module

@@ -1,0 +1,161 @@
+"""Whether an experiment goes on after a round, and in what shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.control import wishes
+from hpcbench.experiment.files import Appender
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import rounds
+from hpcbench.launch.living import remaining
+from hpcbench.launch.next import bad_nodes, may_go_on, next_groups
+from hpcbench.schema.plan import Group
+from tests.unit.past import past
+from tests.unit.small import run_task
+
+
+def experiment(folder: Path, model: Mapping[str, Any] | None = None, **plan: Any) -> Experiment:
+    """An experiment of two run tasks of two models, after its first round."""
+    tasks = [run_task("a", model=model), run_task("b", model={"name": "m2"})]
+    here = past(folder, "20261120-1432-plan-aaaa", *tasks, ended=False, plan=plan)
+    begin_round(here)
+    return here
+
+
+def begin_round(here: Experiment, answered: int = 0, groups: Sequence[Group] | None = None) -> None:
+    own = here.work.groups if groups is None else groups
+    with Appender(here.submission_file) as log:
+        number = len(rounds(here))
+        log.write(
+            {
+                "event": "round", "round": number, "time": 0.0, "answered": answered,
+                "groups": [group.model_dump(mode="json") for group in own],
+            }
+        )  # fmt: skip
+        log.write({"event": "handed", "time": 0.0})
+
+
+def worker(
+    here: Experiment, *events: Mapping[str, Any], group: str = "g0", job: str = "1_0"
+) -> None:
+    """A worker's file."""
+    owner = {"job": job, "restart": 0, "host": "h", "pid": 1, "node": "n1"}
+    with Appender(here.worker_events(group, f"{job}-0")) as file:
+        for event in ({"event": "started", "owner": owner}, *events):
+            file.write({"time": 0.0, **event})
+
+
+def left(here: Experiment, state: str = "free") -> list[ShardState]:
+    """Its shards, all in one state."""
+    return [
+        ShardState(one.shard, one.attempt, one.failed_attempts, state, None)
+        for one in remaining(here)
+    ]
+
+
+def test_work_that_was_handed_back_in_order_always_goes_on(tmp_path: Path) -> None:
+    here = experiment(tmp_path, max_resubmits=0)
+    assert may_go_on(here, left(here, "drained"), answered=3)
+    assert not may_go_on(here, left(here, "released"), answered=3)
+
+
+def test_lost_work_goes_on_while_rounds_bring_answers(tmp_path: Path) -> None:
+    here = experiment(tmp_path, max_resubmits=2)
+    lost = left(here, "released")
+    assert may_go_on(here, lost, answered=1)
+    for _ in range(10):
+        begin_round(here, answered=len(rounds(here)))
+        assert may_go_on(here, lost, answered=len(rounds(here)))
+
+
+def test_after_as_many_fruitless_rounds_as_the_plan_allows_it_ends(tmp_path: Path) -> None:
+    here = experiment(tmp_path, max_resubmits=2)
+    lost = left(here, "failed")
+    found = [may_go_on(here, lost, answered=0)]
+    for _ in range(2):
+        begin_round(here, answered=0)
+        found.append(may_go_on(here, lost, answered=0))
+    assert found == [True, False, False]
+
+
+def test_even_free_work_does_not_go_on_for_ever_without_an_answer(tmp_path: Path) -> None:
+    here = experiment(tmp_path, max_resubmits=1)
+    begin_round(here)
+    assert not may_go_on(here, left(here), answered=0)
+
+
+def test_the_next_round_holds_what_is_left_with_no_more_workers_than_that(tmp_path: Path) -> None:
+    here = experiment(tmp_path, parallelism=4)
+    some = [state for state in left(here) if state.shard.id == "b/00001"]
+    (group,) = next_groups(here, some)
+    assert (group.run_tasks, group.workers) == (("b",), 1)
+
+
+def test_a_model_that_never_loaded_is_not_tried_again_by_itself(tmp_path: Path) -> None:
+    here = experiment(tmp_path)
+    worker(here, {"event": "model_failed", "model": "m", "message": "no", "cause": "bad_option"})
+    (group,) = next_groups(here, left(here))
+    assert group.run_tasks == ("b",)
+    (group,) = next_groups(here, left(here), again=True)
+    assert group.run_tasks == ("a", "b")
+
+
+def test_a_model_that_loaded_once_is_tried_again(tmp_path: Path) -> None:
+    here = experiment(tmp_path)
+    worker(here, {"event": "model_ready", "model": "m"})
+    worker(
+        here, {"event": "model_failed", "model": "m", "message": "x", "cause": "unknown"}, job="1_1"
+    )
+    assert [group.run_tasks for group in next_groups(here, left(here))] == [("a", "b")]
+
+
+def test_a_model_that_ran_out_of_memory_gets_the_next_larger_shape(tmp_path: Path) -> None:
+    larger = [{"memory_gb": 32}, {"gpus": 2, "gpu_type": "h100"}]
+    here = experiment(tmp_path, model={"larger": larger})
+    starved = {"event": "engine_died", "model": "m", "message": "x", "cause": "gpu_out_of_memory"}
+    worker(here, starved)
+    planned, grown = next_groups(here, left(here))
+    assert (planned.run_tasks, planned.level) == (("b",), 0)
+    assert (grown.id, grown.run_tasks, grown.resources.memory_gb) == ("g0L1", ("a",), 32)
+    begin_round(here, groups=[grown])
+    worker(here, starved, group="g0L1", job="2_0")
+    grown = next(group for group in next_groups(here, left(here)) if group.level)
+    assert (grown.id, grown.gpus, grown.resources.gpu_type) == ("g0L2", 2, "h100")
+    begin_round(here, groups=[grown])
+    given_up = {**starved, "event": "model_failed"}
+    worker(here, starved, given_up, group="g0L2", job="3_0")
+    assert [group.run_tasks for group in next_groups(here, left(here))] == [("b",)]
+
+
+def test_without_a_larger_shape_it_is_not_tried_again(tmp_path: Path) -> None:
+    here = experiment(tmp_path)
+    worker(here, {"event": "model_failed", "model": "m", "message": "x", "cause": "out_of_memory"})
+    assert [group.run_tasks for group in next_groups(here, left(here))] == [("b",)]
+
+
+def test_what_would_exceed_the_gpu_hours_is_stopped_and_says_so(tmp_path: Path) -> None:
+    here = experiment(tmp_path, max_gpu_hours=1.0)
+    group = here.work.groups[0]
+    assert group.gpus == 1
+    worker(here, {"event": "stopped", "time": 3500.0})
+    assert next_groups(here, left(here)) == ()
+    assert "max_gpu_hours: 0.97 of 1" in wishes(here).stopped_tasks["a"]
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(["n1"], []), (["n1", "n2"], ["n1"])])
+def test_a_node_where_nothing_loads_is_left_out_if_there_is_another(
+    tmp_path: Path, nodes: list[str], expected: list[str]
+) -> None:
+    here = experiment(tmp_path)
+    worker(here, {"event": "bad_node", "node": "n1", "message": "x"})
+    for number, node in enumerate(nodes):
+        owner = {"job": f"9_{number}", "restart": 0, "host": "h", "pid": 1, "node": node}
+        with Appender(here.worker_events("g0", f"9_{number}-0")) as file:
+            file.write({"event": "started", "owner": owner, "time": 0.0})
+    assert bad_nodes(here) == expected

@@ -1,0 +1,155 @@
+"""What `status` and `watch` show: on low, narrow and wide terminals, piped, with one run task or many."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from rich.console import Console
+
+from hpcbench import slurm
+from hpcbench.cli import screen as showing
+from hpcbench.cli.status_screen import StatusScreen, shards_bar
+from hpcbench.launch.status import ExperimentStatus, ShardCounts
+from tests.unit.scene import Scene
+
+
+@pytest.fixture(autouse=True)
+def no_accounting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "fates", lambda *_, **__: {})
+
+
+def shown(status: ExperimentStatus, width: int, height: int, *, live: bool = True) -> list[str]:
+    """The lines of a terminal of this size."""
+    out = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
+    )
+    out.print(StatusScreen(status, live=live))
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue().rstrip("\n").split("\n")
+
+
+def busy(tmp_path: Path, tasks: int = 3, workers: int = 5) -> ExperimentStatus:
+    """An experiment in the middle of its work, with troubles."""
+    scene = Scene(tmp_path, {f"run-task-{number:04d}": 40 for number in range(tasks)})
+    scene.submitted()
+    for number in range(workers):
+        job = f"4711_{number}"
+        scene.job(job)
+        scene.worker(
+            job, ("model_ready", {"model": "model-run-task-0000"}), node=f"node{number:03d}"
+        )
+        scene.monitor(job, gpus=[{"gpu": 0, "utilisation": 97, "used": 61 * 2**30}])
+    scene.claimed("run-task-0000", 0, answered=10, end="done")
+    scene.claimed("run-task-0000", 1, answered=4, ago=60)
+    for number in range(900, 910):
+        what = {"model": "model-run-task-0001", "message": f"CUDA out of memory, pid {number}"}
+        scene.worker(f"4711_{number}", ("model_failed", what), ("finished", {}), node="bad")
+    for number, message in enumerate(("the engine hung up", "no such image")):
+        scene.worker(
+            f"4711_{800 + number}", ("shard_failed", {"message": message}), ("finished", {})
+        )
+    scene.worker(
+        "4711_700", ("alarm", {"kind": "throttled", "message": "GPU 0 is hot"}), ("finished", {})
+    )
+    scene.job("4711", "PENDING", reason="Reservation", task_ids="20-29")
+    return scene.look()
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 50), (60, 20), (200, 30)])
+@pytest.mark.parametrize(("tasks", "workers"), [(1, 0), (3, 5), (300, 40)])
+def test_watch_fits_its_terminal_whatever_there_is_to_show(
+    tmp_path: Path, width: int, height: int, tasks: int, workers: int
+) -> None:
+    lines = shown(busy(tmp_path, tasks, workers), width, height)
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+
+
+def test_on_a_narrow_terminal_the_essentials_stay(tmp_path: Path) -> None:
+    text = "\n".join(shown(busy(tmp_path, 300, 40), 80, 24))
+    for essential in (
+        "running", "14/12,000 answers", "last answer", "waits for its reservation", "and 29",
+        "more workers", "×10 CUDA out of memory", "node000", "97%",
+    ):  # fmt: skip
+        assert essential in text, essential
+
+
+def test_the_failing_and_the_busiest_run_tasks_are_shown_and_the_rest_is_counted(
+    tmp_path: Path,
+) -> None:
+    lines = shown(busy(tmp_path, 300, 0), 140, 30)
+    assert any(line.startswith("run-task-0000") for line in lines)
+    (rest,) = [line for line in lines if line.startswith("and ")]
+    assert rest.endswith("pending")
+
+
+def test_status_shows_every_cause_with_its_log(tmp_path: Path) -> None:
+    text = "\n".join(shown(busy(tmp_path), 140, 20, live=False))
+    for part in ("×10", "the engine hung up", "no such image", "GPU 0 is hot", "workers/g0.4711_"):
+        assert part in text, part
+
+
+def test_piped_nothing_is_cut_and_nothing_left_out(tmp_path: Path) -> None:
+    out = Console(file=io.StringIO(), width=160, force_terminal=False)
+    out.print(StatusScreen(busy(tmp_path, 100, 60)), soft_wrap=True)
+    assert isinstance(out.file, io.StringIO)
+    text = out.file.getvalue()
+    assert all(f"run-task-{number:04d}" in text for number in range(100))
+    assert all(f"node{number:03d}" in text for number in range(60))
+    assert "…" not in text and "\x1b" not in text
+
+
+def test_a_slurm_that_does_not_answer_is_said_with_the_age_of_its_word(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.submitted()
+    scene.fault = "squeue: Socket timed out"
+    text = "\n".join(shown(scene.look(), 140, 40))
+    assert "Slurm does not answer (squeue: Socket timed out); its word is 5 s old" in text
+
+
+@given(some.lists(some.integers(0, 10**6), min_size=8, max_size=8), some.integers(12, 40))
+def test_a_bar_is_as_wide_as_it_is_and_full_only_at_the_end(counts: list[int], width: int) -> None:
+    names = ("pending", "acknowledged", "claimed", "running", "silent", "done", "failed", "lost")
+    shards = ShardCounts(**dict(zip(names, counts, strict=True)))
+    bar = shards_bar(shards, width)
+    assert len(bar) == width
+    done = sum(span.end - span.start for span in bar.spans if span.style == "green")
+    assert (done == width) == (bool(shards.total()) and shards.done == shards.total())
+
+
+def test_watch_prints_a_line_a_change_when_piped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = iter(["pending", "running", "running", "done"])
+    first = busy(tmp_path)
+
+    class Played:
+        def __init__(self, _: Any) -> None:
+            pass
+
+        def look(self) -> ExperimentStatus:
+            return first.model_copy(update={"state": next(states)})
+
+    monkeypatch.setattr("hpcbench.launch.status.Observer", Played)
+    monkeypatch.setattr(showing.time, "sleep", lambda _: None)
+    scene = Scene(tmp_path / "other")
+    assert showing.follow(scene.experiment).state == "done"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["pending", "running", "done"]
+
+
+def test_ctrl_c_leaves_quietly_and_says_that_the_experiment_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(showing, "follow", interrupted)
+    scene = Scene(tmp_path)
+    assert showing.finish(scene.experiment) == 130
+    assert "hpcbench watch" in capsys.readouterr().err

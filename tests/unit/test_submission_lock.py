@@ -1,0 +1,114 @@
+"""One process submits an experiment at a time, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hpcbench.errors import RunFailed
+from hpcbench.experiment.files import create_exclusive
+from hpcbench.experiment.layout import Experiment
+from hpcbench.launch.lock import LOCK_SECONDS, alone, submitting, wait_for_others
+from tests.unit.past import past
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Experiment:
+    return past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
+
+
+def lock(here: Experiment, host: str, pid: int, age: float = 0.0) -> Path:
+    """A lock that somebody left."""
+    path = here.path / "submission.lock"
+    create_exclusive(path, {"host": host, "pid": pid, "token": "abcd", "time": 0.0})
+    then = path.stat().st_mtime - age
+    os.utime(path, (then, then))
+    return path
+
+
+def dead() -> int:
+    """A process number that nobody has any more."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_while_one_submits_others_are_told_so(here: Experiment) -> None:
+    with alone(here):
+        assert submitting(here)
+        with pytest.raises(RunFailed, match="another hpcbench is submitting"), alone(here):
+            raise AssertionError("two at once")
+    assert not submitting(here)
+
+
+def test_the_lock_of_a_process_that_died_here_holds_nobody(here: Experiment) -> None:
+    lock(here, socket.gethostname(), dead())
+    assert not submitting(here)
+    with alone(here):
+        assert submitting(here)
+
+
+def test_the_lock_of_another_host_holds_until_it_shows_no_sign_of_life(here: Experiment) -> None:
+    path = lock(here, "elsewhere", 1, age=LOCK_SECONDS / 2)
+    with pytest.raises(RunFailed), alone(here):
+        raise AssertionError("taken from the living")
+    then = path.stat().st_mtime - LOCK_SECONDS
+    os.utime(path, (then, then))
+    with alone(here):
+        assert submitting(here)
+
+
+def test_of_many_who_find_a_dead_one_s_lock_one_at_a_time_gets_it(here: Experiment) -> None:
+    lock(here, socket.gethostname(), dead())
+    inside, most, done = 0, 0, 0
+    guard = threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most, done
+        with alone(here, patience=60):
+            with guard:
+                inside += 1
+                most = max(most, inside)
+            with guard:
+                inside -= 1
+                done += 1
+
+    threads = [threading.Thread(target=work) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, done) == (1, 12)
+    assert not (here.path / "submission.lock").exists()
+
+
+def test_who_waits_for_the_end_goes_on_once_whoever_concluded_has_told_everybody(
+    here: Experiment,
+) -> None:
+    told = threading.Event()
+    began = threading.Event()
+
+    def conclude() -> None:
+        with alone(here):
+            began.set()
+            told.wait(60)
+
+    who = threading.Thread(target=conclude)
+    who.start()
+    began.wait(60)
+    threading.Timer(0.3, told.set).start()
+    wait_for_others(here, 60)
+    assert told.is_set()
+    who.join()
+
+
+def test_nobody_waits_for_one_who_died_while_telling(here: Experiment) -> None:
+    lock(here, socket.gethostname(), dead())
+    wait_for_others(here, 60)
+    assert (here.path / "submission.lock").exists()
