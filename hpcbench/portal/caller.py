@@ -1,0 +1,111 @@
+"""Talking to the portal that runs on this host, from the command line, through its socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.portal import place
+
+_SECONDS = 10.0
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        """Through the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_SECONDS)
+        self.sock.connect(self._path)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The portal that runs on this host."""
+
+    here: place.Place
+    """Where its files lie."""
+    state: dict[str, Any]
+    """What it wrote down about itself."""
+
+    @classmethod
+    def find(cls, here: place.Place) -> Caller | None:
+        """The portal of this user on this host; None: none runs."""
+        state = place.read_state(here)
+        return cls(here, state) if state else None
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """An answer of its API, below `/api/v1`.
+
+        Raises:
+            EnvironmentFault: it does not answer, or refuses.
+        """
+        token = (place.read_secret(self.here.token) or "").strip()
+        connection = _Connection(str(self.here.socket))
+        try:
+            connection.request(
+                method,
+                f"/api/v1{path}",
+                None if body is None else json.dumps(body),
+                {
+                    "Authorization": f"Bearer {token}",
+                    "X-Hpcbench": "1",
+                    "Content-Type": "application/json",
+                },
+            )
+            response = connection.getresponse()
+            text = response.read()
+        except OSError as error:
+            raise EnvironmentFault(
+                f"the portal (pid {self.state['pid']}) does not answer: {error}",
+                remedy="hpcbench portal stop, then start it again",
+            ) from None
+        finally:
+            connection.close()
+        found: Any = json.loads(text) if text else None
+        if response.status >= 400:
+            raise EnvironmentFault(f"the portal refused: {found['error']}", found["remedy"] or None)
+        return found
+
+    def code(self) -> str:
+        """A fresh one-time code."""
+        return str(self.ask("POST", "/session/codes")["code"])
+
+    def stop(self, seconds: float = 15.0) -> bool:
+        """Have it end; says whether it did.
+
+        Who is told is the process that listens on the socket, as the kernel says: a number in a file could be
+        another process's by now.
+        """
+        told = False
+        deadline = time.monotonic() + seconds
+        while place.running(self.here):
+            pid = None if told else self._listener()
+            if pid is not None:
+                os.kill(pid, signal.SIGTERM)
+                told = True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _listener(self) -> int | None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+            asked.settimeout(_SECONDS)
+            try:
+                asked.connect(str(self.here.socket))
+            except OSError:
+                return None
+            found = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int(struct.unpack("3i", found)[0])

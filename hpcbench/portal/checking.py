@@ -1,0 +1,289 @@
+"""A text as the registry sees it, saved or not: `main` looks, in a process of its own, and `Checker` asks it.
+
+The look is a process of its own: documents name plugins, which are foreign code, and matrices, which may
+grow beyond all measure. It is limited in time and memory, starts from a clean state each time, and cannot
+take the portal with it. One such process waits with everything imported, so that a check takes no start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hpcbench import secret
+from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.portal.faults import PortalFault
+
+CHECK_SECONDS = 20
+"""A check may take so long."""
+
+ESTIMATE_SECONDS = 50
+"""A check with an estimate may take so long; what was found without it is told all the same."""
+
+IDLE_SECONDS = 120
+"""So long a process waits for work before it ends."""
+
+AT_ONCE = 2
+"""Checks at the same time."""
+
+MEMORY = 3 << 30
+"""Bytes of data that a check may hold."""
+
+SHOWN = 2_000
+"""Run tasks and problems that are told."""
+
+_TELLING = re.compile(r"token|secret|passw|key", re.IGNORECASE)
+
+# Run so and not by `-m`, the working directory is no place that modules are imported from.
+_START = "import sys; sys.path[:1] = []; from hpcbench.portal.checking import main; main()"
+
+
+class Checker:
+    """Has texts checked by processes of their own.
+
+    Args:
+        folder: the working directory of a check: `./registries` of it count.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._lock = threading.Lock()
+        self._spare: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What the look found: `problems`, `run_tasks`, `total`, perhaps `estimate` or `estimate_fault`.
+
+        Raises:
+            PortalFault: it takes too long, too much memory, or others are being checked (503).
+        """
+        if not self._free.acquire(blocking=False):
+            raise PortalFault(503, "busy", "other texts are being checked", "try again in a moment")
+        try:
+            seconds = ESTIMATE_SECONDS if request.get("estimate") else CHECK_SECONDS
+            return self._asked(json.dumps(request).encode(), seconds)
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """Let the waiting process go."""
+        with self._lock:
+            if self._spare is not None:
+                _end(self._spare)
+            self._spare = None
+
+    def _asked(self, request: bytes, seconds: float) -> dict[str, Any]:
+        process = self._taken()
+        late = False
+        try:
+            out, said = process.communicate(request, timeout=seconds)
+        except subprocess.TimeoutExpired as expired:
+            out, said, late = expired.output or b"", b"", True
+        except OSError:  # it ended in the very moment that it was wanted
+            out, said = b"", b""
+        finally:
+            _end(process)
+        self._prepare()
+        answer: dict[str, Any] = {}
+        for line in out.splitlines():
+            with contextlib.suppress(ValueError):  # cut off
+                answer |= json.loads(line)
+        if "problems" not in answer:
+            if late:
+                what = f"the check took longer than {CHECK_SECONDS} s"
+                raise PortalFault(503, "too_long", what, "a smaller matrix, or `hpcbench validate`")
+            last = (said.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1]
+            what = f"the check ended early: {secret.mask(last)[:300]}"
+            raise PortalFault(422, "too_much", what, "see `hpcbench validate`")
+        if late:
+            answer["estimate_fault"] = f"the estimate took longer than {ESTIMATE_SECONDS} s"
+        elif json.loads(request).get("estimate") and not answer["problems"]:
+            answer.setdefault("estimate", None)
+            if answer["estimate"] is None:
+                answer.setdefault("estimate_fault", "the estimate ended early")
+        return answer
+
+    def _taken(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None and spare.poll() is None:
+            return spare
+        return self._started()
+
+    def _prepare(self) -> None:
+        """Where one text is checked another will be soon."""
+        with self._lock:
+            if self._spare is None or self._spare.poll() is not None:
+                self._spare = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", _START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self._folder,
+            start_new_session=True,
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Whatever it is doing, and what it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    process.wait()
+
+
+# --- in the process ---------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Read one request from standard input, print what is found as lines of JSON."""
+    _limit()
+    from hpcbench.launch import outlook  # noqa: F401 - ready before it is wanted
+    from hpcbench.registry import resolve  # noqa: F401
+
+    if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
+        return
+    text = sys.stdin.buffer.read()
+    if not text:
+        return
+    # Plugins may print; only what is told here is the answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for answer in found(json.loads(text)):
+        print(json.dumps(answer, ensure_ascii=True), file=answers, flush=True)
+
+
+def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What is found in a text, part by part.
+
+    Args:
+        request: `kind` as registries call it, `path` of the file the text is to be, `text`, `estimate`;
+            `only_read`: whether it can be read as YAML is all that is asked.
+    """
+    from hpcbench.registry.catalog import Catalog, run_mode
+    from hpcbench.registry.resolve import Look, look
+
+    path, kind = Path(request["path"]), request["kind"]
+    if request.get("only_read"):
+        yield {"problems": [asdict(one) for one in _unreadable(path, request["text"])]}
+        return
+    base = path.with_name(path.name.replace(".dev.yaml", ".yaml"))
+    try:
+        # An overlay counts in dev alone.
+        mode = run_mode() if base == path else "dev"
+        catalog = Catalog(mode=mode, texts={path: request["text"]})
+        seen = look(kind, base, catalog)
+    except HpcbenchError as error:
+        seen = Look(tuple(getattr(error, "problems", (Problem(str(error)),))))
+    yield {
+        "problems": [asdict(one) for one in seen.problems[:SHOWN]],
+        "warnings": [asdict(one) for one in _warnings(path, request["text"])],
+        "run_tasks": list(_expanded(seen)),
+        "total": len(seen.run_tasks),
+    }
+    if request.get("estimate") and seen.resolved is not None:
+        try:
+            yield {"estimate": _estimate(seen.resolved)}
+        except HpcbenchError as error:
+            yield {"estimate_fault": secret.mask(str(error))[:2000]}
+
+
+def _expanded(seen: Any) -> Iterator[dict[str, Any]]:
+    known = {one.name: one for one in seen.resolved.run_tasks} if seen.resolved else {}
+    for task in seen.run_tasks[:SHOWN]:
+        whole = known.get(task.name)
+        model = task.model if isinstance(task.model, str) else task.model.name
+        yield {
+            "name": task.name,
+            "ml_task": task.ml_task,
+            "model": whole.model.name if whole else model,
+            "dataset": f"{task.dataset}/{task.split}" if task.split else task.dataset,
+            "prompt": whole.prompt.name if whole else task.prompt or "",
+            "gpus": (whole.model.gpus or 0) if whole else 0,
+            "samples": None,
+        }
+
+
+def _estimate(resolved: Any) -> dict[str, Any]:
+    from hpcbench.launch.outlook import outlook, words
+
+    ahead = outlook(resolved)
+    what = ahead.estimate
+    holds = any(group.gpus for group in what.groups)
+    return {
+        "gpu_hours": what.gpu_hours.value if holds else None,
+        "hours": what.wall_seconds.value / 3600,
+        "bytes": int(what.disk.responses),
+        "samples": sum(ahead.samples.values()),
+        "by_run_task": dict(ahead.samples),
+        "measured": what.measured,
+        "lines": list(words(resolved, ahead)),
+    }
+
+
+def _warnings(path: Path, text: str) -> Iterator[Problem]:
+    """Secrets in plain text: right for the registry, and yet not what anybody wants in a file."""
+    from hpcbench.registry.source import parse
+
+    if not _TELLING.search(text):
+        return
+    try:
+        source = parse(path, text)
+    except HpcbenchError:
+        return
+    for loc, value in _leaves(source.data, ()):
+        name = str(loc[-1])
+        if secret.written_out(name, value):
+            remedy = f"write ${{env:{name.upper()}}} or ${{file:PATH}}"
+            yield source.problem(loc, f"'{name}' looks like a secret in plain text", remedy)
+
+
+def _unreadable(path: Path, text: str) -> tuple[Problem, ...]:
+    from hpcbench.registry.source import parse
+
+    try:
+        parse(path, text)
+    except UserError as error:
+        return error.problems
+    return ()
+
+
+def _leaves(data: Any, loc: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    entries = data.items() if isinstance(data, dict) else enumerate(data)
+    for key, value in entries:
+        if isinstance(value, (dict, list)):
+            yield from _leaves(value, (*loc, key))
+        elif isinstance(value, str) and isinstance(key, str):
+            yield (*loc, key), value
+
+
+def _limit() -> None:
+    """Nice to others on this login node, and never more than it was given."""
+    with contextlib.suppress(OSError):
+        os.nice(5)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for what, most in (
+        (resource.RLIMIT_CPU, ESTIMATE_SECONDS + CHECK_SECONDS),
+        (resource.RLIMIT_DATA, MEMORY),
+    ):
+        hard = resource.getrlimit(what)[1]
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (soft, hard))

@@ -1,0 +1,270 @@
+"""The cluster as Slurm sees it: one asking for all readers, at most every 30 s, and never in a reader's time.
+
+Readers get the last word at once, with its age; who finds it old has it asked again beside, and everybody is
+told by `ClusterNews` when the answer is there. A Slurm that does not answer leaves the older word, and why.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hpcbench import slurm
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.layout import experiments_dir
+from hpcbench.portal.index import ExperimentQuery
+from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeCell, Partition
+from hpcbench.portal.models.live import ClusterNews
+from hpcbench.portal.rooms import rooms
+from hpcbench.portal.state import Portal
+from hpcbench.registry.catalog import user_site
+from hpcbench.schema.documents import Site
+from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
+from hpcbench.slurm.shared import Answer
+
+MAX_AGE = 30.0
+"""Seconds between two askings."""
+
+FIRST_WAIT = 2.0
+"""Seconds that the very first reader waits for a word."""
+
+MOST_NODES = 2_000
+"""No more nodes are shown."""
+
+MOST_JOBS = 2_000
+"""No more jobs are shown; those that run come first."""
+
+_ORDER = {"RUNNING": 0, "COMPLETING": 1, "CONFIGURING": 2, "PENDING": 3}
+
+
+class Watch:
+    """Keeps the last word on the cluster.
+
+    Args:
+        portal: whose home, index and live messages are used.
+        folder: where readers on this machine share Slurm's answers; None: the user's private folder.
+    """
+
+    def __init__(self, portal: Portal, folder: Path | None = None) -> None:
+        self._portal, self._folder = portal, folder
+        self._lock = threading.Lock()
+        self._word: Cluster | None = None
+        self._tried = -1e9
+        self._asking: threading.Event | None = None
+
+    def word(self) -> Cluster:
+        """The last word; asked for again, beside, where it is old."""
+        with self._lock:
+            if self._asking is None and time.monotonic() - self._tried >= MAX_AGE:
+                self._asking = threading.Event()
+                threading.Thread(target=self._ask, args=(self._asking,), daemon=True).start()
+            word, asking = self._word, self._asking
+        if word is None and asking is not None:
+            asking.wait(FIRST_WAIT)
+            word = self._word
+        if word is None:
+            word = Cluster(available=slurm.available(), asked=None)
+        return word.model_copy(update={"asking": self._asking is not None})
+
+    def _ask(self, done: threading.Event) -> None:
+        try:
+            word = self._asked()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the older word stands, and says so
+            old = self._word or Cluster(available=True, asked=None)
+            word = old.model_copy(update={"fault": f"{type(error).__name__}: {error}"[:300]})
+        with self._lock:
+            self._word, self._tried, self._asking = word, time.monotonic(), None
+        done.set()
+        self._portal.hub.publish(lambda seq, now: ClusterNews(seq=seq, time=now))
+
+    def _asked(self) -> Cluster:
+        try:
+            site = user_site()
+        except HpcbenchError:
+            site = None
+        room = rooms(_places(self._portal, site))
+        if not slurm.available():
+            work = tuple(_local(self._portal))
+            return Cluster(available=False, asked=time.time(), room=room, local=work)
+        found = slurm.snapshot(MAX_AGE, folder=self._folder)
+        nodes = nodes_answer(MAX_AGE, folder=self._folder)
+        partitions = partitions_answer(folder=self._folder)
+        known = list(parse_nodes(nodes.text))
+        return Cluster(
+            available=True,
+            asked=_oldest(found.time, nodes),
+            fault=found.fault or nodes.fault or partitions.fault,
+            jobs=tuple(_jobs(self._portal.home, found, site, self._folder)),
+            partitions=tuple(_partitions(slurm.parse_key_values(partitions.text), known)),
+            nodes=tuple(_cells(known[:MOST_NODES], found.jobs)),
+            nodes_total=len(known),
+            room=room,
+            local=tuple(_local(self._portal)),
+        )
+
+
+def _oldest(jobs: float, nodes: Answer) -> float | None:
+    """When the oldest part of the word was asked for; None: a part was never answered."""
+    return min(jobs, nodes.time) or None
+
+
+def _places(portal: Portal, site: Site | None) -> dict[str, Path]:
+    """What people call a folder → the folder."""
+    found = {"experiments": portal.home, "home": Path.home(), "plans": portal.options.plans}
+    for number, cache in enumerate(site.caches if site else ()):
+        found[f"cache {number + 1}" if number else "cache"] = Path(
+            os.path.expandvars(cache)
+        ).expanduser()
+    scratch = os.environ.get("SCRATCH")
+    return found | ({"scratch": Path(scratch)} if scratch else {})
+
+
+def _jobs(
+    home: Path, found: slurm.Snapshot, site: Site | None, folder: Path | None
+) -> Iterator[ClusterJob]:
+    """The user's jobs that live, those that run first."""
+    live = [job for job in found.jobs if job.alive]
+    live.sort(key=lambda job: (_ORDER.get(job.state, 9), -(job.submitted or 0)))
+    whys: dict[tuple[object, ...], str] = {}
+    for job in live[:MOST_JOBS]:
+        why = ""
+        if job.state == "PENDING":
+            # Hundreds of tasks that wait for the same thing are explained once.
+            key = (job.array_job, job.reason, job.partition, job.start, job.gpus, job.tres)
+            if key not in whys:
+                whys[key] = slurm.why_pending(job, found, site, folder=folder)
+            why = whys[key]
+        yield ClusterJob(
+            id=job.id,
+            name=job.name,
+            partition=job.partition,
+            state=job.state,
+            tasks=job.tasks,
+            gpus=job.gpus,
+            gpu_type=job.gpu_type,
+            node=job.node,
+            restarts=job.restarts,
+            why=why,
+            submitted=job.submitted,
+            started=job.start,
+            ends=job.end,
+            experiment=_experiment(home, job.comment or job.name),
+        )
+
+
+def _experiment(home: Path, comment: str) -> str | None:
+    """The experiment that a job works for: `hpcbench:ID:STEP`, if it is one of this home."""
+    words = comment.split(":")
+    if len(words) < 3 or words[0] != "hpcbench" or "/" in words[1] or words[1] in ("", ".", ".."):
+        return None
+    return words[1] if (experiments_dir(home) / words[1]).is_dir() else None
+
+
+def _partitions(rows: Sequence[Mapping[str, str]], nodes: Sequence[Node]) -> Iterator[Partition]:
+    members: dict[str, list[Node]] = {}
+    for node in nodes:
+        for name in node.partitions:
+            members.setdefault(name, []).append(node)
+    for row in rows:
+        name = row.get("PartitionName", "")
+        if not name:
+            continue
+        own = members.get(name, [])
+        total, free, down = Counter[str](), Counter[str](), Counter[str]()
+        for node in own:
+            total.update(node.gpus)
+            if node.up:
+                free.update(_free(node))
+            else:
+                down.update(_free(node))
+        declared = row.get("TotalNodes", "")
+        yield Partition(
+            name=name,
+            up=row.get("State", "UP") == "UP",
+            default=row.get("Default") == "YES",
+            nodes=len(own) or (int(declared) if declared.isdigit() else 0),
+            idle=sum(node.idle for node in own),
+            time_limit=row.get("MaxTime", ""),
+            gpus=dict(total),
+            free_gpus={kind: free[kind] for kind in total} if own else None,
+            down_gpus={kind: down[kind] for kind in total} if own else None,
+        )
+
+
+def _free(node: Node) -> dict[str, int]:
+    """Type → GPUs that no job holds; what is held without a type is taken from whatever there is."""
+    left = {kind: count - node.gpus_used.get(kind, 0) for kind, count in node.gpus.items()}
+    untyped = node.gpus_used.get("", 0) if "" not in node.gpus else 0
+    for kind in left:
+        taken = min(max(left[kind], 0), untyped)
+        left[kind], untyped = max(left[kind] - taken, 0), untyped - taken
+    return left
+
+
+def _cells(nodes: Sequence[Node], jobs: Sequence[slurm.Job]) -> Iterator[NodeCell]:
+    mine = Counter(
+        name
+        for job in jobs
+        if job.node and job.state in ("RUNNING", "COMPLETING")
+        for name in expand_nodes(job.node)
+    )
+    for node in nodes:
+        yield NodeCell(
+            name=node.name,
+            partition=node.partitions[0] if node.partitions else "",
+            state=node.state,
+            gpus=sum(node.gpus.values()),
+            gpus_used=sum(node.gpus_used.values()),
+            gpu_type=", ".join(kind for kind in node.gpus if kind),
+            cpus=node.cpus,
+            cpus_used=node.cpus_used,
+            mine=mine[node.name],
+            up=node.up,
+            why=node.why,
+        )
+
+
+def _local(portal: Portal) -> Iterator[LocalWork]:
+    """Experiments that are at work here as processes: under `executor: local` nobody else knows of them."""
+    page = portal.index.experiments(
+        ExperimentQuery(states=("running", "pending", "evaluating", "stalled"), limit=200)
+    )
+    if not page.items:
+        return
+    alive = _processes({row.id: str(experiments_dir(portal.home) / row.id) for row in page.items})
+    for row in page.items:
+        if alive[row.id]:
+            yield LocalWork(
+                experiment=row.id,
+                plan=row.plan,
+                answered=row.answered,
+                samples=row.samples,
+                processes=alive[row.id],
+                started=row.created,
+            )
+
+
+def _processes(folders: Mapping[str, str]) -> Counter[str]:
+    """Experiment → processes of ours on this machine whose command names its folder."""
+    found: Counter[str] = Counter()
+    wanted = {os.fsencode(folder): identity for identity, folder in folders.items()}
+    user = os.geteuid()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            if entry.stat().st_uid != user:
+                continue
+            with open(f"/proc/{entry.name}/cmdline", "rb") as file:  # noqa: PTH123 - thousands
+                words = file.read(65_536).split(b"\0")
+        except OSError:
+            continue
+        for word in words:
+            if word in wanted:
+                found[wanted[word]] += 1
+                break
+    return found

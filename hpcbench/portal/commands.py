@@ -1,0 +1,172 @@
+"""Commands to copy for a run task: quoted for a shell, and without what looks like a secret."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpcbench import secret
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.beneath import open_beneath
+from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.portal.logs import masked, opened, readable
+from hpcbench.portal.models.run_tasks import CommandLine
+from hpcbench.portal.workers import Worker, groups_of, rounds_of
+from hpcbench.reporting.provenance import reproduce
+from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+
+LOG_BYTES = 1 << 20
+"""Beginning of a worker's log that is searched for how its engine was started."""
+
+SCRIPT_BYTES = 32 << 10
+"""A longer batch script is not shown."""
+
+_STARTS = b"-- hpcbench starts "
+
+
+_commands: Kept[tuple[CommandLine, ...]] = Kept(512)
+
+
+def commands(
+    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[Worker]
+) -> tuple[CommandLine, ...]:
+    """What can be done with a run task, and how its engine and its job were started.
+
+    Args:
+        experiment: the experiment.
+        run_task: the run task.
+        workers: those that may have taken shards of it.
+    """
+    stems = tuple(one.stem for one in workers)
+    newest = experiment.workers_dir / f"{stems[-1]}.log" if stems else experiment.workers_dir
+    stamp = stems, stamp_of(newest), stamp_of(experiment.submission_file)
+    key = experiment.path, run_task.name
+    return _commands.of(key, stamp, lambda: _made(experiment, run_task, workers))
+
+
+def _made(
+    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[Worker]
+) -> tuple[CommandLine, ...]:
+    name, here = run_task.name, experiment.id
+    engine = engine_line(experiment, run_task, workers)
+    found = [
+        CommandLine(title="Run the plan again", text=reproduce(experiment)),
+        _hpcbench("Go on with what is left of it", "resume", here, name),
+        _hpcbench("How far it is", "status", here),
+        _hpcbench("Follow the logs of its workers", "logs", here, name, "--follow"),
+        _hpcbench("Its scores", "score", here),
+    ]
+    if engine:
+        found.append(CommandLine(title="Engine as its worker started it", text=engine))
+    if inside := _in_image(experiment, run_task, engine):
+        found.append(CommandLine(title="The same in its image, by hand", text=inside))
+    found += _scripts(experiment, run_task.name)
+    return tuple(one.model_copy(update={"text": masked(one.text)}) for one in found)
+
+
+def _hpcbench(title: str, *words: str) -> CommandLine:
+    return CommandLine(title=title, text=shlex.join(["hpcbench", *words]))
+
+
+def engine_line(
+    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[Worker]
+) -> str:
+    """The engine's command line as the newest of its workers wrote it down; empty where none did."""
+    for worker in reversed(workers):
+        try:
+            with opened(experiment, f"workers.{worker.stem}.log") as log:
+                data = log.read(LOG_BYTES, 0)
+        except OSError:
+            continue
+        lines = [line for line in data.split(b"\n") if line.startswith(_STARTS)]
+        for line in reversed(lines):
+            text = readable([line])[0][len(_STARTS) :]
+            if {run_task.model.name, run_task.model.source} & set(_words(text)):
+                return shlex.join(_words(text))
+    return ""
+
+
+def _words(text: str) -> list[str]:
+    """Words of a command line; of one written before they were quoted, what lies between spaces."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split(" ")
+
+
+def _in_image(experiment: Experiment, run_task: ResolvedRunTask, engine: str) -> str:
+    """The engine in a container of its image, for somebody who tries it by hand on a node with a GPU."""
+    stored: Any = experiment.manifest.get("environments") or {}
+    environment: Mapping[str, Any] = stored.get(run_task.environment) or {}
+    if environment.get("kind") != "apptainer" or not engine:
+        return ""
+    site = experiment.alone(run_task.name).site.container
+    options = ["--containall"]
+    if run_task.model.gpus:
+        options.append("--rocm" if site.gpu_maker == "amd" else "--nv")
+    if run_task.model.source:
+        options += ["--bind", f"{run_task.model.source}:{run_task.model.source}:ro"]
+    if packages := environment.get("packages"):
+        options += ["--bind", f"{packages}:{packages}:ro"]
+    words = [site.program or "apptainer", "exec", *options, str(environment.get("path"))]
+    # The socket's folder was the run's own, and is gone: any folder of the container will do.
+    inside = re.sub(r"(--uds) \S+", r"\1 /tmp/engine.sock", engine)
+    return f"{shlex.join(words)} {inside}"
+
+
+def _scripts(experiment: Experiment, run_task: str) -> Iterator[CommandLine]:
+    """Batch scripts of the arrays that take its shards, those of the newest round."""
+    plan = experiment.alone(run_task)
+    if plan.executor != "slurm":
+        return
+    groups = groups_of(experiment, run_task)
+    passes = rounds_of(experiment)
+    steps = [step for step in passes[-1].steps.values() if step.group in groups] if passes else []
+    told = False
+    for step in steps:
+        if step.job and (text := _script(experiment, step.job)):
+            told = True
+            yield CommandLine(title=f"Batch script of array {step.job}", text=text)
+    if not told and (text := _planned(experiment, plan, groups)):
+        yield CommandLine(title="Batch script as it would be submitted from here", text=text)
+
+
+def _script(experiment: Experiment, job: str) -> str:
+    try:
+        descriptor = open_beneath(experiment.path, "jobs", f"{job}_submission.sh")
+    except OSError:
+        return ""
+    try:
+        data = os.pread(descriptor, SCRIPT_BYTES + 1, 0)
+    finally:
+        os.close(descriptor)
+    if len(data) > SCRIPT_BYTES:
+        return ""
+    return "\n".join(readable(data.rstrip(b"\n").split(b"\n")))
+
+
+def _planned(experiment: Experiment, plan: ResolvedPlan, groups: set[str]) -> str:
+    from hpcbench.launch.batch import sbatch_text
+
+    group = next((one for one in experiment.work.groups if one.id in groups), None)
+    if group is None:
+        return ""
+    try:
+        return sbatch_text(experiment.path, plan, group).rstrip("\n")
+    except (HpcbenchError, OSError, ValueError):
+        return ""
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """Plain data in which no variable with a secret's name has a value; references stay."""
+    if isinstance(value, Mapping):
+        return {key: without_secrets(one, str(key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(one, name) for one in value]
+    if isinstance(value, str):
+        return secret.MASK if secret.written_out(name, value) else masked(value)
+    return value

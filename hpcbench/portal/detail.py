@@ -1,0 +1,309 @@
+"""One sample in full: what was asked, what came, what was expected, and what each metric makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from hpcbench.evaluation import format as form
+from hpcbench.evaluation.reading import MISSING
+from hpcbench.evaluation.scores import Place
+from hpcbench.evaluation.scoring import META, as_text
+from hpcbench.parsers.reasoning import strip_reasoning
+from hpcbench.portal.asked import Gone
+from hpcbench.portal.boxes import MOST, boxes_of, marked_on
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.logs import masked
+from hpcbench.portal.media import described
+from hpcbench.portal.models.samples import MetricAccount, SampleDetail, SampleImage, Word
+from hpcbench.portal.recorded import Recorded
+from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
+from hpcbench.portal.sheet import Sheet
+from hpcbench.portal.sound import sound
+from hpcbench.reporting.worst import compared_by_words
+from hpcbench.schema.records import Sample
+from hpcbench.speed import ANSWERED
+
+COMPARED = 20_000
+"""Characters of an answer and a reference that are compared by words."""
+
+MOST_FIELDS = 500
+"""Fields of an object that are told one by one."""
+
+
+def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> SampleDetail:
+    """All of one sample.
+
+    Args:
+        sheet: the run task's samples.
+        place: which one.
+        chosen, ordered: among which samples, in which order, the ones before and after are looked for.
+
+    Raises:
+        PortalFault: there is no such sample, or no such column.
+        NotYet: something of it is being made.
+    """
+    if not 0 <= place < sheet.rows:
+        raise PortalFault(404, "not_found", f"there is no sample {place}: there are {sheet.rows}")
+    rank, before, after = Ordered(sheet, chosen, ordered).around(place)
+    (row,) = sheet.rows_at([place], _columns(sheet), whole=True)
+    recorded = sheet.recorded({place: row["sample"]}).get(place)
+    sample, gone = _asked(sheet, place)
+    notes = sheet.room.flags.of(sheet.experiment.id, sheet.name)
+    references = _references(row, sample)
+    answer: str | None = row["answer"]
+    thoughts, said = _parted(answer)
+    read = row.get("prediction")
+    pieces: list[Any] = []
+    if references:
+        _, pieces = compared_by_words(references, said if read is None else read, COMPARED)
+    images = tuple(_images(sheet, place, sample))
+    told = {
+        "note": notes.get(row["sample"], ""),
+        "missing_images": gone or (None if sample is None or sample.images else "it has no image"),
+        **_prompt(sheet, sample),
+        "fields": {} if sample is None else dict(sample.fields),
+        "metadata": _metadata(sheet, row, sample),
+        "references": references,
+        "answer": answer,
+        "reasoning": thoughts,
+        "prediction": read,
+        "error": None if row.get("error") is None else masked(row["error"]),
+        "raw": _raw(recorded, row),
+    }
+    return SampleDetail(
+        row=row_of(
+            sheet,
+            place,
+            row,
+            recorded,
+            None,  # it stands beside it in full
+            flagged=row["sample"] in notes,
+        ),
+        images=images,
+        boxes=(*marked_on(sample, images), *boxes_of(_objects(references), answer))[:MOST],
+        diff=tuple(Word(kind=kind, text=sound(text)) for kind, text in pieces),
+        accounts=tuple(_accounts(sheet, row, references)),
+        times=recorded.times if recorded else {},
+        usage=recorded.usage if recorded else {},
+        rank=rank,
+        previous=before,
+        following=after,
+        **{name: sound(value) for name, value in told.items()},
+    )
+
+
+def _columns(sheet: Sheet) -> list[str]:
+    names = [
+        "sample", "document", "outcome", "reason", "answer", "prediction", "references", "error", "prompt",
+        "form", "repairs", "faults", "invalid",
+    ]  # fmt: skip
+    for metric in sheet.metrics:
+        endings = ("", ".numerator", ".denominator", ".counts", ".fault")
+        names += [metric + ending for ending in endings]
+    return [*names, *(META + name for name in sheet.metadata)]
+
+
+def _asked(sheet: Sheet, place: int) -> tuple[Sample | None, str | None]:
+    """The dataset's own sample; or why it cannot be had."""
+    try:
+        return sheet.sample(place), None
+    except Gone as gone:
+        return None, str(gone)
+
+
+def _references(row: Mapping[str, Any], sample: Sample | None) -> list[str]:
+    texts = row.get("references")
+    if texts is None and sample is not None:
+        texts = [as_text(one) for one in sample.references]
+    return [one for one in texts or () if one is not None]
+
+
+def _objects(references: Sequence[str]) -> Iterator[Any]:
+    """References that are objects."""
+    for one in references:
+        if one.startswith("{"):
+            with suppress(ValueError, RecursionError):
+                yield json.loads(one)
+
+
+def _parted(answer: str | None) -> tuple[str | None, str | None]:
+    """What the model thought aloud, and what it said then."""
+    if answer is None:
+        return None, None
+    said = strip_reasoning(answer)
+    if said is None:
+        return answer, None
+    at = answer.rfind(said) if said and len(said) < len(answer) else -1
+    thoughts = answer[:at].strip() if at > 0 else ""
+    return thoughts or None, said
+
+
+def _prompt(sheet: Sheet, sample: Sample | None) -> dict[str, str | None]:
+    """What was asked in words, as the prompt's documents say it."""
+    if sample is None:
+        return {"system": None, "prompt": None}
+    from hpcbench.prompts import TaskPrompt
+
+    try:
+        messages = TaskPrompt(sheet.run_task).build(sample)
+    except Exception:  # noqa: BLE001 - a foreign strategy: the rest is shown without its text
+        return {"system": None, "prompt": None}
+    system = "\n\n".join(one.text for one in messages if one.role == "system")
+    others = [one for one in messages if one.role != "system"]
+    texts = [one.text if len(others) == 1 else f"{one.role}: {one.text}" for one in others]
+    return {"system": system or None, "prompt": "\n\n".join(texts)}
+
+
+def _metadata(sheet: Sheet, row: Mapping[str, Any], sample: Sample | None) -> dict[str, Any]:
+    kept = {name: row.get(META + name) for name in sheet.metadata}
+    return {**kept, **(dict(sample.metadata) if sample is not None else {})}
+
+
+def _images(sheet: Sheet, place: int, sample: Sample | None) -> list[SampleImage]:
+    if sample is None:
+        return []
+    run_task, experiment = quote(sheet.name, safe=""), quote(sheet.experiment.id, safe="")
+    below = f"experiments/{experiment}/run-tasks/{run_task}/samples/{place}/images"
+    return [
+        SampleImage(url=f"{below}/{number}", **told)
+        for number, told in enumerate(described(sheet.run_task.dataset, sample.images))
+    ]
+
+
+def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The response as it was recorded; and how its answer was read."""
+    read = {name: row.get(name) for name in ("form", "repairs", "faults") if row.get(name)}
+    if recorded is None:
+        return {"reading": read} if read else {}
+    record = {**recorded.record, "shard": recorded.shard, "attempt": recorded.attempt}
+    if isinstance(record.get("error"), str):
+        record["error"] = masked(record["error"])
+    return {**record, **({"reading": read} if read else {})}
+
+
+# --- what metrics say ---------------------------------------------------------------------------------------
+
+
+def _accounts(
+    sheet: Sheet, row: Mapping[str, Any], references: Sequence[str]
+) -> Iterator[MetricAccount]:
+    of_fields = _fields(sheet, row, references)
+    for name in sheet.metrics:
+        kind = sheet.kinds[name]
+        yield MetricAccount(
+            metric=name,
+            value=sound(row.get(name)),
+            higher_is_better=kind.higher_is_better,
+            signature=kind.signature,
+            why=sound(_why(sheet, name, row, len(references))),
+            fields=tuple(sound(of_fields.get(name, ()))),
+        )
+
+
+def _why(sheet: Sheet, name: str, row: Mapping[str, Any], references: int) -> str:
+    """What was compared with what, numerator and denominator, or why there is no value; in words."""
+    value, fault = row.get(name), row.get(f"{name}.fault")
+    if row["outcome"] == MISSING:
+        return "Nobody has asked yet."
+    if fault:
+        return f"The metric could not score it: {fault}. It does not count."
+    counted = "It does not count." if value is None else f"It counts as {form.value(value)}."
+    if row["outcome"] not in ANSWERED:
+        return f"There is no answer: the request ended as {row['outcome']}. {counted}"
+    if row["reason"]:
+        return f"The answer could not be read: {row['reason']}. {counted}"
+    against = (
+        f"the nearest of {references} acceptable answers" if references > 1 else "the reference"
+    )
+    told = f"What was read out of the answer was held against {against}: "
+    counts = row.get(f"{name}.counts")
+    if counts is not None:
+        return f"{told}{_counts(counts)}. Over the run these are added up; {_own(value)}"
+    above, below = row.get(f"{name}.numerator"), row.get(f"{name}.denominator")
+    if value is None or above is None or below is None:
+        return f"{told}it has no value of its own. {counted}"
+    best = sheet.kinds[name].best
+    mark = ", the best there is" if best is not None and value == best else ""
+    if below == 1 and above == value and not _is_ratio(sheet, name):
+        return f"{told}{form.value(value)}{mark}."
+    parts = f"{_number(above)} ÷ {_number(below)} = {form.value(value)}{mark}"
+    return (
+        f"{told}{parts}. A run's value is the sum of all numerators over that of all denominators."
+    )
+
+
+def _is_ratio(sheet: Sheet, name: str) -> bool:
+    metric = sheet.kinds[name].metric
+    return metric is not None and metric.aggregation == "ratio"
+
+
+def _own(value: float | None) -> str:
+    return "alone it has no value." if value is None else f"alone it is {form.value(value)}."
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"
+
+
+def _counts(text: str) -> str:
+    try:
+        counts = json.loads(text)
+    except ValueError:
+        return "counts that cannot be read"
+    some = [f"{name} {_number(one)}" for name, one in list(counts.items())[:12]]
+    more = len(counts) - len(some)
+    return ", ".join([*some, *([f"and {more} more"] if more > 0 else [])]) or "nothing to count"
+
+
+def _fields(
+    sheet: Sheet, row: Mapping[str, Any], references: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Metric → what it says of each field of the object."""
+    import polars
+
+    path = Place(sheet.experiment.scores_dir, sheet.name).fields
+    if not sheet.metrics or not path.is_file():
+        return {}
+    try:
+        scan = polars.scan_parquet(path, glob=False)
+        frame = scan.filter(polars.col("sample") == row["sample"]).head(MOST_FIELDS).collect()
+    except (OSError, polars.exceptions.PolarsError):
+        return {}
+    known = next(_objects(references), None)
+    said = next(_objects([row.get("prediction") or ""]), None)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in frame.to_dicts():
+        below = one["denominator"]
+        value = one["numerator"] / below if below else None
+        found.setdefault(one["metric"], []).append(
+            {
+                "field": one["field"],
+                "value": value,
+                "reference": field_of(known, one["field"]),
+                "answer": field_of(said, one["field"]),
+            }
+        )
+    return found
+
+
+def field_of(value: Any, path: str) -> str | None:
+    """What stands at a field's path, `seller.inn`, `items[].price`, as text; None: nothing."""
+    found: list[Any] = [value]
+    name = path
+    while name:
+        if found and all(isinstance(one, Mapping) and name in one for one in found):
+            found = [one[name] for one in found]
+            break
+        first, _, name = name.partition(".")
+        listed = first.endswith("[]")
+        first = first.removesuffix("[]")
+        inner = [one[first] for one in found if isinstance(one, Mapping) and first in one]
+        if listed:
+            inner = [one for some in inner for one in (some if isinstance(some, list) else [some])]
+        found = inner
+    told = [text for one in found if (text := as_text(one)) is not None]
+    return " | ".join(told)[:2_000] if told else None

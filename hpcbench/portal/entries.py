@@ -1,0 +1,468 @@
+"""What the index holds of an experiment, from small files of its directory: no answers, scores or logs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pwd
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from hpcbench.experiment.control import wishes
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION
+from hpcbench.launch.status import ExperimentStatus, State
+from hpcbench.launch.status.facts import outcome_of, passes_of
+from hpcbench.portal.index import Account, Entry
+from hpcbench.portal.index.words import clean
+from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score, Usage
+
+LARGEST = 64 << 20
+"""Bytes of the largest file that is read: a thousand run tasks with all their groups have fewer."""
+
+SAID = 64 << 10
+"""Bytes of a report in which its summary is looked for."""
+
+TEXT = 500
+"""Characters of a text that is kept."""
+
+GIB = 1 << 30
+
+WASTED = ("starting", "loading", "failed_loads", "idle", "lost", "after_last_answer")
+
+_NAMED_BY = re.compile(r"(\d{8}-\d{4})-")
+_ESCAPED = re.compile(r"\\([^a-zA-Z0-9\s])")
+
+
+class Unreadable(Exception):
+    """An experiment that another version of hpcbench wrote, or that is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """A run task as it was planned."""
+
+    name: str
+    """Its name."""
+    ml_task: str
+    """Kind of work."""
+    model: str
+    """Its model."""
+    dataset: str
+    """Its dataset, with its split after a slash where it has one."""
+    prompt: str
+    """Its prompt."""
+    metrics: tuple[str, ...]
+    """Its metrics, the first one leading."""
+    samples: int
+    """Samples to ask about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What does not change in an experiment's life."""
+
+    id: str
+    """The experiment."""
+    plan: str
+    """Name of its plan."""
+    executor: str
+    """slurm or local."""
+    created: float
+    """When it was submitted, seconds since the epoch."""
+    owner: str
+    """Account that submitted it."""
+    run_tasks: tuple[PlannedTask, ...]
+    """In the order of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What evaluation wrote; empty where it has not, or where that cannot be read."""
+
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """Run task → its table of `metrics.json`."""
+    performance: Mapping[str, Any] = field(default_factory=dict)
+    """Run task → its table of `performance.json`."""
+
+
+def stamp_of(experiment: Experiment) -> str:
+    """Time and size of the files that may change once an experiment has ended; a handful of `stat`."""
+    files = (
+        experiment.manifest_file,
+        experiment.outcome_file,
+        experiment.submission_file,
+        experiment.metrics_file,
+        experiment.usage_file,
+        experiment.verdict_file,
+        experiment.control_dir,
+    )
+    return json.dumps([_stat(path) for path in files], separators=(",", ":"))
+
+
+def changed_at(stamp: str) -> float:
+    """When the newest of the files of a stamp changed, seconds since the epoch."""
+    return max((one[0] for one in json.loads(stamp) if one), default=0) / 1e9
+
+
+def ending(experiment: Experiment) -> State | None:
+    """How an experiment ended; None: it has not.
+
+    Raises:
+        Unreadable: another version of hpcbench wrote it, or it is damaged.
+    """
+    try:
+        passes, _ = passes_of(experiment)
+        return outcome_of(experiment, passes, wishes(experiment))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def wished(experiment: Experiment) -> bool:
+    """Whether people ever wanted something of it: then what it asked may not be all that was planned."""
+    try:
+        return any(experiment.control_dir.iterdir())
+    except FileNotFoundError:
+        return False
+
+
+def causes(status: ExperimentStatus) -> int:
+    """How many different things went wrong."""
+    return len({one.cause for one in status.failures})
+
+
+def planned(experiment: Experiment) -> Planned:
+    """What an experiment was planned to be.
+
+    Raises:
+        Unreadable: another version of hpcbench wrote it, or it is damaged.
+    """
+    try:
+        manifest, resolved = _json(experiment.manifest_file), _json(experiment.resolved_file)
+        samples = {cut["run_task"]: int(cut["samples"]) for cut in manifest["work"]["cuts"]}
+        return Planned(
+            id=experiment.id,
+            plan=_text(resolved["plan"]["name"]),
+            executor=str(
+                resolved["plan"].get("executor") or resolved["site"].get("executor") or "slurm"
+            ),
+            created=_created(experiment, manifest.get("created")),
+            owner=_owner(experiment.manifest_file.stat().st_uid),
+            run_tasks=tuple(_task(one, samples) for one in resolved["run_tasks"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def results(experiment: Experiment) -> Results:
+    """What evaluation wrote."""
+    return Results(
+        _tables(experiment.metrics_file, METRICS_VERSION),
+        _tables(experiment.performance_file, PERFORMANCE_VERSION),
+    )
+
+
+def account(experiment: Experiment) -> Account:
+    """What was written about an experiment once it had ended."""
+    verdict = _try(experiment.verdict_file)
+    return Account(_usage(_try(experiment.usage_file)), _summary(experiment), verdict or None)
+
+
+def entry(
+    plan: Planned,
+    found: Results,
+    written: Account,
+    *,
+    status: ExperimentStatus | None,
+    stamp: str,
+    updated: float,
+    baselines: Sequence[str] = (),
+) -> Entry:
+    """All that the index holds of an experiment.
+
+    Args:
+        plan: what it was planned to be.
+        found: what evaluation wrote.
+        written: what was written at its end.
+        status: how far it is; None: it is done, and every sample was asked.
+        stamp: see `Entry`.
+        updated: when something of it last changed, seconds since the epoch.
+        baselines: names that stand for it.
+    """
+    states = {one.name: one for one in status.run_tasks} if status else {}
+    rows = tuple(
+        _row(plan.id, one, found, states.get(one.name), done=status is None)
+        for one in plan.run_tasks
+    )
+    counted: dict[str, int] = {}
+    for row in rows:
+        counted[row.state] = counted.get(row.state, 0) + 1
+    whole = ExperimentRow(
+        id=plan.id,
+        plan=plan.plan,
+        state=status.state if status else "done",
+        created=plan.created,
+        updated=updated,
+        owner=plan.owner,
+        models=tuple(dict.fromkeys(row.model for row in rows)),
+        datasets=tuple(dict.fromkeys(row.dataset for row in rows)),
+        run_tasks=len(rows),
+        tasks_by_state=counted,
+        samples=sum(row.samples for row in rows),
+        answered=sum(row.answered for row in rows),
+        rate=_number(status.rate) if status else None,
+        eta=_text(status.eta.text) if status and status.eta else None,
+        score=_mean([row.scores[0] for row in rows if row.scores], len(rows)),
+        gpu_hours=written.usage.gpu_hours,
+        failures=causes(status) if status else len(set(_errors(found))),
+        verdict=_word(written.verdict),
+        baselines=tuple(baselines),
+    )
+    return Entry(whole, rows, written, stamp)
+
+
+def unreadable(experiment: Experiment, stamp: str, baselines: Sequence[str] = ()) -> Entry:
+    """The entry of an experiment that cannot be read."""
+    try:
+        owner = _owner(experiment.path.stat().st_uid)
+    except OSError:
+        owner = ""
+    created = _created(experiment, None)
+    row = ExperimentRow(
+        id=experiment.id, plan="", state="unreadable", created=created,
+        updated=max(created, changed_at(stamp)), owner=owner, models=(), datasets=(), run_tasks=0,
+        tasks_by_state={}, samples=0, answered=0, baselines=tuple(baselines),
+    )  # fmt: skip
+    return Entry(row, (), Account(), stamp)
+
+
+# --- run tasks --------------------------------------------------------------------------------------------
+
+
+def _task(resolved: Mapping[str, Any], samples: Mapping[str, int]) -> PlannedTask:
+    dataset = resolved["dataset"]
+    name, split = _text(dataset["name"]), dataset.get("split")
+    return PlannedTask(
+        name=_text(resolved["task"]["name"]),
+        ml_task=_text(resolved["ml_task"]["name"]),
+        model=_text(resolved["model"]["name"]),
+        dataset=f"{name}/{_text(split)}" if split else name,
+        prompt=_text(resolved["prompt"]["name"]),
+        metrics=tuple(_text(one["name"]) for one in resolved["metrics"]),
+        samples=samples.get(resolved["task"]["name"], 0),
+    )
+
+
+def _row(
+    experiment: str, task: PlannedTask, found: Results, status: Any, *, done: bool
+) -> RunTaskRow:
+    table = _mapping(found.metrics.get(task.name))
+    speed = _mapping(found.performance.get(task.name))
+    latency = _mapping(speed.get("e2e_ms"))
+    peak = _number(_mapping(speed.get("memory")).get("gpu_peak"))
+    return RunTaskRow(
+        experiment=experiment,
+        name=task.name,
+        ml_task=task.ml_task,
+        model=task.model,
+        dataset=task.dataset,
+        prompt=task.prompt,
+        state="done" if done else status.state if status else "pending",
+        reason=_text(status.reason) if status and status.reason else None,
+        samples=task.samples,
+        answered=task.samples if done else status.answered if status else 0,
+        rate=_number(status.rate) if status else None,
+        coverage=_number(table.get("coverage")),
+        invalid=int(_number(table.get("invalid")) or 0),
+        scores=tuple(_scores(task, _mapping(table.get("metrics")))),
+        latency_p50=_share_of(latency, "p50", 1000),
+        latency_p95=_share_of(latency, "p95", 1000),
+        tokens_per_second=_number(_mapping(speed.get("tokens_per_s")).get("value")),
+        peak_memory_gb=None if peak is None else peak / GIB,
+    )
+
+
+def _scores(task: PlannedTask, told: Mapping[str, Any]) -> Iterator[Score]:
+    """Its metrics in the order of the plan."""
+    for metric in (
+        *(one for one in task.metrics if one in told),
+        *sorted(told.keys() - set(task.metrics)),
+    ):
+        entry = _mapping(told[metric])
+        yield Score(
+            metric=_text(metric),
+            value=_number(entry.get("value")),
+            low=_number(entry.get("low")),
+            high=_number(entry.get("high")),
+            n=int(_number(entry.get("n")) or 0),
+            documents=int(_number(entry.get("clusters")) or 0),
+            higher_is_better=entry.get("higher_is_better", True) is not False,
+        )
+
+
+def _mean(first: Sequence[Score], run_tasks: int) -> Score | None:
+    """The first metric of the only run task, or its mean where all that are scored share it."""
+    if run_tasks == 1 and first:
+        return first[0]
+    known = [(score, score.value) for score in first if score.value is not None]
+    if not known or len({score.metric for score in first}) != 1:
+        return None
+    return Score(
+        metric=known[0][0].metric,
+        value=math.fsum(value for _, value in known) / len(known),
+        n=sum(score.n for score, _ in known),
+        documents=sum(score.documents for score, _ in known),
+        higher_is_better=known[0][0].higher_is_better,
+    )
+
+
+def _errors(found: Results) -> Iterator[str]:
+    for table in found.metrics.values():
+        for error in _listed(_mapping(table).get("errors")):
+            told = _mapping(error)
+            yield f"{told.get('outcome')}: {told.get('message')}"
+
+
+# --- what was written at the end ------------------------------------------------------------------------
+
+
+def _usage(told: Mapping[str, Any]) -> Usage:
+    hours = [_mapping(one) for one in _listed(told.get("hours"))]
+    if not hours:
+        return Usage()
+    gpu = [one for one in hours if one.get("unit") == "GPU"]
+    return Usage(
+        gpu_hours=_sum(gpu, "allocated"),
+        gpu_hours_used=_sum(gpu, "used"),
+        gpu_hours_wasted=_sum(gpu, *WASTED),
+        queue_wait=_number(_mapping(told.get("waited")).get("longest")),
+    )
+
+
+def _sum(hours: Sequence[Mapping[str, Any]], *names: str) -> float:
+    return math.fsum(_number(one.get(name)) or 0.0 for one in hours for name in names)
+
+
+def _summary(experiment: Experiment) -> tuple[str, ...]:
+    """Paragraphs of the report's verdict."""
+    try:
+        with (experiment.report_dir / "report.md").open("rb") as file:
+            text = file.read(SAID).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    _, _, after = text.partition("\n## Verdict\n")
+    said = after.partition("\n## ")[0]
+    return tuple(
+        clean(_ESCAPED.sub(r"\1", part.strip()))
+        for part in said.split("\n\n")
+        if part.strip() and not part.lstrip().startswith(("|", "!", "#"))
+    )
+
+
+def _word(verdict: Mapping[str, Any] | None) -> str | None:
+    found = (verdict or {}).get("verdict")
+    return _text(found) if isinstance(found, str) else None
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def _stat(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged, or far too large.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > LARGEST:
+            raise ValueError(f"{path.name} is too large")
+        return from_json(file.read())
+
+
+def _try(path: Path) -> Mapping[str, Any]:
+    """The object that a JSON file holds; an empty one where there is none."""
+    try:
+        return _mapping(_json(path))
+    except (OSError, ValueError):
+        return {}
+
+
+def _tables(path: Path, version: int) -> Mapping[str, Any]:
+    found = _try(path)
+    return _mapping(found.get("run_tasks")) if found.get("version", version) == version else {}
+
+
+def _created(experiment: Experiment, told: object) -> float:
+    """When it was submitted: as the manifest says, else as its id does, else as its folder does."""
+    try:
+        return time_of(str(told), "%Y-%m-%dT%H:%M:%S%z")
+    except ValueError:
+        pass
+    try:
+        named = _NAMED_BY.match(experiment.id)
+        return (
+            time.mktime(time.strptime(named[1], "%Y%m%d-%H%M"))
+            if named
+            else experiment.path.stat().st_mtime
+        )
+    except (OSError, ValueError, OverflowError):
+        return 0.0
+
+
+def time_of(text: str, form: str) -> float:
+    """Seconds since the epoch.
+
+    Raises:
+        ValueError: it is no time of this form.
+    """
+    from datetime import datetime
+
+    return datetime.strptime(text, form).timestamp()  # noqa: DTZ007 - the form has a zone
+
+
+@lru_cache(maxsize=256)
+def _owner(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _mapping(found: object) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _listed(found: object) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+def _share_of(told: Mapping[str, Any], name: str, by: float) -> float | None:
+    value = _number(_mapping(told.get(name)).get("value"))
+    return None if value is None else value / by
+
+
+def _number(value: object) -> float | None:
+    """A number that JSON can say; None for all else."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if good else None  # type: ignore[arg-type]
+
+
+def _text(value: object) -> str:
+    return clean(str(value))[:TEXT]

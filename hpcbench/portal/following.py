@@ -1,0 +1,387 @@
+"""Following a home: what is new, gone or changed goes into the index, and those who watch are told.
+
+Only experiments that may still change by themselves are followed, and only by tailing their files. One that
+has ended is known by the time and size of a few files; some of these are looked at every second, in turn.
+Whatever takes time is done the rarer the longer it took, so that all of it together takes a small part of a
+core. A fault in one experiment is logged, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hpcbench.experiment.baselines import baselines
+from hpcbench.experiment.layout import Experiment, experiments_dir
+from hpcbench.launch.status import ENDED, ExperimentStatus, ShardStatus
+from hpcbench.launch.status.jobs import last_change
+from hpcbench.portal import entries
+from hpcbench.portal.asking import Asker
+from hpcbench.portal.index import Entry, IndexFault, Known
+from hpcbench.portal.known import figures_of, known_of
+from hpcbench.portal.models.live import ExperimentNews
+from hpcbench.portal.pace import Pace
+from hpcbench.portal.results import Results
+from hpcbench.portal.state import Portal, is_id
+from hpcbench.portal.watching import Watch, told
+
+_log = logging.getLogger(__name__)
+
+SHARE = 0.05
+"""Of one core: what all following takes, but for the first look at each experiment."""
+
+FILL_SHARE = 0.25
+"""Of one core: what whole looks at those that have ended take, one each and never again."""
+
+TICK_SECONDS = 0.25
+"""Pause between two rounds."""
+
+LIST_SECONDS = (2.0, 10.0)
+"""Time between two lists of all experiments, where somebody watches and where nobody does."""
+
+WRITE_SECONDS = (0.5, 5.0)
+"""Time between two entries of a running experiment for the index, likewise."""
+
+CHECKING_SECONDS = 0.01
+"""How long, each second, the files of experiments that have ended are looked at."""
+
+MOST_CHECKED = 50
+"""Experiments whose files are looked at each second."""
+
+BASELINE_SECONDS = 10.0
+"""Time between two looks at the names of baselines."""
+
+READ_SECONDS = 0.5
+"""Longest time in which experiments are read before something else has its turn."""
+
+TELL_EVERY = 100
+"""Experiments read between two words about it."""
+
+UNSETTLED_SECONDS = 24 * 3600.0
+"""So long one that is lost or interrupted is still followed: its jobs may yet be heard of."""
+
+QUIET_SECONDS = 1.0
+"""So long after somebody asked for something no such look begins: it would hold up the next page."""
+
+FILL_SECONDS = 10.0
+"""Time between two questions which experiments nobody has looked at as a whole."""
+
+FAULT_SECONDS = (2.0, 600.0)
+"""After a fault an experiment is left alone for so long, twice as long after each further one."""
+
+
+class Follower:
+    """Follows a portal's home in a thread.
+
+    Args:
+        portal: whose index it keeps, and whose hub it tells.
+        tell: is told in a line how far the reading of many experiments is.
+    """
+
+    def __init__(self, portal: Portal, tell: Callable[[str], object] | None = None) -> None:
+        self._portal, self._tell = portal, tell or (lambda _: None)
+        self._stopping = threading.Event()
+        self._whole = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._asker = Asker()
+        self._watches: dict[str, Watch] = {}
+        self._stamps: dict[str, str] = {}
+        self._named: dict[str, tuple[str, ...]] = {}
+        self._to_read: deque[str] = deque()
+        self._to_check: deque[str] = deque()
+        self._to_fill: deque[str] = deque()
+        self._resting: dict[str, tuple[float, float]] = {}
+        """Experiment with a fault → until when it is left alone, and for how long that is."""
+        self._listing, self._naming = Pace(SHARE / 4), Pace(SHARE / 4)
+        self._checking, self._filling = Pace(SHARE / 4), Pace(FILL_SHARE)
+        self._read = 0
+        portal.extra["follower"] = self
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Come to an end, and wait for it."""
+        self._stopping.set()
+        self._asker.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    def wait_until_read(self, seconds: float) -> bool:
+        """Wait until every experiment was read once; whether that came about."""
+        return self._whole.wait(seconds)
+
+    def status(self, experiment: str) -> ExperimentStatus | None:
+        """How a followed experiment is, as of the last look; None: it is not followed."""
+        watch = self._watches.get(experiment)
+        return watch.status if watch is not None else None
+
+    def shards(self, experiment: str, run_task: str) -> list[ShardStatus] | None:
+        """Shards of a run task of a followed experiment; None: it is not followed, or not looked at yet."""
+        watch = self._watches.get(experiment)
+        return watch.shards(run_task) if watch is not None and watch.status is not None else None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self._safely():
+                self.round()
+            self._stopping.wait(TICK_SECONDS)
+
+    def round(self) -> None:
+        """Do what is due."""
+        if self._rests(""):
+            return
+        watched = self._portal.hub.watched
+        if self._naming.due():
+            with self._safely(), self._naming.work(BASELINE_SECONDS):
+                self._name()
+        if self._listing.due():
+            with self._safely(), self._listing.work(LIST_SECONDS[not watched]):
+                self._list()
+        self._read_some()
+        for name, watch in list(self._watches.items()):
+            if not self._rests(name):
+                with self._safely(name):
+                    self._follow(watch, watched=watched)
+        if self._checking.due():
+            with self._safely(), self._checking.work(1.0):
+                self._check_some()
+        quiet = time.monotonic() - self._portal.used > QUIET_SECONDS
+        if quiet and self._whole.is_set() and not self._to_read and self._filling.due():
+            self._fill_one()
+
+    @contextmanager
+    def _safely(self, experiment: str = "") -> Iterator[None]:
+        """A fault within this context is logged; what had it, or all that has no name, then rests a while."""
+        try:
+            yield
+            self._resting.pop(experiment, None)
+        except Exception as fault:  # noqa: BLE001 - nothing that is wrong with one stops the others
+            told = experiment or str(self._portal.home)
+            if isinstance(fault, IndexFault):
+                experiment = ""  # it is nobody's own fault
+                _log.warning("following %s: %s", told, fault)
+            else:
+                _log.exception("following %s", told)
+            shortest, longest = FAULT_SECONDS
+            pause = min(longest, 2 * self._resting.get(experiment, (0.0, shortest / 2))[1])
+            self._resting[experiment] = (time.monotonic() + pause, pause)
+
+    def _rests(self, name: str) -> bool:
+        return time.monotonic() < self._resting.get(name, (0.0, 0.0))[0]
+
+    # --- which experiments there are --------------------------------------------------------------------
+
+    def _list(self) -> None:
+        """One look at the folder of experiments."""
+        there = self._there()
+        if there is None:
+            return
+        known = self._portal.index.stamps()
+        if gone := sorted(known.keys() - there):
+            self._portal.index.remove(gone)
+        for name in {*gone, *(self._watches.keys() - there)}:
+            self._watches.pop(name, None)
+            self._publish(told(name, "unreadable", "gone"))
+        self._stamps = {name: stamp for name, stamp in known.items() if name in there}
+        waiting = self._watches.keys() | set(self._to_read)
+        # Without a stamp: it was followed, by an earlier portal or before the index was lost.
+        new = sorted(name for name in there - waiting if not self._stamps.get(name))
+        self._to_read.extend(name for name in reversed(new) if not self._rests(name))
+        for name in self._watches.keys() - known.keys():
+            self._watches[name].lost()
+        if not self._to_read:
+            self._whole.set()
+
+    def _there(self) -> set[str] | None:
+        """Ids of all experiments; None: nobody can say."""
+        folder = experiments_dir(self._portal.home)
+        try:
+            with os.scandir(folder) as found:
+                return {
+                    one.name
+                    for one in found
+                    if is_id(one.name) and one.is_dir(follow_symlinks=False)
+                }
+        except FileNotFoundError:
+            return set()
+        except OSError as error:  # that must not be taken for an empty one
+            _log.warning("%s: %s", folder, error.strerror)
+            return None
+
+    def _name(self) -> None:
+        """Names of baselines."""
+        found: dict[str, list[str]] = {}
+        for one in baselines(self._portal.home):
+            if one.experiment is not None:
+                found.setdefault(one.experiment, []).append(one.name)
+        named = {name: tuple(some) for name, some in found.items()}
+        changed = {
+            name
+            for name in named.keys() | self._named.keys()
+            if named.get(name) != self._named.get(name)
+        }
+        self._named = named
+        self._to_read.extend(name for name in changed if self._stamps.get(name))
+
+    # --- those that have ended --------------------------------------------------------------------------
+
+    def _read_some(self) -> None:
+        """Read experiments that are new, or changed after their end."""
+        begun = time.monotonic()
+        found: list[Entry] = []
+        while (
+            self._to_read
+            and time.monotonic() - begun < READ_SECONDS
+            and not self._stopping.is_set()
+        ):
+            name = self._to_read.popleft()
+            with self._safely(name):
+                found += self._entries(name)
+            self._read += 1
+            if self._read % TELL_EVERY == 0 and self._to_read:
+                self._tell(f"index: {self._read} experiments read, {len(self._to_read)} to go")
+        if found:
+            self._portal.index.put(found)
+        for entry in found:
+            row, new = entry.row, entry.row.id not in self._stamps
+            self._stamps[row.id] = entry.stamp
+            if self._whole.is_set():
+                self._publish(
+                    told(
+                        row.id,
+                        row.state,
+                        "new" if new else "scores",
+                        answered=row.answered,
+                        samples=row.samples,
+                    )
+                )
+        if not self._to_read and self._stamps:
+            self._whole.set()
+
+    def _entries(self, name: str) -> list[Entry]:
+        """The entry of an experiment; none where it is none yet, or is followed from now on."""
+        here = self._experiment(name)
+        if not here.manifest_file.exists():  # submit has not come so far
+            return []
+        stamp = entries.stamp_of(here)
+        named = self._named.get(name, ())
+        try:
+            plan, ended = entries.planned(here), entries.ending(here)
+            if ended is None:
+                self._watches[name] = Watch(
+                    here, plan, new=self._whole.is_set() and name not in self._stamps
+                )
+                return []
+            known = (
+                None
+                if ended == "done" and not entries.wished(here)
+                else known_of(self._portal, here)
+            )
+        except (entries.Unreadable, OSError, ValueError, KeyError, TypeError):
+            return [entries.unreadable(here, stamp, named)]
+        read = entries.entry(
+            plan, entries.results(here), entries.account(here), status=known.status if known else None,
+            stamp=stamp, updated=entries.changed_at(stamp), baselines=named,
+        )  # fmt: skip
+        return [read]
+
+    def _check_some(self) -> None:
+        """Look at the files of some that have ended: they may be resumed, scored anew, judged."""
+        if not self._to_check:
+            self._to_check.extend(sorted(self._stamps, reverse=True))
+        until = time.monotonic() + CHECKING_SECONDS
+        for _ in range(min(MOST_CHECKED, len(self._to_check))):
+            name = self._to_check.popleft()
+            stamp = self._stamps.get(name)
+            if (
+                stamp
+                and name not in self._watches
+                and entries.stamp_of(self._experiment(name)) != stamp
+            ):
+                self._to_read.append(name)
+            if time.monotonic() > until:
+                return
+
+    def _fill_one(self) -> None:
+        """Find the whole status of one that is done, which stands in many files, in a quiet moment."""
+        if not self._to_fill:
+            with self._safely(), self._filling.work(FILL_SECONDS):
+                unknown = self._portal.index.unknown()
+                self._to_fill.extend(name for name in unknown if not self._rests(name))
+        else:
+            name = self._to_fill.popleft()
+            with self._safely(name), self._filling.work(0.0):
+                self._fill(name)
+
+    def _fill(self, name: str) -> None:
+        here = self._experiment(name)
+        stamp = entries.stamp_of(here)
+        row = self._portal.index.experiment(name)
+        if stamp != self._stamps.get(name) or row is None:
+            return
+        known = known_of(self._portal, here)
+        if row.failures != entries.causes(known.status):
+            filled = entries.entry(
+                entries.planned(here), entries.results(here), entries.account(here), status=known.status,
+                stamp=stamp, updated=row.updated, baselines=row.baselines,
+            )  # fmt: skip
+            self._portal.index.put([filled])
+
+    # --- those that run ---------------------------------------------------------------------------------
+
+    def _follow(self, watch: Watch, *, watched: bool) -> None:
+        """Look at one that runs, and tell what is new."""
+        name, snapshot = watch.plan.id, None
+        if watch.plan.executor == "slurm":
+            snapshot = self._asker.newest(last_change(watch.experiment))
+        watch.share(SHARE / len(self._watches))
+        watch.named(self._named.get(name, ()))
+        watch.follow(snapshot, watched=watched)
+        if self._settled(watch):
+            self._settle(watch)
+        elif watch.writing.due():
+            with watch.writing.work(WRITE_SECONDS[not watched]):
+                if (entry := watch.entry()) is not None:
+                    self._portal.index.put([entry])
+                    self._stamps[name] = ""
+        if (news := watch.news()) is not None:
+            self._publish(news)
+
+    def _settled(self, watch: Watch) -> bool:
+        """Whether nothing more comes by itself."""
+        if watch.status is None or watch.status.state not in ENDED:
+            return False
+        gone = watch.status.state in ("lost", "interrupted")
+        return not gone or time.time() - watch.updated > UNSETTLED_SECONDS
+
+    def _settle(self, watch: Watch) -> None:
+        """It has ended: from now on it is known by its files."""
+        name = watch.plan.id
+        stamp = watch.finish()
+        entry = watch.entry(stamp)
+        assert watch.status is not None and entry is not None
+        self._portal.index.put([entry])
+        figures = figures_of(watch.experiment, Results())  # one that nobody else fills
+        self._portal.index.keep(name, stamp, Known(watch.status, figures))
+        self._stamps[name] = stamp
+        del self._watches[name]
+
+    def _publish(self, news: ExperimentNews) -> None:
+        self._portal.hub.publish(lambda seq, now: news.model_copy(update={"seq": seq, "time": now}))
+
+    def _experiment(self, name: str) -> Experiment:
+        return Experiment(experiments_dir(self._portal.home) / name)
+
+
+def follower_of(portal: Portal) -> Follower | None:
+    """The portal's follower; None: nobody follows."""
+    found = portal.extra.get("follower")
+    return found if isinstance(found, Follower) else None

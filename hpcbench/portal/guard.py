@@ -1,0 +1,399 @@
+"""The guard before every route: plain ASGI, so that nothing reaches a route unasked, streams included.
+
+A request passes, in this order: its headers are read and those that decide come once; the name it was sent
+to is ours; no other site had the browser send it; who asks is known, and may do this; its body is small.
+Then its answer gets the headers of all answers, and a line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from hpcbench import secret
+from hpcbench.portal import headers as rules
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.journal import Journal, printable
+from hpcbench.portal.models.base import Fault
+from hpcbench.portal.peers import Peer
+from hpcbench.portal.state import Portal
+from hpcbench.portal.tokens import Desk, Who
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+API = "/api/v1"
+"""Where the API lies, below the prefix of a proxy."""
+
+PLAIN = "/plain"
+"""Where the script-free pages lie."""
+
+HEALTH = "/healthz"
+"""Says that the portal is up, and no more."""
+
+WHO = "hpcbench.who"
+"""Key of the request's scope: who asks, or None."""
+
+PEER = "hpcbench.peer"
+"""Key of the request's scope: who is at the other end of the connection."""
+
+IDENTITY = "hpcbench.id"
+"""Key of the request's scope: the request's id."""
+
+WHAT = "hpcbench.what"
+"""Key of the request's scope: what a route says that it changed, for the record of changes."""
+
+LARGEST_BODY = 1_000_000
+"""Bytes that a request may bring."""
+
+LARGEST_ANSWER = 64_000_000
+"""Bytes of an answer; exports, which are streamed, may have more."""
+
+LARGEST_EXPORT = 4_000_000_000
+"""Bytes of an export."""
+
+SLOWEST_SECONDS = 60.0
+"""A route that has not begun to answer by then is given up: the file server hangs."""
+
+_SAFE = frozenset(("GET", "HEAD"))
+_CHANGING = frozenset(("POST", "PUT", "DELETE"))
+_OPEN = frozenset((f"{API}/session", f"{API}/session/refresh", f"{PLAIN}/login"))
+_UNCHANGED = frozenset((f"{API}/documents/check", f"{API}/session/refresh"))
+_PASSIVE = frozenset((
+    HEALTH, f"{API}/events", f"{API}/events/poll", f"{API}/ws", f"{API}/session/refresh",
+    f"{API}/session/codes",
+))  # fmt: skip
+
+
+@dataclass
+class Access:
+    """By what rules people come in."""
+
+    desk: Desk
+    """Codes, sessions, tokens."""
+    journal: Journal
+    """What is written down."""
+    hosts: frozenset[str] = frozenset()
+    """Host names beyond those of the loopback."""
+    crowded: bool = False
+    """Whether memory is so short that no further work is taken."""
+
+
+@dataclass
+class _Asked:
+    """One request on its way."""
+
+    scope: Scope
+    identity: str
+    method: str
+    path: str
+    api: bool
+    began: float = field(default_factory=time.perf_counter)
+    who: Who | None = None
+    peer: Peer | None = None
+    status: int = 0
+    size: int = 0
+
+
+class Guard:
+    """Stands around the application.
+
+    Args:
+        app: the routes.
+        portal: what was allowed when it was started.
+        access: by what rules people come in.
+        public: paths that anybody may get who can connect; whatever is not named here asks who it is.
+    """
+
+    def __init__(self, app: Asgi, portal: Portal, access: Access, public: frozenset[str]) -> None:
+        self._app, self._portal, self._access = app, portal, access
+        self._options = portal.options
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection of ASGI: a request, a WebSocket, or the server's own life."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        asked = self._asked(scope)
+        answer = _Answer(asked, send, socket=scope["type"] == "websocket")
+        try:
+            self._admit(asked)
+            await self._pass(asked, receive, answer)
+        except PortalFault as fault:
+            await answer.refuse(fault)
+        except Exception as bug:  # noqa: BLE001 - the last net: a client never meets a traceback
+            if answer.too_large:
+                await answer.refuse(_TOO_LARGE)
+            else:
+                self._access.journal.bug(asked.identity, bug)
+                remedy = f"its traceback is in the portal's log under {asked.identity}"
+                await answer.refuse(PortalFault(500, "bug", "a bug of hpcbench", remedy))
+        finally:
+            self._write_down(asked)
+
+    def _asked(self, scope: Scope) -> _Asked:
+        identity = secrets.token_hex(6)
+        path = self._below_prefix(str(scope["path"]))
+        # Routes see no prefix: they only ever answer with relative addresses.
+        scope["path"], scope["root_path"] = path, ""
+        scope["raw_path"] = path.encode("utf-8", "surrogateescape")
+        scope[IDENTITY] = identity
+        peer = scope.get(PEER)
+        method = str(scope.get("method", "GET"))
+        return _Asked(scope, identity, method, path, path.startswith("/api"), peer=peer)
+
+    def _below_prefix(self, path: str) -> str:
+        """A path without the proxy's prefix; some proxies take it off themselves."""
+        prefix = self._options.root_path
+        if prefix and (path == prefix or path.startswith(prefix + "/")):
+            return path[len(prefix) :] or "/"
+        return path
+
+    def _admit(self, asked: _Asked) -> None:
+        scope = asked.scope
+        found = rules.read(scope["headers"])
+        trusted = asked.peer is not None and asked.peer.proxy
+        forwarded = found.get("x-forwarded-host", "").split(",")[-1].strip() if trusted else ""
+        origin_of = found.get("x-forwarded-for", "").split(",")[-1].strip() if trusted else ""
+        scope["scheme"] = (
+            "https"
+            if trusted and found.get("x-forwarded-proto", "").endswith("https")
+            else scope["scheme"]
+        )
+        # Nothing behind the guard can mistake for true what anybody can write.
+        scope["headers"] = [
+            pair for pair in scope["headers"]
+            if not pair[0].startswith(b"x-forwarded-") and pair[0] != b"forwarded"
+        ]  # fmt: skip
+        rules.check_host(found.get("host"), self._access.hosts)
+        here = frozenset(one for one in (found.get("host", "").lower(), forwarded.lower()) if one)
+        changing = asked.method in _CHANGING
+        if not changing and asked.method not in _SAFE:
+            raise PortalFault(405, "refused", "no such method")
+        _check_length(found.get("content-length", "0"))
+        if changing or asked.path not in self._public:
+            rules.check_site(found, here)
+            form = asked.path.startswith(f"{PLAIN}/")
+            if changing and not form and found.get("x-hpcbench") != "1":
+                raise PortalFault(
+                    403, "refused", "changes need the header X-Hpcbench: 1", "no form can send it"
+                )
+            self._authenticate(asked, found, origin_of or str(asked.peer and asked.peer.uid))
+            if scope["type"] == "websocket" and asked.who and asked.who.kind == "session":
+                rules.check_site(found, here, strict=True)
+        if self._access.crowded and asked.api and asked.path not in _PASSIVE:
+            raise PortalFault(503, "busy", "the portal is short of memory", "try again in a moment")
+        if asked.path not in _PASSIVE:
+            self._portal.used = time.monotonic()
+
+    def _authenticate(self, asked: _Asked, found: dict[str, str], one: str) -> None:
+        desk = self._access.desk
+        asked.who = None
+        jar = rules.cookies(found.get("cookie"))
+        if "authorization" in found:
+            kind, _, token = found["authorization"].partition(" ")
+            # A script with an old token only holds up itself.
+            one = f"{one}:{token.split('_')[1] if token.count('_') > 1 else ''}"
+            wait = desk.backoff.wait(one)
+            if wait > 0:
+                raise _TooOften(wait)
+            asked.who = desk.bearer(token.strip()) if kind.lower() == "bearer" else None
+            if asked.who is None:
+                desk.backoff.failed(one)
+                raise PortalFault(401, "not_signed_in", "this token is not known, or has ended")
+            desk.backoff.succeeded(one)
+        elif asked.path.startswith(PLAIN):
+            asked.who = desk.sessions.who(jar.get(desk.plain_cookie, ""))
+        if asked.who is None:
+            asked.who = desk.sessions.who(jar.get(desk.access_cookie, ""))
+        asked.scope[WHO] = asked.who
+        if asked.who is None:
+            if asked.path in _OPEN and (asked.method == "POST" or asked.path.startswith(PLAIN)):
+                return
+            raise PortalFault(
+                401, "not_signed_in", "not signed in",
+                "open the link that `hpcbench portal url` prints; programs send `Authorization: Bearer`",
+            )  # fmt: skip
+        self._authorise(asked, asked.who)
+
+    def _authorise(self, asked: _Asked, who: Who) -> None:
+        """Refuse what this one may not do, and what nobody may since the user did not ask for it."""
+        path, changing = asked.path, asked.method in _CHANGING
+        if who.kind == "plain" and not path.startswith(PLAIN):
+            raise PortalFault(403, "refused", "this sign-in is for the script-free pages only")
+        needed = "read"
+        if changing and path.startswith(f"{API}/submissions"):
+            if not self._options.may_submit:
+                raise PortalFault(
+                    403, "refused", "submitting is not allowed", "start it with --allow-submit"
+                )
+            needed = "submit"
+        elif path.startswith((f"{API}/tokens", f"{API}/session/codes")):
+            allowed = {"owner"} if path.startswith(f"{API}/session") else {"owner", "session"}
+            if who.kind not in allowed:
+                raise PortalFault(403, "refused", "a token cannot be used for this")
+        elif changing and path not in _UNCHANGED and not path.startswith((f"{API}/session", PLAIN)):
+            if path.startswith(f"{API}/documents") and not self._options.may_edit:
+                raise PortalFault(
+                    403, "refused", "editing is not allowed", "start it with --allow-edit"
+                )
+            needed = "plan-edit"
+        if needed not in who.scopes:
+            raise PortalFault(403, "refused", f"this token is not good for `{needed}`")
+
+    async def _pass(self, asked: _Asked, receive: Receive, answer: _Answer) -> None:
+        """Let the routes answer, within bounds of size and time."""
+        taken = 0
+
+        async def bounded() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if message["type"] == "http.request" and taken > LARGEST_BODY:
+                raise HTTPException(413, _too_large().error)  # which FastAPI passes on as it is
+            return message
+
+        if answer.socket:
+            await self._app(asked.scope, bounded, answer)
+            return
+        task = asyncio.ensure_future(self._app(asked.scope, bounded, answer))
+        begun = asyncio.ensure_future(answer.begun.wait())
+        try:
+            await asyncio.wait(
+                {task, begun}, timeout=SLOWEST_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not task.done() and not begun.done():
+                answer.deaf = True
+                raise PortalFault(
+                    503, "busy", "this takes too long: the file system may hang", "try again later"
+                )
+            await task
+        finally:
+            begun.cancel()
+            if not task.done():
+                task.cancel()
+
+    def _write_down(self, asked: _Asked) -> None:
+        took = (time.perf_counter() - asked.began) * 1000
+        who = f"{asked.who.kind}:{asked.who.id}" if asked.who else "-"
+        peer = asked.peer.uid if asked.peer else None
+        path = printable(asked.path, 300)
+        self._access.journal.access(
+            f"{asked.identity} {asked.method} {path} {asked.status} {asked.size}B {took:.0f}ms "
+            f"{who} uid={peer}"
+        )
+        if asked.method in _CHANGING and asked.path not in _UNCHANGED:
+            self._access.journal.change(
+                id=asked.identity, who=who, uid=peer, method=asked.method, path=path, status=asked.status,
+                what=printable(str(asked.scope.get(WHAT, "")), 300),
+            )  # fmt: skip
+
+
+class _Answer:
+    """Sends an answer with the headers of all answers, and no more than it may be."""
+
+    def __init__(self, asked: _Asked, send: Send, *, socket: bool) -> None:
+        self._asked, self._send, self.socket = asked, send, socket
+        self.begun = asyncio.Event()
+        self.deaf = False
+        self.too_large = False
+        export = asked.path.endswith("/export")
+        self._most = LARGEST_EXPORT if export else LARGEST_ANSWER
+
+    async def __call__(self, message: Message) -> None:
+        if self.deaf or self.too_large:
+            return
+        if message["type"] == "http.response.start":
+            given = dict(message.get("headers", ()))
+            self._count(int(given.get(b"content-length", b"0")), 0)
+            self.begun.set()
+            self._asked.status = message["status"]
+            message["headers"] = rules.finish(
+                message.get("headers", ()), api=self._private(), identity=self._asked.identity
+            )
+        elif message["type"] == "http.response.body":
+            self._count(len(message.get("body", b"")), self._asked.size)
+            self._asked.size += len(message.get("body", b""))
+        elif message["type"] == "websocket.accept":
+            self._asked.status = 101
+            self.begun.set()
+        await self._send(message)
+
+    def _count(self, more: int, before: int) -> None:
+        if before + more > self._most:
+            # Whoever is between us may take it for his own fault: the mark stays.
+            self.too_large = True
+            raise _TOO_LARGE
+
+    def _private(self) -> bool:
+        return self._asked.path.startswith(("/api", PLAIN, HEALTH))
+
+    async def refuse(self, fault: PortalFault) -> None:
+        """Say why not, if nothing was said yet; else the connection is cut in the middle."""
+        asked = self._asked
+        if self.begun.is_set():
+            return
+        self.deaf, asked.status = True, fault.status
+        body = Fault(
+            error=secret.mask(fault.error),
+            remedy=secret.mask(fault.remedy),
+            code=fault.code,
+            id=asked.identity,
+        )
+        text = json.dumps(body.model_dump(), ensure_ascii=False).encode()
+        pairs = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(text)).encode()),
+        ]
+        if fault.status == 401 and asked.path.startswith(PLAIN):
+            text = b""
+            fault = PortalFault(303, fault.code, fault.error)
+            depth = asked.path.strip("/").count("/")
+            pairs = [(b"location", b"../" * depth + b"plain/login"), (b"content-length", b"0")]
+            asked.status = 303
+        if isinstance(fault, _TooOften):
+            pairs.append((b"retry-after", str(fault.seconds).encode()))
+        if fault.status == 413:
+            pairs.append((b"connection", b"close"))
+        pairs = rules.finish(pairs, api=True, identity=asked.identity)
+        kind = "http"
+        if self.socket:
+            if "websocket.http.response" not in (asked.scope.get("extensions") or {}):
+                await self._send({"type": "websocket.close", "code": 1008, "reason": fault.error})
+                return
+            kind = "websocket.http"
+        await self._send(
+            {"type": f"{kind}.response.start", "status": fault.status, "headers": pairs}
+        )
+        await self._send({"type": f"{kind}.response.body", "body": text})
+
+
+def _check_length(said: str) -> None:
+    if not said.isdigit() or len(said) > 18:
+        raise PortalFault(400, "bad_request", "the Content-Length header is malformed")
+    if int(said) > LARGEST_BODY:
+        raise _too_large()
+
+
+def _too_large() -> PortalFault:
+    return PortalFault(413, "too_large", "a request may bring 1 MB at most")
+
+
+_TOO_LARGE = PortalFault(500, "too_large", "the answer is too large", "ask for less of it")
+
+
+class _TooOften(PortalFault):
+    def __init__(self, wait: float) -> None:
+        self.seconds = int(wait) + 1
+        super().__init__(429, "busy", "too many failures", f"try again in {self.seconds} s")

@@ -1,0 +1,139 @@
+"""Live messages: one ring for all readers, filled from any thread, read by streams, sockets and polls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from hpcbench.portal.models.live import News, Polled, Reset
+
+RING = 4_096
+"""Messages kept for readers that come back; whoever was away longer is told to fetch everything again."""
+
+POLL_COUNTS_SECONDS = 60.0
+"""So long after a poll its reader is taken to be still there."""
+
+
+class Hub:
+    """Messages in order, each with a number that only grows, from one start of the portal to the next too."""
+
+    def __init__(self, ring: int = RING) -> None:
+        self._lock = threading.Lock()
+        self._ring: deque[News] = deque(maxlen=ring)
+        # Milliseconds: a reader of an earlier start is always behind, and is told to fetch everything again.
+        self._seq = int(time.time() * 1000)
+        self._dropped = self._seq
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._readers = 0
+        self._polled = -POLL_COUNTS_SECONDS
+        self._closed = False
+
+    @property
+    def seq(self) -> int:
+        """Number of the newest message."""
+        return self._seq
+
+    @property
+    def closed(self) -> bool:
+        """Whether the portal ends."""
+        return self._closed
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody reads: followers may do less when nobody does."""
+        return self._readers > 0 or time.monotonic() - self._polled < POLL_COUNTS_SECONDS
+
+    def publish(self, make: Callable[[int, float], News]) -> None:
+        """Send a message to all readers; from any thread.
+
+        Args:
+            make: gives the message for its number and time; called once, must be quick and not publish.
+        """
+        with self._lock:
+            if len(self._ring) == self._ring.maxlen:
+                self._dropped = self._ring[0].seq
+            message = make(self._seq + 1, time.time())
+            self._seq += 1
+            self._ring.append(message)
+            self._wake()
+
+    def since(self, after: int) -> Polled:
+        """What came after a message; a `Reset` where that is not known any more."""
+        with self._lock:
+            return self._since(after)
+
+    async def wait(self, after: int, seconds: float) -> Polled:
+        """What came after a message, once something does; nothing after so many seconds, or at the end."""
+        event = asyncio.Event()
+        with self._lock:
+            found = self._since(after)
+            if found.news or self._closed:
+                return found
+            self._waiting[event] = asyncio.get_running_loop()
+        try:
+            await asyncio.wait_for(event.wait(), seconds)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                self._waiting.pop(event, None)
+        return self.since(after)
+
+    async def subscribe(self, after: int | None = None) -> AsyncIterator[News]:
+        """Messages as they come, until the portal ends.
+
+        Args:
+            after: number of the last message the reader has; None: from now on.
+        """
+        place = self._seq if after is None else after
+        with self.reading():
+            while not self._closed:
+                found = await self.wait(place, 3600.0)
+                for message in found.news:
+                    yield message
+                place = found.seq
+
+    def reading(self) -> _Reading:
+        """Somebody reads while this context lasts."""
+        return _Reading(self)
+
+    def polled(self) -> None:
+        """Somebody asked, and is likely to ask again."""
+        self._polled = time.monotonic()
+
+    def close(self) -> None:
+        """No further messages: all readers come to their end."""
+        with self._lock:
+            self._closed = True
+            self._wake()
+
+    def _since(self, after: int) -> Polled:
+        if not self._dropped <= after <= self._seq:
+            lost = Reset(seq=self._seq, time=time.time())
+            return Polled(news=(lost,), seq=self._seq)
+        new = self._seq - after
+        kept = len(self._ring)
+        return Polled(
+            news=tuple(self._ring[place] for place in range(kept - new, kept)), seq=self._seq
+        )
+
+    def _wake(self) -> None:
+        for event, loop in self._waiting.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+
+class _Reading:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def __enter__(self) -> None:
+        with self._hub._lock:
+            self._hub._readers += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._hub._lock:
+            self._hub._readers -= 1

@@ -1,0 +1,270 @@
+"""The index in a database."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Connection, and_, select
+
+from hpcbench.portal.index import (
+    Account,
+    Entry,
+    ExperimentQuery,
+    Known,
+    RunTaskQuery,
+    palette,
+    writing,
+)
+from hpcbench.portal.index.disk import home_key
+from hpcbench.portal.index.matrix import MOST as MATRIX_MOST
+from hpcbench.portal.index.matrix import matrices
+from hpcbench.portal.index.reading import EXPERIMENT_LIST, RUN_TASK_LIST, with_trends
+from hpcbench.portal.index.store import Store
+from hpcbench.portal.index.tables import EXPERIMENTS, HOMES, KNOWN, RUN_TASKS
+from hpcbench.portal.index.words import clean
+from hpcbench.portal.models.base import Page
+from hpcbench.portal.models.experiments import ExperimentRow, Facet, Hit, Matrix, RunTaskRow
+
+ResultT = TypeVar("ResultT")
+
+KEPT = 256
+"""Answers that are kept until something changes: totals and facets."""
+
+_KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
+
+ENTRIES_AT_ONCE = 20
+"""Entries that are written together; meanwhile others that write the same home wait."""
+
+
+class DatabaseIndex:
+    """See `Index`.
+
+    Args:
+        store: the database.
+        home: folder of experiments and caches.
+    """
+
+    def __init__(self, store: Store, home: Path) -> None:
+        self._store, self._home = store, home_key(home)
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
+
+    @classmethod
+    def open(cls, url: str | None, home: Path) -> DatabaseIndex:
+        """See `open_index`."""
+        return cls(Store(url, home), home)
+
+    # --- what routes ask --------------------------------------------------------------------------------
+
+    def version(self, experiment: str | None = None) -> int:
+        """See `Index`."""
+        if experiment is None:
+            statement = select(HOMES.c.version).where(HOMES.c.home == self._home)
+        else:
+            own = EXPERIMENTS.c
+            statement = select(own.version).where(
+                own.home == self._home, own.id == clean(experiment)
+            )
+        return self._store.read(lambda connection: connection.execute(statement).scalar()) or 0
+
+    def experiments(self, query: ExperimentQuery) -> Page[ExperimentRow]:
+        """See `Index`."""
+
+        def ask(connection: Connection) -> Page[ExperimentRow]:
+            total = self._total(connection, query, EXPERIMENT_LIST.total)
+            page = EXPERIMENT_LIST.page(connection, self._home, query, total)
+            items = with_trends(connection, self._home, page.items)
+            return page.model_copy(update={"items": items})
+
+        return self._store.read(ask)
+
+    def experiment(self, identity: str) -> ExperimentRow | None:
+        """See `Index`."""
+        own = EXPERIMENTS.c
+        statement = select(own.body).where(own.home == self._home, own.id == clean(identity))
+
+        def ask(connection: Connection) -> ExperimentRow | None:
+            body = connection.execute(statement).scalar()
+            if body is None:
+                return None
+            row = ExperimentRow.model_validate_json(body)
+            return with_trends(connection, self._home, [row])[0]
+
+        return self._store.read(ask)
+
+    def account(self, identity: str) -> Account | None:
+        """See `Index`."""
+        own = EXPERIMENTS.c
+        statement = select(own.account).where(own.home == self._home, own.id == clean(identity))
+        body = self._store.read(lambda connection: connection.execute(statement).scalar())
+        return None if body is None else writing.ACCOUNT.validate_json(body)
+
+    def run_tasks(self, query: RunTaskQuery) -> Page[RunTaskRow]:
+        """See `Index`."""
+
+        def ask(connection: Connection) -> Page[RunTaskRow]:
+            total = self._total(connection, query, RUN_TASK_LIST.total)
+            return RUN_TASK_LIST.page(connection, self._home, query, total)
+
+        return self._store.read(ask)
+
+    def run_task(self, experiment: str, name: str) -> RunTaskRow | None:
+        """See `Index`."""
+        own = RUN_TASKS.c
+        statement = select(own.body).where(
+            own.home == self._home, own.experiment == clean(experiment), own.name == clean(name)
+        )
+        body = self._store.read(lambda connection: connection.execute(statement).scalar())
+        return None if body is None else RunTaskRow.model_validate_json(body)
+
+    def matrix(self, experiment: str) -> tuple[Matrix, ...]:
+        """See `Index`."""
+        own = RUN_TASKS.c
+        statement = (
+            select(own.body)
+            .where(own.home == self._home, own.experiment == clean(experiment))
+            .order_by(own.place)
+            .limit(MATRIX_MOST)
+        )
+        bodies = self._store.read(lambda connection: connection.execute(statement).scalars().all())
+        return matrices([RunTaskRow.model_validate_json(body) for body in bodies])
+
+    def experiment_facets(self, query: ExperimentQuery) -> tuple[Facet, ...]:
+        """See `Index`."""
+        names = ("state", "model", "dataset", "plan")
+        return self._store.read(
+            lambda connection: self._remembered(
+                connection,
+                ("facets", _filters(query)),
+                lambda: tuple(
+                    EXPERIMENT_LIST.facet(connection, self._home, query, name) for name in names
+                ),
+            )
+        )
+
+    def run_task_facets(self, query: RunTaskQuery) -> tuple[Facet, ...]:
+        """See `Index`."""
+        names = ("state", "model", "dataset")
+        return self._store.read(
+            lambda connection: self._remembered(
+                connection,
+                ("facets", _filters(query)),
+                lambda: tuple(
+                    RUN_TASK_LIST.facet(connection, self._home, query, name) for name in names
+                ),
+            )
+        )
+
+    def search(self, text: str, limit: int = 20) -> tuple[Hit, ...]:
+        """See `Index`."""
+        return self._store.read(
+            lambda connection: palette.search(connection, self._home, text, limit)
+        )
+
+    def known(self, experiment: str) -> Known | None:
+        """See `Index`."""
+        own, kept = EXPERIMENTS.c, KNOWN.c
+        statement = select(kept.body).where(
+            kept.home == self._home, kept.experiment == clean(experiment),
+            own.home == kept.home, own.id == kept.experiment, own.stamp == kept.stamp,
+        )  # fmt: skip
+        body = self._store.read(lambda connection: connection.execute(statement).scalar())
+        try:
+            return None if body is None else _KNOWN.validate_json(body)
+        except ValidationError:  # of another version of hpcbench
+            return None
+
+    # --- what the follower writes -------------------------------------------------------------------------
+
+    def stamps(self) -> dict[str, str]:
+        """See `Index`."""
+        self._store.check()
+        own = EXPERIMENTS.c
+        statement = select(own.id, own.stamp).where(own.home == self._home)
+        return self._store.read(
+            lambda connection: {name: stamp for name, stamp in connection.execute(statement)}
+        )
+
+    def unknown(self) -> list[str]:
+        """See `Index`."""
+        own, kept = EXPERIMENTS.c, KNOWN.c
+        held = and_(kept.home == own.home, kept.experiment == own.id, kept.stamp == own.stamp)
+        statement = (
+            select(own.id)
+            .where(own.home == self._home, own.stamp != "", own.state != "unreadable")
+            .where(~select(kept.home).where(held).exists())
+            .order_by(own.created.desc(), own.id.desc())
+        )
+        return list(
+            self._store.read(lambda connection: connection.execute(statement).scalars().all())
+        )
+
+    def put(self, entries: Sequence[Entry]) -> None:
+        """See `Index`."""
+        for begin in range(0, len(entries), ENTRIES_AT_ONCE):
+            some = entries[begin : begin + ENTRIES_AT_ONCE]
+            self._write(partial(writing.put, home=self._home, entries=some))
+
+    def keep(self, experiment: str, stamp: str, known: Known) -> None:
+        """See `Index`."""
+        body = _KNOWN.dump_json(known).decode()
+        self._write(
+            partial(writing.keep, home=self._home, experiment=experiment, stamp=stamp, body=body)
+        )
+
+    def remove(self, experiments: Iterable[str]) -> None:
+        """See `Index`."""
+        gone = sorted(experiments)
+        if gone:
+            self._write(partial(writing.remove, home=self._home, experiments=gone))
+
+    def close(self) -> None:
+        """See `Index`."""
+        self._store.close()
+
+    def _write(self, work: Callable[[Connection, int], bool]) -> None:
+        self._store.write(self._home, work)
+
+    def _total(
+        self,
+        connection: Connection,
+        query: Any,
+        count: Callable[[Connection, str, Any], int],
+    ) -> int:
+        return self._remembered(
+            connection, ("total", _filters(query)), lambda: count(connection, self._home, query)
+        )
+
+    def _remembered(
+        self, connection: Connection, key: Hashable, make: Callable[[], ResultT]
+    ) -> ResultT:
+        """What is made once for each version of the index."""
+        version = (
+            connection.execute(select(HOMES.c.version).where(HOMES.c.home == self._home)).scalar()
+            or 0
+        )
+        with self._lock:
+            found = self._kept.get(key)
+        if found is not None and found[0] == version:
+            result: ResultT = found[1]
+            return result
+        made = make()
+        with self._lock:
+            self._kept[key] = (version, made)
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+def _filters(query: ExperimentQuery | RunTaskQuery) -> Hashable:
+    """What a query wants, without order and place."""
+    default = type(query)()
+    return replace(query, sort=default.sort, order=default.order, after=None, limit=default.limit)  # type: ignore[arg-type]

@@ -1,0 +1,306 @@
+"""The database that holds an index: opened, its tables made, mended where it is damaged or gone.
+
+What is asked and what is written is one SQL for SQLite and PostgreSQL, by SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    SQLAlchemyError,
+)
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.portal.index import IndexFault
+from hpcbench.portal.index.disk import default_file, is_local
+from hpcbench.portal.index.tables import HOMES, META, METADATA, SCHEMA, VERSION
+from hpcbench.secret import mask
+
+ResultT = TypeVar("ResultT")
+
+BUSY_SECONDS = 5.0
+"""So long a writer waits for another one."""
+
+_PRAGMAS = (
+    "journal_mode=WAL", "synchronous=NORMAL", "cache_size=-4096", "temp_store=MEMORY",
+    "case_sensitive_like=ON",
+)  # fmt: skip
+"""Of each connection. What is looked for is in small letters already."""
+
+CONNECTIONS = 6
+"""Most that are open at once: requests run in a pool of about as many threads."""
+
+
+class Store:
+    """A database with the index's tables.
+
+    Args:
+        url: `postgresql://…`, `sqlite:///PATH`, or None: SQLite on a local disk.
+        home: folder of experiments and caches.
+
+    Raises:
+        IndexFault: it cannot be used.
+    """
+
+    def __init__(self, url: str | None, home: Path) -> None:
+        self._url = _url(url, home)
+        self._lock = threading.Lock()
+        self.generation = 0
+        """Changes when the tables were made anew, and what they held is gone."""
+        self._inode: int | None = None
+        try:
+            self._engine = self._open()
+        except (SQLAlchemyError, OSError) as error:
+            if self._file is None:
+                raise _fault(error) from None
+            with contextlib.suppress(OSError):
+                self._discard()
+            try:
+                self._engine = self._open()
+            except (SQLAlchemyError, OSError) as again:
+                raise _fault(again) from None
+
+    @property
+    def _file(self) -> Path | None:
+        """SQLite's file."""
+        own = self._url.get_backend_name() == "sqlite" and self._url.database
+        return Path(self._url.database) if own and self._url.database else None
+
+    def read(self, work: Callable[[Connection], ResultT]) -> ResultT:
+        """Ask something.
+
+        Raises:
+            IndexFault: the database does not answer.
+        """
+        return self._do(lambda engine: _reading(engine, work))
+
+    def write(self, home: str, work: Callable[[Connection, int], bool]) -> None:
+        """Change something of a home, alone: others that want to wait.
+
+        Args:
+            home: the home.
+            work: is given the number that the change has; says whether it changed anything. It may be
+                called again where the database was mended meanwhile.
+
+        Raises:
+            IndexFault: the database does not answer.
+        """
+        self._do(lambda engine: _writing(engine, home, work))
+
+    def check(self) -> None:
+        """See whether the file is still where it was; if not, begin a new one."""
+        if self._file is not None and _inode(self._file) != self._inode:
+            self._mend(self._engine)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+    def _do(self, ask: Callable[[Engine], ResultT]) -> ResultT:
+        engine = self._engine
+        try:
+            return ask(engine)
+        except SQLAlchemyError as error:
+            if not _can_be_mended(error):
+                raise _fault(error) from error
+            try:
+                self._mend(engine)
+                return ask(self._engine)
+            except (SQLAlchemyError, OSError) as again:
+                raise _fault(again) from again
+
+    def _mend(self, broken: Engine) -> None:
+        """Make the tables anew, unless another thread has done so since."""
+        with self._lock:
+            if self._engine is not broken:
+                return
+            broken.dispose()
+            if self._file is not None and _inode(self._file) == self._inode:
+                self._discard()
+            self._engine = self._open()
+            self.generation += 1
+
+    def _discard(self) -> None:
+        for ending in ("", "-wal", "-shm", "-journal"):
+            Path(f"{self._file}{ending}").unlink(missing_ok=True)
+
+    def _open(self) -> Engine:
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            engine = _sqlite(self._url)
+        else:
+            engine = _postgresql(self._url)
+        try:
+            with engine.begin() as connection:
+                _begin(connection)
+                _make_tables(connection)
+        except BaseException:
+            engine.dispose()
+            raise
+        if self._file is not None:
+            self._inode = _inode(self._file)
+            with contextlib.suppress(OSError):
+                self._file.chmod(0o600)
+        return engine
+
+
+def _url(url: str | None, home: Path) -> URL:
+    if url is None:
+        try:
+            return URL.create("sqlite+pysqlite", database=str(default_file(home)))
+        except (OSError, EnvironmentFault) as error:
+            raise IndexFault(f"no room for the index: {error}") from None
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
+        raise IndexFault("`--index` is no address of a database") from None
+    drivers = {
+        "sqlite": "sqlite+pysqlite",
+        "postgresql": "postgresql+psycopg",
+        "postgres": "postgresql+psycopg",
+    }
+    driver = drivers.get(found.drivername.partition("+")[0])
+    if driver is None or (driver.startswith("sqlite") and not found.database):
+        raise IndexFault("`--index` takes postgresql://… or sqlite:///PATH")
+    if driver.startswith("sqlite") and not is_local(Path(str(found.database)).absolute().parent):
+        raise IndexFault(
+            "the index cannot lie on a network file system", "name a folder on a local disk"
+        )
+    return found.set(drivername=driver)
+
+
+def _sqlite(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=CONNECTIONS,
+        max_overflow=2,
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _connected(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # we say ourselves where a transaction begins
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+
+    return engine
+
+
+def _postgresql(url: URL) -> Engine:
+    try:
+        return create_engine(
+            url,
+            pool_size=CONNECTIONS,
+            max_overflow=2,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "application_name": "hpcbench portal"},
+            execution_options={"schema_translate_map": {None: SCHEMA}},
+        )
+    except ImportError:
+        raise IndexFault(
+            "PostgreSQL needs a driver", remedy="pip install 'hpcbench[postgresql]'"
+        ) from None
+
+
+def _make_tables(connection: Connection) -> None:
+    """See that the tables are there, and of this version."""
+    schema = None
+    if connection.dialect.name == "postgresql":
+        schema = SCHEMA
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": SCHEMA})
+        connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    have = set(inspect(connection).get_table_names(schema=schema))
+    wanted = {table.name for table in METADATA.sorted_tables}
+    if wanted <= have and connection.execute(select(META.c.version)).scalar() == VERSION:
+        return
+    METADATA.drop_all(connection)
+    METADATA.create_all(connection)
+    connection.execute(META.insert().values(version=VERSION))
+
+
+def _begin(connection: Connection) -> None:
+    """Begin to write."""
+    if connection.dialect.name == "sqlite":
+        # At once with the right to write: two that both have read first could not both go on.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _reading(engine: Engine, work: Callable[[Connection], ResultT]) -> ResultT:
+    with engine.connect() as connection:
+        if connection.dialect.name == "postgresql":
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        return work(connection)
+
+
+def _writing(engine: Engine, home: str, work: Callable[[Connection, int], bool]) -> None:
+    with engine.connect() as connection, connection.begin() as transaction:
+        _begin(connection)
+        number = _take(connection, home)
+        if not work(connection, number):
+            transaction.rollback()
+            return
+        connection.execute(HOMES.update().where(HOMES.c.home == home).values(version=number))
+
+
+def _take(connection: Connection, home: str) -> int:
+    """Hold a home's row, and give the number of its next change."""
+    statement = select(HOMES.c.version).where(HOMES.c.home == home).with_for_update()
+    found = connection.execute(statement).scalar()
+    if found is None:
+        # From the clock: clients that remember an earlier index must not take this one for it.
+        number = int(time.time() * 1000)
+        _insert_new(connection, home, number)
+        found = connection.execute(statement).scalar()
+    assert found is not None
+    return int(found) + 1
+
+
+def _insert_new(connection: Connection, home: str, number: int) -> None:
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = insert(HOMES).values(home=home, version=number).on_conflict_do_nothing()
+    connection.execute(statement)
+
+
+def _can_be_mended(error: SQLAlchemyError) -> bool:
+    """Whether it may work with new tables, or a new connection."""
+    if not isinstance(error, DatabaseError) or isinstance(error, (IntegrityError, DataError)):
+        return False
+    told = str(error.orig).lower()
+    return "locked" not in told and "disk is full" not in told
+
+
+def _fault(error: Exception) -> IndexFault:
+    told = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
+    remedy = "it is made again when the portal starts; with --index, see whether the database is up"
+    return IndexFault(f"the index's database does not answer: {mask(told)[:300]}", remedy)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None

@@ -1,0 +1,386 @@
+"""Logs by the piece: their end, what came since, what stood before, and the lines with a word in them.
+
+A log may have gigabytes and grow; no request reads more than a little of it. What stands in it was written
+by engines and their libraries, who repeat what models and datasets say: it is shown as text without controls,
+and without what looks like a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpcbench import secret
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.plain import neutral
+from hpcbench.portal.beneath import open_beneath
+from hpcbench.portal.kept import Kept
+from hpcbench.portal.models.run_tasks import LogChunk, LogLine, LogSource
+from hpcbench.wrapper.masking import Mask, hidden_values
+
+LINES, MOST_LINES = 200, 1000
+"""Lines of an answer, unless asked otherwise, and at most."""
+
+BLOCK = 1 << 18
+"""Bytes read at once."""
+
+READ = 1 << 20
+"""Bytes that an answer without a search is made of; a longer line is cut into such pieces."""
+
+SEARCH_BYTES, SEARCH_SECONDS = 64 << 20, 0.05
+"""How much, and for how long, a request searches; the next one goes on from `LogChunk.begin`."""
+
+ERRORS, ERRORS_BYTES = 100, 2 << 20
+"""Lines that look like errors, and how much of a log's end is searched for them."""
+
+COUNTED = 4 << 20
+"""Lines of a longer beginning are not counted."""
+
+WIDTH = 4000
+"""Characters of a line."""
+
+LOGS = 400
+"""Logs in a list, the newest by name."""
+
+IDLE_SECONDS = 10.0
+"""A last line without an end is one once nothing came for so long."""
+
+_FOLDERS = ("workers", "jobs")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}\.(?:log|out|err)")
+_JOB = re.compile(r"(?:^|\.)(\d+(?:_\d+)?)[._-]")
+_ERROR = re.compile(
+    r"\b(?i:error|traceback|exception|fatal|critical|panic|killed|out of memory|core dumped)\b"
+    r"|\b[A-Z]\w*(?:Error|Exception)\b"
+)
+_WARNING = re.compile(r"\bwarn(?:ing)?s?\b", re.IGNORECASE)
+_WORDS = (
+    "error", "traceback", "exception", "fatal", "critical", "panic", "killed", "out of memory", "core dumped",
+)  # fmt: skip
+"""One of them stands in every line that looks like an error."""
+
+_mask = Mask(hidden_values({}, os.environ))
+_errors: Kept[tuple[int, ...]] = Kept(64)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """An opened log."""
+
+    read: Callable[[int, int], bytes]
+    """(how many, from where) → bytes."""
+    size: int
+    """Bytes."""
+    changed: float
+    """When it last grew, seconds since the epoch."""
+    identity: tuple[int, int]
+    """What tells it from other files."""
+
+
+# --- which logs ---------------------------------------------------------------------------------------
+
+
+def sources(experiment: Experiment, workers: Sequence[str] | None = None) -> tuple[LogSource, ...]:
+    """Logs of an experiment, those of workers first.
+
+    Args:
+        experiment: the experiment.
+        workers: only those of these workers, `GROUP.JOB-RESTART`; None: all.
+    """
+    names = [(folder, name) for folder in _FOLDERS for name in _names(experiment.path / folder)]
+    owned = {_job(name) for folder, name in names if folder == "workers"} - {""}
+    if workers is not None:
+        jobs = {stem.partition(".")[2].rpartition("-")[0] for stem in workers}
+        names = [(folder, name) for folder, name in names if _job(name) in jobs]
+    found = []
+    for folder, name in names[:LOGS]:
+        try:
+            with opened(experiment, f"{folder}.{name}") as log:
+                found.append(_source(folder, name, log, owned))
+        except OSError:
+            continue  # gone, or not to be read
+    return tuple(found)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names are all that is wanted, of many files
+    except OSError:
+        return []
+    return sorted((name for name in names if _NAME.fullmatch(name)), key=_newest_last)[::-1]
+
+
+def _newest_last(name: str) -> list[tuple[int, str]]:
+    return [(int(one), "") if one.isdigit() else (0, one) for one in re.split(r"(\d+)", name)]
+
+
+def _job(name: str) -> str:
+    """Job in a log's name: `4711_3` of `g0.4711_3-0.log` and of `4711_3_0_log.out`."""
+    name = re.sub(r"_\d+_log\.(out|err)$", ".", name)
+    return match[1] if (match := _JOB.search(name)) else ""
+
+
+def _source(folder: str, name: str, log: Log, owned: set[str]) -> LogSource:
+    job = _job(name)
+    kind: Literal["worker", "job", "engine"]
+    if folder == "workers":
+        title = f"engine of {name.partition('.')[0]}, job {job}" if job else f"engine, {name}"
+        kind = "engine"
+    elif job in owned:
+        kind, title = "worker", f"worker, job {job}"
+    else:
+        kind, title = "job", f"job {job}" if job else name
+    return LogSource(
+        id=f"{folder}.{name}", title=title, kind=kind, size=log.size, updated=log.changed
+    )
+
+
+class opened:  # noqa: N801 - used as a function
+    """A log, opened below its experiment without following a link. Use as a context manager.
+
+    Raises:
+        FileNotFoundError: there is no log of that id.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, experiment: Experiment, identity: str) -> None:
+        folder, _, name = identity.partition(".")
+        if folder not in _FOLDERS or not _NAME.fullmatch(name):
+            raise FileNotFoundError("no such log")
+        self._descriptor = open_beneath(experiment.path, folder, name)
+
+    def __enter__(self) -> Log:
+        stat = os.fstat(self._descriptor)
+
+        def read(count: int, at: int) -> bytes:
+            return os.pread(self._descriptor, count, at)
+
+        return Log(read, stat.st_size, stat.st_mtime, (stat.st_dev, stat.st_ino))
+
+    def __exit__(self, *exc_info: object) -> None:
+        os.close(self._descriptor)
+
+
+# --- pieces -------------------------------------------------------------------------------------------
+
+Line = tuple[int, bytes]
+"""Offset of a line and its bytes, with its end."""
+
+
+def chunk(
+    log: Log,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    lines: int = LINES,
+    grep: str = "",
+    now: float | None = None,
+) -> LogChunk:
+    """A part of a log: its end, unless asked otherwise.
+
+    Pieces that begin where others end have every line once, whatever their sizes; a line of more than `READ`
+    bytes comes in several.
+
+    Args:
+        log: an opened log.
+        after: what comes from this offset on.
+        before: what stands before it.
+        lines: so many lines at most.
+        grep: only lines in which this stands, letters large or small. With `after` forwards, else backwards;
+            what was searched lies between `LogChunk.begin` and `LogChunk.end`.
+        now: the time, seconds since the epoch.
+    """
+    lines = max(1, min(lines, MOST_LINES))
+    end = _end(log, time.time() if now is None else now)
+    if after is not None and after <= end:
+        begin = max(0, after)
+        if grep:
+            found, upto = _search_on(log, begin, end, grep, lines)
+        else:
+            found = _forwards(log, begin, end, lines)
+            upto = found[-1][0] + len(found[-1][1]) if found else begin
+        return _answer(log, found, begin, upto)
+    upto = end if before is None else max(0, min(before, end))
+    if grep:
+        found, begin = _search_back(log, upto, grep, lines)
+    else:
+        found = _backwards(log, upto, lines)
+        begin = found[0][0] if found else upto
+    return _answer(log, found, begin, upto)
+
+
+def _end(log: Log, now: float) -> int:
+    """Where the last line ends that is whole."""
+    if now - log.changed > IDLE_SECONDS or not log.size:
+        return log.size
+    low = max(0, log.size - READ)
+    tail = log.read(log.size - low, low)
+    cut = tail.rfind(b"\n") + 1
+    return low + cut if cut else (log.size if log.size >= READ else 0)
+
+
+def _forwards(log: Log, begin: int, end: int, lines: int) -> list[Line]:
+    data = b""
+    while len(data) < READ and data.count(b"\n") < lines and begin + len(data) < end:
+        want = min(BLOCK, READ - len(data), end - begin - len(data))
+        block = log.read(want, begin + len(data))
+        if not block:
+            break
+        data += block
+    if begin + len(data) < end and (cut := data.rfind(b"\n") + 1):
+        data = data[:cut]
+    return list(_split(data, begin))[:lines]
+
+
+def _backwards(log: Log, end: int, lines: int) -> list[Line]:
+    data, begin = b"", end
+    while begin > 0 and len(data) < READ and data.count(b"\n") <= lines:
+        low = max(0, begin - min(BLOCK, READ - len(data)))
+        data, begin = log.read(begin - low, low) + data, low
+    if begin > 0 and (cut := data.find(b"\n") + 1) and cut < len(data):
+        data, begin = data[cut:], begin + cut
+    return list(_split(data, begin))[-lines:]
+
+
+def _split(data: bytes, begin: int) -> Iterator[Line]:
+    """Lines end with newlines alone: a carriage return draws a bar over, and has no line of its own."""
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at) + 1 or len(data)
+        yield begin + at, data[at:end]
+        at = end
+
+
+# --- searching ----------------------------------------------------------------------------------------
+
+
+def _search_on(log: Log, begin: int, end: int, text: str, lines: int) -> tuple[list[Line], int]:
+    """Lines with a text from here on, and how far was searched."""
+    found: list[Line] = []
+    at, stop = begin, min(end, begin + SEARCH_BYTES)
+    until = time.monotonic() + SEARCH_SECONDS
+    while at < stop and len(found) < lines and (at == begin or time.monotonic() < until):
+        data = log.read(min(READ, end - at), at)
+        if at + len(data) < end and (cut := data.rfind(b"\n") + 1):
+            data = data[:cut]
+        if not data:
+            break
+        hits = list(_hits(data, at, text))
+        if len(found) + len(hits) >= lines:
+            hits = hits[: lines - len(found)]
+            data = data[: hits[-1][0] + len(hits[-1][1]) - at]
+        found += hits
+        at += len(data)
+    return found, at
+
+
+def _search_back(log: Log, end: int, text: str, lines: int) -> tuple[list[Line], int]:
+    """Lines with a text before here, and how far back was searched."""
+    found: list[Line] = []
+    at, stop = end, max(0, end - SEARCH_BYTES)
+    until = time.monotonic() + SEARCH_SECONDS
+    while at > stop and len(found) < lines and (at == end or time.monotonic() < until):
+        low = max(0, at - READ)
+        data = log.read(at - low, low)
+        if low > 0 and (cut := data.find(b"\n") + 1) and cut < len(data):
+            data, low = data[cut:], low + cut
+        hits = list(_hits(data, low, text))
+        if len(found) + len(hits) >= lines:
+            hits = hits[len(found) - lines :]
+            low = hits[0][0]
+        found = hits + found
+        at = low
+    return found, at
+
+
+def _hits(data: bytes, begin: int, text: str) -> Iterator[Line]:
+    """Lines of a block in which a text stands; other lines are not looked at one by one."""
+    wanted = text.lower().encode("utf-8", "replace")
+    folded = data.lower() if data.isascii() else data.decode(errors="replace").lower().encode()
+    if len(folded) != len(data):  # letters that change their length: offsets would be wrong
+        for at, line in _split(data, begin):
+            if wanted in line.decode(errors="replace").lower().encode():
+                yield at, line
+        return
+    place = folded.find(wanted)
+    while place >= 0:
+        low = data.rfind(b"\n", 0, place) + 1
+        high = data.find(b"\n", place)
+        high = len(data) if high < 0 else high + 1
+        yield begin + low, data[low:high]
+        place = folded.find(wanted, high)
+
+
+def _error_places(log: Log) -> tuple[int, ...]:
+    """Offsets of the last lines that look like errors."""
+    low = max(0, log.size - ERRORS_BYTES)
+    data = log.read(log.size - low, low)
+    folded = data.lower()
+    places: set[int] = set()
+    for word in _WORDS:
+        at, left = len(folded), ERRORS
+        while left and (at := folded.rfind(word.encode(), 0, at)) >= 0:
+            begin = data.rfind(b"\n", 0, at) + 1
+            if begin not in places:
+                end = data.find(b"\n", at)
+                line = data[begin : end if end >= 0 else len(data)][:WIDTH]
+                if _ERROR.search(line.decode(errors="replace")):
+                    places.add(begin)
+                left -= 1
+            at = begin
+    return tuple(low + place for place in sorted(places)[-ERRORS:])
+
+
+# --- answers ------------------------------------------------------------------------------------------
+
+
+def _answer(log: Log, found: Sequence[Line], begin: int, end: int) -> LogChunk:
+    texts = readable([line for _, line in found])
+    first = None
+    if begin <= COUNTED and _follow_each_other(found):
+        first = 1 + log.read(begin, 0).count(b"\n")
+    return LogChunk(
+        lines=tuple(
+            LogLine(number=(first or 1) + place, at=at, text=text, level=level_of(text))
+            for place, ((at, _), text) in enumerate(zip(found, texts, strict=True))
+        ),
+        first=first,
+        begin=begin,
+        end=end,
+        size=log.size,
+        errors=_errors.of(log.identity, log.size, lambda: _error_places(log)),
+    )
+
+
+def _follow_each_other(found: Sequence[Line]) -> bool:
+    return all(
+        one[0] + len(one[1]) == other[0] for one, other in zip(found, found[1:], strict=False)
+    )
+
+
+def readable(lines: Sequence[bytes]) -> list[str]:
+    """Lines as text that obeys nobody and holds no secret."""
+    # Of a bar that was drawn over and over its last state; with a margin, so that no half secret is left.
+    cut = [line.rstrip(b"\r\n").rpartition(b"\r")[2][: 8 * WIDTH] for line in lines]
+    masked = _mask.clean(b"\n".join(cut)).split(b"\n") if cut else []
+    if len(masked) != len(cut):  # a secret of several lines
+        masked = [_mask.clean(line) for line in cut]
+    return [secret.mask(neutral(line.decode(errors="replace")))[:WIDTH] for line in masked]
+
+
+def masked(text: str) -> str:
+    """A text without what is, or looks like, a secret."""
+    return secret.mask(_mask(text))
+
+
+def level_of(text: str) -> Literal["error", "warning", ""]:
+    """What a line looks like."""
+    # Most lines have none of the words, and to look for these is fifty times as quick.
+    folded = text.lower()
+    if any(word in folded for word in _WORDS) and _ERROR.search(text):
+        return "error"
+    return "warning" if "warn" in folded and _WARNING.search(text) else ""

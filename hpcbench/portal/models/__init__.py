@@ -1,0 +1,5 @@
+"""What the portal's API answers; the OpenAPI description and the web client's types are made from these.
+
+Times are seconds since the epoch, durations seconds, shares from 0 to 1. Nothing here names a file that a
+client could ask for: clients send ids.
+"""

@@ -1,0 +1,169 @@
+"""Where an experiment comes from, how it differs from another one, and the files of its report."""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+from pathlib import Path
+
+from hpcbench import secret
+from hpcbench.errors import HpcbenchError
+from hpcbench.evaluation.differences import Difference, config_differences
+from hpcbench.experiment.baselines import current
+from hpcbench.experiment.layout import Experiment, named_by
+from hpcbench.portal.beneath import open_beneath
+from hpcbench.portal.commands import without_secrets
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.kept import Kept, Stamp, stamp_of
+from hpcbench.portal.logs import masked
+from hpcbench.portal.models.run_tasks import ConfigurationDiff, ConfigurationPlace, Origin
+from hpcbench.portal.results import results_of
+from hpcbench.portal.state import Portal
+from hpcbench.reporting.provenance import provenance, reproduce
+
+DIFFERENCES = 2_000
+"""Differences of an answer; more says nothing to anybody."""
+
+PLAN_BYTES = 256 << 10
+"""A longer plan is cut."""
+
+REPORT_ENDINGS = frozenset(
+    {".html", ".md", ".tex", ".pdf", ".svg", ".png", ".json", ".csv", ".xml", ".parquet", ".txt"}
+)
+"""Endings of report files that may be fetched."""
+
+REPORT_FILES = 300
+"""Files of a report in a list."""
+
+REPORT_BYTES = 64 << 20
+"""A larger file is not handed out."""
+
+
+_differences: Kept[list[Difference]] = Kept(64)
+
+
+def origin(experiment: Experiment) -> Origin:
+    """What the figures depend on, and one command that runs the same again."""
+    try:
+        facts = provenance(experiment)["facts"]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        facts = []  # an experiment that was imported, or of an older version
+    return Origin(
+        facts=tuple((name, masked(str(value))) for name, value in facts),
+        reproduce=masked(reproduce(experiment)),
+        plan=_plan(experiment),
+    )
+
+
+def _plan(experiment: Experiment) -> str:
+    try:
+        descriptor = open_beneath(experiment.path, experiment.plan_file.name)
+    except OSError:
+        return ""
+    try:
+        return masked(os.pread(descriptor, PLAN_BYTES, 0).decode(errors="replace"))
+    finally:
+        os.close(descriptor)
+
+
+def configuration(portal: Portal, experiment: Experiment, wanted: str | None) -> ConfigurationDiff:
+    """How an experiment's configuration differs from that of another one of the same home.
+
+    Args:
+        portal: the portal.
+        experiment: the experiment.
+        wanted: an experiment's id or a baseline's name; None: the plan's baseline.
+
+    Raises:
+        PortalFault: there is none of the name that was asked for.
+    """
+    name = wanted or str(experiment.manifest.get("baseline") or "")
+    if not name:
+        return ConfigurationDiff(baseline=None)
+    try:
+        other = _named(portal, name)
+        stamp = _stamp(other), _stamp(experiment)
+        found = _differences.of(
+            (other.path, experiment.path), stamp, lambda: config_differences(other, experiment)
+        )
+    except PortalFault as fault:
+        if wanted is not None:
+            raise
+        return ConfigurationDiff(baseline=None, why=fault.error)
+    except (HpcbenchError, OSError, ValueError, KeyError, TypeError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return ConfigurationDiff(baseline=name, why=secret.mask(why))
+    return ConfigurationDiff(
+        baseline=other.id,
+        differences=tuple(
+            ConfigurationPlace(
+                path=one.path,
+                baseline=without_secrets(one.one, one.path.rpartition(".")[2]),
+                experiment=without_secrets(one.other, one.path.rpartition(".")[2]),
+            )
+            for one in found[:DIFFERENCES]
+        ),
+    )
+
+
+def _stamp(experiment: Experiment) -> tuple[Stamp, ...]:
+    files = (experiment.resolved_file, experiment.manifest_file, experiment.performance_file)
+    return tuple(map(stamp_of, files))
+
+
+def _named(portal: Portal, name: str) -> Experiment:
+    """An experiment by its id, or by a baseline's name."""
+    try:
+        return results_of(portal).experiment(portal, name)
+    except PortalFault:
+        try:
+            baseline = current(portal.home, name)
+        except (HpcbenchError, OSError, ValueError):
+            baseline = None
+        if baseline is None:
+            raise
+        return named_by(portal.home, baseline)
+
+
+# --- report -------------------------------------------------------------------------------------------
+
+
+def report_files(experiment: Experiment) -> tuple[str, ...]:
+    """Names of the files of its report that may be fetched; the pages come first."""
+    try:
+        names = os.listdir(experiment.report_dir)  # noqa: PTH208 - names are all that is wanted
+    except OSError:
+        return ()
+    found = sorted(
+        (name for name in names if may_be_fetched(name)),
+        key=lambda name: (not name.startswith("report."), name),
+    )
+    return tuple(found[:REPORT_FILES])
+
+
+def may_be_fetched(name: str) -> bool:
+    """Whether a file of a report may be handed out, by its name."""
+    plain = name.isascii() and name.isprintable() and "/" not in name and len(name) <= 200
+    return plain and name[:1] not in (".", "") and Path(name).suffix.lower() in REPORT_ENDINGS
+
+
+def report_file(experiment: Experiment, name: str) -> tuple[int, int, str]:
+    """A file of the report: descriptor (the caller closes it), size in bytes, media type.
+
+    Raises:
+        PortalFault: there is none that may be fetched, or it is too large.
+    """
+    missing = PortalFault(404, "not_found", f"the report has no file '{name[:200]}'")
+    if not may_be_fetched(name):
+        raise missing
+    try:
+        descriptor = open_beneath(experiment.path, experiment.report_dir.name, name)
+    except OSError:
+        raise missing from None
+    size = os.fstat(descriptor).st_size
+    if size > REPORT_BYTES:
+        os.close(descriptor)
+        raise PortalFault(
+            413, "too_large", f"'{name}' has {size >> 20} MB", "fetch it with scp or rsync"
+        )
+    return descriptor, size, mimetypes.guess_type(name)[0] or "application/octet-stream"

@@ -1,0 +1,214 @@
+"""Where the portal's socket, token and records lie, and that nobody else can get at them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import EnvironmentFault
+
+LONGEST_SOCKET = 107
+"""Bytes that Linux takes as the path of a socket."""
+
+LARGEST = 64 * 1024
+"""Bytes of the longest small file that is read here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of a running portal on this host; one portal a user and host."""
+
+    folder: Path
+    """The folder, 0700 and ours."""
+
+    @property
+    def socket(self) -> Path:
+        """Where it serves."""
+        return self.folder / "portal.sock"
+
+    @property
+    def token(self) -> Path:
+        """What the command line shows to it."""
+        return self.folder / "portal.token"
+
+    @property
+    def state(self) -> Path:
+        """How to reach it."""
+        return self.folder / "portal.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held while it runs."""
+        return self.folder / "portal.lock"
+
+
+def find() -> Place:
+    """The folder of this user on this host, made where there is none.
+
+    Raises:
+        EnvironmentFault: somebody else made it, or others can get in.
+    """
+    user = os.geteuid()
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    # It is named in the environment also where it is gone: after logout, or after `su`.
+    if runtime and _fault(Path(runtime)) is None:
+        folder = Path(runtime) / "hpcbench"
+    else:
+        folder = Path(f"/tmp/hpcbench-{user}")
+    place = Place(own_folder(folder))
+    if len(os.fsencode(place.socket)) > LONGEST_SOCKET:
+        raise EnvironmentFault(
+            f"{place.socket} is too long a path for a socket",
+            remedy="set XDG_RUNTIME_DIR to a folder of yours with a short path, mode 0700",
+        )
+    return place
+
+
+def refused() -> str | None:
+    """Why the session's own runtime folder is not taken, in words; None: it is, or there is none."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    fault = _fault(Path(runtime)) if runtime and Path(runtime).exists() else None
+    return f"XDG_RUNTIME_DIR {runtime} {fault}" if fault else None
+
+
+def records() -> Path:
+    """The user's own folder for what outlives a portal: tokens, notes, logs; made where there is none.
+
+    Raises:
+        EnvironmentFault: others can get in.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    parent = Path(state) if state.startswith("/") else Path.home() / ".local/state"
+    folder = parent / "hpcbench" / "portal"
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return own_folder(folder)
+
+
+def own_folder(folder: Path) -> Path:
+    """A folder that is ours alone, made where there is none.
+
+    Raises:
+        EnvironmentFault: it cannot be made, is a link, is somebody else's, or others can get in.
+    """
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        fault = _fault(folder)
+    except OSError as error:
+        fault = (error.strerror or str(error)).lower()
+    if fault is not None:
+        raise EnvironmentFault(
+            f"{folder}: {fault}",
+            remedy="the portal's files must be yours alone: see who made it, remove it, or set "
+            "XDG_RUNTIME_DIR to a folder of yours with mode 0700",
+        )
+    return folder
+
+
+def _fault(folder: Path) -> str | None:
+    """Why a folder is not ours alone; what is looked at is what was opened, never what a link leads to."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        return "is a link, or no folder"
+    except OSError as error:
+        try:
+            foreign = folder.lstat().st_uid != os.geteuid()
+        except OSError:
+            foreign = False
+        return "belongs to somebody else" if foreign else (error.strerror or str(error)).lower()
+    try:
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if found.st_uid != os.geteuid():
+        return "belongs to somebody else"
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        return f"is open to others (mode {stat.S_IMODE(found.st_mode):04o})"
+    return None
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only we may read, as a whole; a link in its place is replaced, not followed."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_secret(path: Path) -> str | None:
+    """Read what `write_secret` wrote; None: there is none.
+
+    Raises:
+        EnvironmentFault: it is a link, somebody else's, or others can read it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvironmentFault(f"{path}: {error.strerror}", remedy=f"rm {path}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if not ours or not stat.S_ISREG(found.st_mode):
+            raise EnvironmentFault(f"{path} is not yours alone", remedy=f"rm {path}")
+        return file.read(LARGEST).decode("utf-8", "replace")
+
+
+def write_state(place: Place, state: Mapping[str, Any]) -> None:
+    """Say how to reach the portal that runs here; nothing secret."""
+    write_secret(place.state, json.dumps(state, indent=2, sort_keys=True) + "\n")
+
+
+def read_state(place: Place) -> dict[str, Any] | None:
+    """How to reach the portal that runs here; None: none does."""
+    if not running(place):
+        return None
+    try:
+        found = json.loads(read_secret(place.state) or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def running(place: Place) -> bool:
+    """Whether a portal holds the lock."""
+    try:
+        with holding(place) as held:
+            return not held
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def holding(place: Place) -> Iterator[bool]:
+    """Hold the lock, if it is free; the kernel lets go of it however we end."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(place.lock, flags, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,386 @@
+"""Results over months: rows of the heat map, where their level changed, and who took note of that.
+
+What is read is the history that `hpcbench history` reads. Change points are worked out once for the same
+points, and beside requests: a long series takes a good part of a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.gate import past
+from hpcbench.portal.acknowledged import Noted, acknowledgements, noted_stamp, write
+from hpcbench.portal.kept import Kept
+from hpcbench.portal.models.regressions import (
+    Acknowledgement,
+    Regression,
+    TrendPoint,
+    TrendRow,
+    Trends,
+)
+from hpcbench.statistics.changes import Change
+
+if TYPE_CHECKING:
+    import polars
+
+ROWS = 200
+"""Rows of an answer at most."""
+
+SERIES = 1_000
+"""Series that one question looks at, those with the newest points."""
+
+POINTS = 120
+"""Points of a series that are judged, the newest: the work grows with their square."""
+
+QUESTIONS = 16
+"""Questions whose series and answers are kept."""
+
+SHOWN = 60
+"""Points of a row that are sent, the newest."""
+
+KNOWN = 20_000
+"""Series whose change points are kept."""
+
+NEAR = 2
+"""A change that moves by so many experiments as more come in is the same: what was noted of it holds."""
+
+WAIT_SECONDS = 0.03
+"""How long an answer waits for change points that are not worked out yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A trend without its changes."""
+
+    trend: past.Trend
+    """What it is of, and its points."""
+    id: str
+    """Lasting: made of what it is of."""
+    key: str
+    """Of its values: what change points are kept by."""
+
+    @classmethod
+    def of(cls, trend: past.Trend) -> Series:
+        """A trend, named."""
+        told = repr([one.value for one in trend.points])
+        key = hashlib.sha256(told.encode()).hexdigest()
+        of = (trend.plan, trend.run_task, trend.name, trend.signature)
+        return cls(trend, _hash(*of), key)
+
+    @property
+    def drift(self) -> float:
+        """How far the newest third lies from the rest, in spreads: what is worth judging first."""
+        values = [one.value for one in self.trend.points]
+        cut = len(values) - max(1, len(values) // 3)
+        spread = (max(values) - min(values)) or 1.0
+        if not cut:
+            return 0.0
+        old, new = sum(values[:cut]) / cut, sum(values[cut:]) / (len(values) - cut)
+        return abs(new - old) / spread
+
+
+class Judge:
+    """Works change points out in a thread of its own, which ends when there is nothing left to do."""
+
+    def __init__(self, work: Callable[[past.Trend], tuple[Change, ...]] = past.changes_of) -> None:
+        self._work = work
+        self._known: OrderedDict[str, tuple[Change, ...]] = OrderedDict()
+        self._asked: deque[Series] = deque()
+        self._waiting: set[str] = set()
+        self._lock = threading.Condition()
+        self._busy = False
+
+    def changes(
+        self, wanted: Sequence[Series], seconds: float = WAIT_SECONDS
+    ) -> list[tuple[Change, ...] | None]:
+        """Change points of each; None: they are being worked out.
+
+        Args:
+            wanted: the series.
+            seconds: how long to wait for them.
+        """
+        until = time.monotonic() + seconds
+        with self._lock:
+            new = [one for one in wanted if not self._has(one)]
+            for one in sorted(new, key=lambda one: -one.drift):
+                self._waiting.add(one.key)
+                self._asked.append(one)
+            if self._asked and not self._busy:
+                self._busy = True
+                threading.Thread(target=self._run, name="change-points", daemon=True).start()
+            while not all(one.key in self._known for one in wanted):
+                if not self._lock.wait(max(0.0, until - time.monotonic())):
+                    break
+            return [self._known.get(one.key) for one in wanted]
+
+    def known(self, series: Series) -> tuple[Change, ...]:
+        """Change points that are worked out; none where they are not yet."""
+        with self._lock:
+            return self._known.get(series.key) or ()
+
+    def _has(self, one: Series) -> bool:
+        if one.key in self._known:
+            self._known.move_to_end(one.key)
+            return True
+        return one.key in self._waiting
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._asked:
+                    self._busy = False
+                    return
+                one = self._asked.popleft()
+            try:
+                found = self._work(one.trend)
+            except ValueError:  # a value that is no number
+                found = ()
+            with self._lock:
+                self._known[one.key] = found
+                self._waiting.discard(one.key)
+                while len(self._known) > KNOWN:
+                    self._known.popitem(last=False)
+                self._lock.notify_all()
+
+
+class History:
+    """The history of a home, read when it changes.
+
+    Args:
+        root: the home.
+        judge: works change points out.
+    """
+
+    def __init__(self, root: Path, judge: Judge | None = None) -> None:
+        self.root = root
+        self.judge = judge or Judge()
+        self._tables: Kept[Any] = Kept(1)
+        self._series: Kept[list[Series]] = Kept(QUESTIONS)
+        self._answers: Kept[bytes] = Kept(QUESTIONS)
+        self._rows: Kept[bytes] = Kept(2 * ROWS)
+
+    def answer(self, name: str | None = None, plan: str | None = None, since: float = 0.0) -> bytes:
+        """`trends` as JSON, made anew when something of it changes."""
+        stamp = past.stamp(self.root)
+        found = self._questioned(name, plan, since)
+        judged = self.judge.changes(found)
+        pending = sum(one is None for one in judged)
+        # A note that ends is one no more: looked at again each minute.
+        when = stamp, noted_stamp(self.root), pending, int(time.time() // 60)
+        return self._answers.of((name, plan, since), when, lambda: self._written(found, judged))
+
+    def _written(
+        self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None]
+    ) -> bytes:
+        """An answer in JSON; of its rows only those that changed are written anew."""
+        head, rows = self._sorted(found, judged)
+        texts = (
+            self._rows.of(one.id, (one.key, changes), partial(_row_text, one, changes))
+            for one, changes in rows
+        )
+        empty = head.model_dump_json().encode()
+        return empty.replace(b'"rows":[]', b'"rows":[' + b",".join(texts) + b"]", 1)
+
+    def trends(
+        self, name: str | None = None, plan: str | None = None, since: float = 0.0
+    ) -> Trends:
+        """Rows of the heat map, those that fell last first.
+
+        Args:
+            name: metric or figure; None: all metrics of quality.
+            plan: only of this plan; None: of all.
+            since: only experiments made then or later, seconds since the epoch.
+        """
+        found = self._questioned(name, plan, since)
+        head, rows = self._sorted(found, self.judge.changes(found))
+        shown = tuple(_row(one, changes) for one, changes in rows)
+        return head.model_copy(update={"rows": shown})
+
+    def find(self, identity: str) -> tuple[Series, Change] | None:
+        """The change of an id; None: there is none, or it is not worked out yet."""
+        notes = _by_trend(self.root)
+        for one in self._questioned(None, None, 0.0, every=True):
+            for change in self.judge.known(one):
+                if _regression(one, change, notes).id == identity:
+                    return one, change
+        return None
+
+    def _sorted(
+        self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None]
+    ) -> tuple[Trends, list[tuple[Series, tuple[Regression, ...]]]]:
+        """An answer without its rows, and these in order."""
+        whole = self._table()
+        if whole is None:
+            return Trends(names=(), plans=(), rows=()), []
+        notes = _by_trend(self.root)
+        rows = [
+            (one, tuple(_regression(one, change, notes) for change in changes or ()))
+            for one, changes in zip(found, judged, strict=True)
+        ]
+        rows.sort(key=lambda row: _newest_fall(*row), reverse=True)
+        head = Trends(
+            names=tuple(sorted(whole["name"].unique().to_list())),
+            plans=tuple(sorted(whole["plan"].unique().to_list())),
+            rows=(),
+            pending=sum(one is None for one in judged),
+            left_out=max(0, len(rows) - ROWS),
+        )
+        return head, rows[:ROWS]
+
+    def _table(self) -> polars.DataFrame | None:
+        found: polars.DataFrame | None = self._tables.of(
+            "table", past.stamp(self.root), lambda: past.table(self.root)
+        )
+        return found
+
+    def _questioned(
+        self, name: str | None, plan: str | None, since: float, *, every: bool = False
+    ) -> list[Series]:
+        """Series that a question is about."""
+        whole = self._table()
+        if whole is None:
+            return []
+        return self._series.of(
+            (name, plan, since, every),
+            past.stamp(self.root),
+            lambda: [Series.of(one) for one in _chosen(whole, name, plan, since, every=every)],
+        )
+
+
+def _chosen(
+    whole: polars.DataFrame, name: str | None, plan: str | None, since: float, *, every: bool
+) -> list[past.Trend]:
+    import polars
+
+    wanted = (polars.col("state") == "done") & (polars.col("created") >= since)
+    if name is not None:
+        wanted &= polars.col("name") == name
+    elif not every:
+        wanted &= polars.col("kind") == "quality"
+    if plan is not None:
+        wanted &= polars.col("plan") == plan
+    newest = (
+        whole.filter(wanted)
+        .sort("created", "experiment")
+        .group_by(_KEY, maintain_order=True)
+        .tail(POINTS)
+    )
+    keys = newest.group_by(_KEY).agg(polars.col("created").max())
+    if len(keys) > SERIES and not every:
+        keys = keys.sort("created", descending=True).head(SERIES)
+        newest = newest.join(keys.select(_KEY), on=_KEY, how="semi", nulls_equal=True)
+    return past.series(newest)
+
+
+_KEY = ["plan", "run_task", "name", "signature"]
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _row_text(series: Series, changes: tuple[Regression, ...]) -> bytes:
+    return _row(series, changes).model_dump_json().encode()
+
+
+def _row(series: Series, changes: tuple[Regression, ...]) -> TrendRow:
+    trend = series.trend
+    return TrendRow(
+        id=series.id,
+        plan=trend.plan,
+        run_task=trend.run_task,
+        name=trend.name,
+        kind=trend.kind,
+        model=trend.model,
+        signature=trend.signature,
+        higher_is_better=trend.higher_is_better,
+        points=tuple(
+            TrendPoint(experiment=p.experiment, time=p.time, value=p.value, low=p.low, high=p.high)
+            for p in trend.points[-SHOWN:]
+        ),
+        changes=changes,
+    )
+
+
+Notes = Mapping[str, Sequence[Noted]]
+"""Id of a trend → notes of its changes."""
+
+
+def _by_trend(root: Path) -> Notes:
+    found: dict[str, list[Noted]] = {}
+    for one in acknowledgements(root):
+        found.setdefault(one.trend, []).append(one)
+    return found
+
+
+def _regression(series: Series, change: Change, notes: Notes) -> Regression:
+    """A change of a trend; what was noted of one near by, in the same direction, was noted of it."""
+    points = series.trend.points
+    worse = (change.after < change.before) == series.trend.higher_is_better
+    first = points[change.at]
+    near = {one.experiment for one in points[max(0, change.at - NEAR) : change.at + NEAR + 1]}
+    known = next(
+        (one for one in notes.get(series.id, ()) if one.first in near and one.worse == worse), None
+    )
+    return Regression(
+        id=_hash(series.id, first.experiment) if known is None else known.id,
+        before=change.before,
+        after=change.after,
+        worse=worse,
+        first=first.experiment,
+        last_good=points[change.at - 1].experiment,
+        time=first.time,
+        acknowledged=None if known is None or not known.holds else _told(known),
+    )
+
+
+def _told(noted: Noted) -> Acknowledgement:
+    assert noted.reason is not None
+    return Acknowledgement(reason=noted.reason, by=noted.by, time=noted.time, until=noted.until)
+
+
+def _newest_fall(series: Series, changes: Sequence[Regression]) -> tuple[float, float]:
+    """For sorting: the newest change for the worse that nobody took note of, then the newest point."""
+    falls = [one.time for one in changes if one.worse and one.acknowledged is None]
+    return max(falls, default=0.0), series.trend.points[-1].time
+
+
+def note(
+    history: History, identity: str, reason: str | None, by: str, until: float | None
+) -> Regression | None:
+    """Take note of a change, or take that back.
+
+    Args:
+        history: of the home.
+        identity: of the change.
+        reason: why it is no alarm any more; None: it is one again.
+        by: who says so.
+        until: muted until then, seconds since the epoch; None: for good.
+
+    Returns:
+        The change as it stands now; None: there is none of that id.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    found = history.find(identity)
+    if found is None:
+        return None
+    series, change = found
+    before = _regression(series, change, _by_trend(history.root))
+    write(
+        history.root,
+        Noted(
+            id=identity, trend=series.id, first=before.first, worse=before.worse, by=by,
+            time=time.time(), reason=reason, until=until,
+        ),
+    )  # fmt: skip
+    return _regression(series, change, _by_trend(history.root))

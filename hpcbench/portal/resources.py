@@ -1,0 +1,113 @@
+"""What workers took over time: GPUs, memory, CPU and the rate of answers, for strips on one clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import WARNINGS
+from hpcbench.experiment.plain import neutral
+from hpcbench.portal.kept import Kept
+from hpcbench.portal.models.run_tasks import Resources, Strip
+from hpcbench.portal.workers import Series, Worker, Workers, groups_of
+from hpcbench.schema.plan import Group
+
+STRIPS = 120
+"""Strips of an answer; workers of the newest jobs come first."""
+
+MARKS = 200
+"""Events that are marked, the newest."""
+
+UNITS = {
+    "gpu_use": "%", "gpu_memory": "GiB", "gpu_power": "W", "gpu_temperature": "°C",
+    "host_memory": "GiB", "cpu": "CPUs", "rate": "1/s",
+}  # fmt: skip
+"""Figure → its unit, in the order in which they are shown."""
+
+_NAMED_SIZE = re.compile(r"\b(\d{1,4})\s?G(?:i)?B\b", re.IGNORECASE)
+
+
+def resources(
+    experiment: Experiment,
+    workers: Workers,
+    run_task: str | None = None,
+    since: float | None = None,
+) -> Resources:
+    """Strips of an experiment's workers.
+
+    Args:
+        experiment: the experiment.
+        workers: its workers.
+        run_task: only workers that may take shards of it; None: all.
+        since: only what came after this time.
+    """
+    groups = None if run_task is None else groups_of(experiment, run_task)
+    found, whole = workers.look(groups, monitors=True)
+    shapes = {group.id: group for group in experiment.work.groups}
+    newest = found[::-1]
+    strips = [
+        strip
+        for one in newest
+        for strip in _strips(one, shapes.get(one.group), since)
+        if strip.times
+    ]
+    marks = sorted(
+        mark for one in found for mark in _marks(one) if since is None or mark[0] > since
+    )
+    ends = [end for one in found for end in _ends(one)]
+    return Resources(
+        strips=tuple(strips[:STRIPS]),
+        marks=tuple(marks[-MARKS:]),
+        until=max(ends, default=since or 0.0),
+        partial=not whole,
+    )
+
+
+def card_gb(name: str) -> float | None:
+    """Memory of a GPU, GB, where its name says it: `NVIDIA A100-SXM4-80GB`."""
+    return float(match[1]) if (match := _NAMED_SIZE.search(name)) else None
+
+
+def _strips(worker: Worker, group: Group | None, since: float | None) -> Iterator[Strip]:
+    limits: dict[str, float | None] = {"gpu_use": 100.0, "gpu_memory": card_gb(worker.gpu_name)}
+    if group is not None:
+        limits |= {"host_memory": group.resources.memory_gb, "cpu": float(group.resources.cpus)}
+    order = list(UNITS)
+    series = [*worker.series.values(), Series("rate", "", worker.rate)]
+    for one in sorted(series, key=lambda one: (order.index(one.what), one.device)):
+        key, stamp = (worker.path, one.what, one.device), (one.points.count, since)
+        limit = limits.get(one.what)
+        yield _strips_kept.of(key, stamp, partial(_strip, worker.stem, one, limit, since))
+
+
+_strips_kept: Kept[Strip] = Kept(100_000, lambda strip: len(strip.times))
+"""Strips as they were sent last: most of them stand still."""
+
+
+def _strip(stem: str, series: Series, limit: float | None, since: float | None) -> Strip:
+    times, values = series.points.points(since)
+    what: Any = series.what
+    return Strip(
+        what=what, worker=stem, device=series.device, unit=UNITS[what], limit=limit, times=times,
+        values=tuple(round(value, 4) for value in values),
+    )  # fmt: skip
+
+
+def _ends(worker: Worker) -> Iterable[float]:
+    return [one.points.until for one in worker.series.values()] + [worker.rate.until]
+
+
+def _marks(worker: Worker) -> Iterator[tuple[float, str]]:
+    """What happened: loads, and what went wrong."""
+    for event in worker.events:
+        kind, text = str(event["event"]), ""
+        if kind in ("model_loading", "model_ready"):
+            text = f"{event.get('model', '')} {'loads' if kind == 'model_loading' else 'is ready'}"
+        elif kind in WARNINGS:
+            said = event.get("message") or event.get("reason") or ""
+            text = f"{kind.replace('_', ' ')}: {said}".rstrip(": ")
+        if text:
+            yield float(event["time"]), neutral(f"{worker.stem}: {text}")[:300]

@@ -1,0 +1,133 @@
+"""How full the user's file systems and quotas are; no answer takes long, for a file server may hang."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hpcbench.portal.models.cluster import Room
+
+PATIENCE = 3.0
+"""Seconds that a file system or a quota's program may take."""
+
+_FIGURES = re.compile(
+    r"^\s*(?P<place>\S+)\s+(?P<used>\d+)\*?\s+(?P<quota>\d+)\s+(?P<limit>\d+)\s+(?P<grace>[^\s\d]\S*|0|\d+\S*)"
+    r"\s+(?P<files>\d+)\*?\s+(?P<soft>\d+)\s+(?P<most>\d+)"
+)
+
+
+def rooms(places: Mapping[str, Path]) -> tuple[Room, ...]:
+    """Room at each place, a file system once, and the user's quotas.
+
+    Args:
+        places: what people call a folder → the folder.
+    """
+    found: list[Room] = []
+    seen: set[int] = set()
+    kinds = _kinds()
+    for name, path in places.items():
+        looked = _look(path)
+        if looked is None or looked[0] in seen:
+            continue
+        device, room = looked
+        seen.add(device)
+        found.append(room.model_copy(update={"name": name}))
+        if _mounted_as(kinds, path) == "lustre" and shutil.which("lfs"):
+            argv = ("lfs", "quota", "-q", "-u", _user(), str(path))
+            found.extend(parse_quota(_said(*argv), name, str(path)))
+    if shutil.which("quota"):
+        found.extend(parse_quota(_said("quota", "-w", "-p"), "", ""))
+    return tuple(found)
+
+
+def parse_quota(text: str, name: str, path: str) -> Iterator[Room]:
+    """Quotas in what `quota -w -p` or `lfs quota -q` says, both in KiB; those without a limit say nothing.
+
+    Args:
+        text: the answer.
+        name: what people call the place; empty: as the program does.
+        path: the folder; empty: as the program calls the file system.
+    """
+    # lfs breaks the line behind a long path.
+    for line in re.sub(r"^(\s*/\S+)\s*\n\s+(?=\d)", r"\1 ", text, flags=re.MULTILINE).splitlines():
+        match = _FIGURES.match(line)
+        if match is None:
+            continue
+        size = int(match["quota"]) or int(match["limit"])
+        files = int(match["soft"]) or int(match["most"])
+        if size or files:
+            yield Room(
+                name=name or match["place"],
+                path=path or match["place"],
+                used=int(match["used"]) * 1024,
+                size=size * 1024,
+                files_used=int(match["files"]),
+                files=files or None,
+                quota=True,
+            )
+
+
+def _look(path: Path) -> tuple[int, Room] | None:
+    """Device and room of a folder's file system; None: it is not there, or does not answer."""
+    found: list[tuple[int, Room]] = []
+
+    def look() -> None:
+        try:
+            stats, device = os.statvfs(path), path.stat().st_dev
+        except OSError:
+            return
+        size = stats.f_blocks * stats.f_frsize
+        # What only root may fill is not free.
+        used = size - stats.f_bfree * stats.f_frsize
+        mine = used + stats.f_bavail * stats.f_frsize
+        room = Room(name="", path=str(path), used=used, size=mine)
+        if stats.f_files:
+            files = {"files_used": stats.f_files - stats.f_ffree, "files": stats.f_files}
+            room = room.model_copy(update=files)
+        found.append((device, room))
+
+    # A thread that hangs with its file system is left behind: nothing else can be done with it.
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(PATIENCE)
+    return found[0] if found else None
+
+
+def _said(*argv: str) -> str:
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=PATIENCE, check=False, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def _kinds() -> dict[str, str]:
+    """Mount point → kind of file system."""
+    try:
+        lines = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {words[1]: words[2] for line in lines if len(words := line.split(" ")) > 2}
+
+
+def _mounted_as(kinds: Mapping[str, str], path: Path) -> str:
+    for place in (path, *path.parents):
+        if str(place) in kinds:
+            return kinds[str(place)]
+    return ""
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -1,0 +1,137 @@
+"""Runs side by side: metrics with verdicts, samples lost and won, figures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Query
+
+from hpcbench.portal import comparing
+from hpcbench.portal.comparing import Asked, Change, comparisons_of, read_runs
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.figures import sent
+from hpcbench.portal.models import comparisons, experiments, run_tasks
+from hpcbench.portal.routes import room
+from hpcbench.portal.slow import PATIENCE, patiently
+from hpcbench.portal.state import Here, Portal
+
+router = room("compare")
+
+RunName = Annotated[str, Query(max_length=300)]
+Name = Annotated[str, Query(max_length=200)]
+Runs = Annotated[
+    list[str],
+    Query(
+        max_length=comparing.MOST_RUNS,
+        description="2 to 8, the baseline first: `EXPERIMENT`, or `EXPERIMENT:RUN_TASK`.",
+    ),
+]
+Wait = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=PATIENCE,
+        description="Seconds; then 202 and a `Fault` say how far it is: ask again.",
+    ),
+]
+Common = Annotated[bool, Query(description="Compare what both have asked, where that differs.")]
+
+
+@router.get("/compare", response_model=comparisons.Comparison, operation_id="compare")
+async def compare(
+    portal: Here, runs: Runs, run_task: Name = "", other: Name = "", metric: Name = "",
+    common: Common = False,
+    wait: Wait = PATIENCE,
+) -> Any:  # fmt: skip
+    """Each run held against the first one, sample by sample."""
+
+    def work() -> comparisons.Comparison:
+        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        return comparisons_of(portal).whole(asked).told
+
+    # No fault, which a browser would report. Only here: a download must not look as if it were there.
+    return await patiently(work, wait, later=202)
+
+
+@router.get("/compare/flips", response_model=comparisons.FlipPage, operation_id="compareFlips")
+async def flips(
+    portal: Here, baseline: RunName, candidate: RunName, run_task: Name = "", other: Name = "",
+    metric: Name = "", change: Change | None = None, common: Common = False,
+    after: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Any:  # fmt: skip
+    """Samples that two runs did differently, or alike if asked; the greatest change first."""
+
+    def work() -> comparisons.FlipPage:
+        found = comparisons_of(portal).fates(
+            pair(portal, baseline, candidate, run_task, other, metric, common)
+        )
+        return comparing.flip_page(found, change, after, limit)
+
+    return await patiently(work)
+
+
+def pair(
+    portal: Portal,
+    baseline: str,
+    candidate: str,
+    run_task: str,
+    other: str,
+    metric: str,
+    common: bool,
+) -> Asked:
+    """Two run tasks, as a request names them.
+
+    Raises:
+        PortalFault: there is no such run.
+    """
+    runs = read_runs(portal, [baseline, candidate])
+    return Asked(runs, run_task, other or run_task, metric, common)
+
+
+@router.get(
+    "/compare/figures",
+    response_model=tuple[experiments.FigureName, ...],
+    operation_id="compareFigures",
+)
+async def figures(
+    portal: Here, runs: Runs, run_task: Name = "", other: Name = "", metric: Name = "",
+    common: Common = False,
+) -> Any:  # fmt: skip
+    """Figures there are of a comparison."""
+
+    def work() -> tuple[experiments.FigureName, ...]:
+        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        return tuple(
+            experiments.FigureName(name=name, title=title, group=group)
+            for name, (title, group, _) in _figures(portal, asked).items()
+        )
+
+    return await patiently(work)
+
+
+@router.get(
+    "/compare/figures/{name}", response_model=run_tasks.Figure, operation_id="compareFigure"
+)
+async def figure(
+    portal: Here, name: Annotated[str, Path(max_length=100)], runs: Runs, run_task: Name = "",
+    other: Name = "", metric: Name = "", common: Common = False,
+    theme: Literal["light", "dark"] = "light",
+) -> Any:  # fmt: skip
+    """A figure of a comparison."""
+
+    def work() -> run_tasks.Figure:
+        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        entry = _figures(portal, asked).get(name)
+        if entry is None:
+            raise PortalFault(404, "not_found", f"no figure '{name}'")
+        made = comparisons_of(portal).figure(asked, name, entry[2])
+        if made is None:
+            raise PortalFault(404, "not_found", f"there is nothing to show in '{name}'")
+        return sent(made, theme).model_copy(update={"name": name})
+
+    return await patiently(work)
+
+
+def _figures(portal: Portal, asked: Asked) -> Any:
+    return comparing.figures_of(comparisons_of(portal).whole(asked), asked, portal)

@@ -1,0 +1,240 @@
+"""Lists of experiments and run tasks, the page of an experiment, and the palette: all from the index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request, Response
+from pydantic import BaseModel, TypeAdapter
+
+import hpcbench
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.following import follower_of
+from hpcbench.portal.index import (
+    MOST,
+    Account,
+    ExperimentQuery,
+    ExperimentSort,
+    Known,
+    Order,
+    RunTaskQuery,
+    RunTaskSort,
+)
+from hpcbench.portal.known import figures_of, known_of
+from hpcbench.portal.models.base import Page
+from hpcbench.portal.models.experiments import (
+    ExperimentDetail,
+    ExperimentRow,
+    Facet,
+    Hit,
+    RunTaskRow,
+)
+from hpcbench.portal.models.run_tasks import DatasetObject
+from hpcbench.portal.results import results_of
+from hpcbench.portal.routes import room
+from hpcbench.portal.routes.run_tasks import opened
+from hpcbench.portal.sentences import sentence
+from hpcbench.portal.shards import objects
+from hpcbench.portal.state import Here, Portal, experiment_of
+
+router = room("experiments")
+
+OBJECTS = 2_000
+"""Dataset objects of a page at most: small rows, of which a page shows all at once."""
+
+Values = Annotated[list[str], Query(max_length=100, description="May be repeated; one has to fit.")]
+Text = Annotated[str, Query(max_length=200, description="Words, each of which has to be there.")]
+After = Annotated[str | None, Query(max_length=4_000, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=MOST)]
+Identity = Annotated[str, Path(max_length=200)]
+
+
+@router.get("/experiments", operation_id="experiments", response_model=Page[ExperimentRow])
+def list_experiments(
+    here: Here, request: Request, state: Values = [], text: Text = "", model: Values = [],  # noqa: B006
+    dataset: Values = [], plan: Values = [], sort: ExperimentSort = "created",  # noqa: B006
+    order: Order = "desc", after: After = None, limit: Limit = 50,
+) -> Response:  # fmt: skip
+    """Experiments, the newest first unless asked otherwise; what has no value comes last."""
+    query = ExperimentQuery(
+        tuple(state), text, tuple(model), tuple(dataset), tuple(plan), sort, order, after, limit
+    )
+    return _answer(here, request, lambda: here.index.experiments(query))
+
+
+@router.get(
+    "/experiments/facets", operation_id="experimentFacets", response_model=tuple[Facet, ...]
+)
+def experiment_facets(
+    here: Here, request: Request, state: Values = [], text: Text = "", model: Values = [],  # noqa: B006
+    dataset: Values = [], plan: Values = [],  # noqa: B006
+) -> Response:  # fmt: skip
+    """States, models, datasets and plans, and how many experiments have each."""
+    query = ExperimentQuery(tuple(state), text, tuple(model), tuple(dataset), tuple(plan))
+    return _answer(here, request, lambda: here.index.experiment_facets(query))
+
+
+@router.get("/experiments/{experiment}", operation_id="experiment", response_model=ExperimentDetail)
+def show_experiment(here: Here, request: Request, experiment: Identity) -> Response:
+    """All that the page of an experiment shows at once."""
+    row = _row(here, experiment)
+    known = _known(here, row)
+    version = f"{here.index.version(experiment)}-{known.status.time if known else 0}"
+    return _answer(here, request, lambda: _detail(here, row, known), version)
+
+
+@router.get(
+    "/experiments/{experiment}/run-tasks",
+    operation_id="experimentRunTasks",
+    response_model=Page[RunTaskRow],
+)
+def list_run_tasks_of(
+    here: Here, request: Request, experiment: Identity, state: Values = [], text: Text = "",  # noqa: B006
+    model: Values = [], dataset: Values = [], sort: RunTaskSort = "name", order: Order = "asc",  # noqa: B006
+    after: After = None, limit: Limit = 50,
+) -> Response:  # fmt: skip
+    """Run tasks of an experiment."""
+    version = here.index.version(experiment)
+    if not version:
+        _row(here, experiment)  # which says why
+    query = RunTaskQuery(
+        experiment, tuple(state), text, tuple(model), tuple(dataset), sort, order, after, limit
+    )
+    return _answer(here, request, lambda: here.index.run_tasks(query), str(version))
+
+
+@router.get(
+    "/experiments/{experiment}/objects/{run_task}",
+    operation_id="datasetObjects",
+    response_model=Page[DatasetObject],
+)
+def list_objects(
+    here: Here, experiment: Identity, run_task: Identity, after: After = None,
+    limit: Annotated[int, Query(ge=1, le=OBJECTS)] = 200,
+) -> Response:  # fmt: skip
+    """Stretches of a run task's dataset, and how far each is."""
+    return _json(objects(here, opened(here, experiment, run_task), run_task, after, limit))
+
+
+@router.get("/run-tasks", operation_id="runTasks", response_model=Page[RunTaskRow])
+def list_run_tasks(
+    here: Here, request: Request, state: Values = [], text: Text = "", model: Values = [],  # noqa: B006
+    dataset: Values = [], sort: RunTaskSort = "experiment", order: Order = "desc",  # noqa: B006
+    after: After = None, limit: Limit = 50,
+) -> Response:  # fmt: skip
+    """Run tasks of all experiments."""
+    query = RunTaskQuery(
+        None, tuple(state), text, tuple(model), tuple(dataset), sort, order, after, limit
+    )
+    return _answer(here, request, lambda: here.index.run_tasks(query))
+
+
+@router.get("/run-task-facets", operation_id="runTaskFacets", response_model=tuple[Facet, ...])
+def run_task_facets(
+    here: Here, request: Request, experiment: str | None = None, state: Values = [], text: Text = "",  # noqa: B006
+    model: Values = [], dataset: Values = [],  # noqa: B006
+) -> Response:  # fmt: skip
+    """States, models and datasets, and how many run tasks have each; of one experiment or of all."""
+    query = RunTaskQuery(experiment, tuple(state), text, tuple(model), tuple(dataset))
+    return _answer(here, request, lambda: here.index.run_task_facets(query))
+
+
+@router.get("/search", operation_id="search", response_model=tuple[Hit, ...])
+def search(here: Here, request: Request, text: Text, limit: Limit = 20) -> Response:
+    """Experiments, plans, models, datasets and run tasks whose words begin so; for the palette."""
+    return _answer(here, request, lambda: here.index.search(text, limit))
+
+
+# --- the page of an experiment ----------------------------------------------------------------------------
+
+
+def _row(portal: Portal, identity: str) -> ExperimentRow:
+    """The row of an experiment.
+
+    Raises:
+        PortalFault: there is none, or it has not been read yet.
+    """
+    row = portal.index.experiment(identity)
+    if row is None:
+        experiment_of(portal, identity)
+        raise PortalFault(503, "busy", f"{identity} is being read", "try again in a moment")
+    return row
+
+
+def _detail(portal: Portal, row: ExperimentRow, known: Known | None) -> ExperimentDetail:
+    account = portal.index.account(row.id) or Account()
+    status = known.status if known else None
+    return ExperimentDetail(
+        row=row,
+        status=status,
+        sentence=sentence(row, status),
+        matrices=portal.index.matrix(row.id),
+        failures=status.failures if status else (),
+        waits=status.waits if status else (),
+        usage=account.usage,
+        summary=account.summary,
+        verdict=account.verdict,
+        figures=known.figures if known else (),
+        reports=tuple(_reports(portal, row.id)),
+    )
+
+
+def _known(portal: Portal, row: ExperimentRow) -> Known | None:
+    """How it is: as the follower knows, as it was kept, or by a look now that others wait for."""
+    if row.state == "unreadable":
+        return None
+    follower = follower_of(portal)
+    status = follower.status(row.id) if follower else None
+    if status is not None:
+        results = results_of(portal)
+        return Known(status, figures_of(results.experiment(portal, row.id), results))
+    try:
+        return portal.index.known(row.id) or known_of(portal, experiment_of(portal, row.id))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _reports(portal: Portal, identity: str) -> Iterable[str]:
+    """Files of the report, but for what only the others show."""
+    folder = experiment_of(portal, identity).report_dir
+    try:
+        with os.scandir(folder) as found:
+            names = sorted(one.name for one in found if one.is_file(follow_symlinks=False))
+    except OSError:
+        return ()
+    return [name for name in names if name[0] != "." and not name.endswith((".svg", ".png"))][:200]
+
+
+# --- answers ----------------------------------------------------------------------------------------------
+
+
+def _answer(
+    portal: Portal, request: Request, make: Callable[[], Any], version: str | None = None
+) -> Response:
+    """An answer that clients may keep until the index changes; 304 where they have it already.
+
+    Args:
+        portal: the portal.
+        request: what was asked.
+        make: the answer.
+        version: of what it is made of; None: of the whole index.
+    """
+    # Read first: what changes meanwhile is told with the older number, and asked for again.
+    number = version or str(portal.index.version())
+    etag = f'W/"{hpcbench.__version__}-{number}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+    known = {one.strip() for one in request.headers.get("if-none-match", "").split(",")}
+    if etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return _json(make(), headers)
+
+
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def _json(answer: Any, headers: dict[str, str] | None = None) -> Response:
+    """JSON straight from the models: these are made here, so nothing is validated again."""
+    text = answer.model_dump_json() if isinstance(answer, BaseModel) else _ANY.dump_json(answer)
+    return Response(text, headers=headers, media_type="application/json")

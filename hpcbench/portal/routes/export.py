@@ -1,0 +1,131 @@
+"""Lists as files, as they are seen: with the filter and the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Path, Query, Response
+
+from hpcbench.interchange.tables import Table
+from hpcbench.portal import exporting
+from hpcbench.portal.comparing import Asked, Change, comparisons_of, read_runs
+from hpcbench.portal.exporting import Form, sent
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.index import (
+    MOST,
+    BadCursor,
+    ExperimentQuery,
+    ExperimentSort,
+    Order,
+    RunTaskQuery,
+    RunTaskSort,
+)
+from hpcbench.portal.models.base import Page
+from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
+from hpcbench.portal.routes import room
+from hpcbench.portal.routes.compare import Common, Name, Runs, pair
+from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
+from hpcbench.portal.sheet import sheet_of
+from hpcbench.portal.slow import patiently
+from hpcbench.portal.state import Here, experiment_of
+
+router = room("export")
+
+Asking = Annotated[Form, Query(alias="format", description="How.")]
+Several = Annotated[list[str] | None, Query(max_length=50)]
+Text = Annotated[str, Query(max_length=500)]
+
+PageT = TypeVar("PageT")
+
+_FILE: dict[str, Any] = {
+    "response_class": Response,
+    "responses": {200: {"content": {"text/csv": {}, "application/json": {}}}},
+}
+
+
+@router.get(f"{BELOW}/export", operation_id="exportSamples", **_FILE)
+async def samples(
+    portal: Here,
+    experiment: Id,
+    run_task: Id,
+    chosen: Choice,
+    ordered: Ordering,
+    form: Asking = "csv",
+) -> Response:
+    """The chosen samples of a run task, in the order of the page."""
+
+    def work() -> Response:
+        sheet = sheet_of(portal, experiment, run_task)
+        table = exporting.samples(sheet, chosen, ordered)
+        return sent(table, form, f"{sheet.experiment.id}-{sheet.name}-samples")
+
+    return await patiently(work)
+
+
+@router.get("/experiments/export", operation_id="exportExperiments", **_FILE)
+def experiments(
+    portal: Here, state: Several = None, text: Text = "", model: Several = None,
+    dataset: Several = None, plan: Several = None, sort: ExperimentSort = "created",
+    order: Order = "desc", form: Asking = "csv",
+) -> Response:  # fmt: skip
+    """The list of experiments."""
+
+    def ask(after: str | None) -> Page[ExperimentRow]:
+        return portal.index.experiments(
+            ExperimentQuery(
+                states=tuple(state or ()), text=text, models=tuple(model or ()),
+                datasets=tuple(dataset or ()), plans=tuple(plan or ()), sort=sort, order=order,
+                after=after, limit=MOST,
+            )
+        )  # fmt: skip
+
+    return sent(_listed(ask, exporting.experiment_cells), form, "experiments")
+
+
+@router.get("/experiments/{experiment}/run-tasks/export", operation_id="exportRunTasks", **_FILE)
+def run_tasks(
+    portal: Here, experiment: Annotated[str, Path(max_length=200)], state: Several = None,
+    text: Text = "", model: Several = None, dataset: Several = None, sort: RunTaskSort = "name",
+    order: Order = "asc", form: Asking = "csv",
+) -> Response:  # fmt: skip
+    """The list of an experiment's run tasks."""
+    here = experiment_of(portal, experiment)
+
+    def ask(after: str | None) -> Page[RunTaskRow]:
+        return portal.index.run_tasks(
+            RunTaskQuery(
+                experiment=here.id, states=tuple(state or ()), text=text, models=tuple(model or ()),
+                datasets=tuple(dataset or ()), sort=sort, order=order, after=after, limit=MOST,
+            )
+        )  # fmt: skip
+
+    return sent(_listed(ask, exporting.run_task_cells), form, f"{here.id}-run-tasks")
+
+
+@router.get("/compare/export", operation_id="exportComparison", **_FILE)
+async def comparison(
+    portal: Here, runs: Runs, what: Literal["metrics", "flips"] = "metrics", run_task: Name = "",
+    other: Name = "", metric: Name = "", change: Change | None = None, common: Common = False,
+    form: Asking = "csv",
+) -> Response:  # fmt: skip
+    """Metrics of a comparison; or samples of the first two runs that were lost, won, or done alike."""
+
+    def work() -> Response:
+        found = comparisons_of(portal)
+        if what == "flips":
+            asked = pair(portal, runs[0], runs[1], run_task, other, metric, common)
+            return sent(exporting.flips(found.fates(asked), change), form, f"flips-{runs[1]}")
+        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        return sent(exporting.comparison(found.whole(asked).told), form, f"compare-{runs[0]}")
+
+    if len(runs) < 2:
+        raise PortalFault(400, "bad_request", "name two runs at least")
+    return await patiently(work)
+
+
+def _listed(ask: Callable[[str | None], Page[PageT]], flat: Callable[[PageT], Any]) -> Table:
+    try:
+        return exporting.listed(ask, flat)
+    except BadCursor as error:  # the list changed under us, and no page goes on
+        raise PortalFault(409, "conflict", str(error)) from error

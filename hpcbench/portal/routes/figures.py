@@ -1,0 +1,64 @@
+"""Figures of experiments and run tasks, as Plotly draws them and as tables."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Query
+
+from hpcbench.portal import figures
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.models.experiments import FigureName
+from hpcbench.portal.models.run_tasks import Figure
+from hpcbench.portal.results import results_of
+from hpcbench.portal.routes import room
+from hpcbench.portal.routes.run_tasks import opened
+from hpcbench.portal.state import Here
+
+router = room("figures")
+
+Theme = Annotated[Literal["light", "dark"], Query(description="Of the page it is drawn on.")]
+
+
+@router.get(
+    "/experiments/{experiment}/figures",
+    operation_id="figures",
+    response_model=tuple[FigureName, ...],
+)
+def list_figures(here: Here, experiment: str) -> tuple[FigureName, ...]:
+    """Figures there are of an experiment."""
+    found = opened(here, experiment)
+    known = here.index.known(experiment)  # of one that has ended; to find out takes 50 ms
+    return known.figures if known is not None else figures.names(found, results_of(here))
+
+
+@router.get(
+    "/experiments/{experiment}/figures/{figure}", operation_id="figure", response_model=Figure
+)
+def figure_of_experiment(
+    here: Here, experiment: str, figure: str, theme: Theme = "light"
+) -> Figure:
+    """A figure of an experiment."""
+    found = figures.figure(opened(here, experiment), figure, results_of(here), theme)
+    return _there(found, figure)
+
+
+@router.get(
+    "/experiments/{experiment}/run-tasks/{run_task}/figures/{figure}",
+    operation_id="runTaskFigure",
+    response_model=Figure,
+)
+def figure_of_run_task(
+    here: Here, experiment: str, run_task: str, figure: str, theme: Theme = "light"
+) -> Figure:
+    """A figure of a run task."""
+    found = figures.figure(
+        opened(here, experiment, run_task), figure, results_of(here), theme, run_task
+    )
+    return _there(found, figure)
+
+
+def _there(found: Figure | None, name: str) -> Figure:
+    if found is None:
+        raise PortalFault(404, "not_found", f"no figure '{name[:200]}'")
+    return found

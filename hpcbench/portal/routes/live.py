@@ -1,0 +1,90 @@
+"""What happens, as it happens: a stream for browsers, a WebSocket for programs, and answers to who asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import Header, Query, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import StreamingResponse
+
+from hpcbench.portal.guard import Access
+from hpcbench.portal.hub import Hub
+from hpcbench.portal.models.live import Polled
+from hpcbench.portal.routes import room
+from hpcbench.portal.routes.session import access_of, who_of
+from hpcbench.portal.state import Here
+from hpcbench.portal.tokens import Who
+
+BEAT_SECONDS = 15.0
+"""Longest silence of a stream: proxies cut what says nothing."""
+
+LONGEST_POLL = 25.0
+"""Longest that a poll waits for something to happen, seconds."""
+
+router = room("live")
+
+After = Annotated[
+    int | None, Query(ge=0, description="Number of the last message there is already.")
+]
+
+
+@router.get("/events", operation_id="events", response_class=StreamingResponse)
+async def events(
+    request: Request,
+    portal: Here,
+    after: After = None,
+    last_event_id: Annotated[str, Header()] = "",
+) -> StreamingResponse:
+    """Server-sent events, each of them a `News`; resumes behind `Last-Event-ID`."""
+    place = int(last_event_id) if last_event_id.isdigit() and len(last_event_id) < 17 else after
+    lines = _lines(portal.hub, place, access_of(request), who_of(request))
+    return StreamingResponse(
+        lines, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+    )
+
+
+async def _lines(hub: Hub, after: int | None, access: Access, who: Who) -> AsyncIterator[bytes]:
+    place = hub.seq if after is None else after
+    with hub.reading():
+        # A number without data: nothing happens, but the browser knows where to go on.
+        yield f"retry: 2000\nid: {place}\n\n".encode()
+        while not hub.closed and access.desk.still(who):
+            found = await hub.wait(place, BEAT_SECONDS)
+            place = found.seq
+            if not found.news:
+                yield b": still here\n\n"
+            for message in found.news:
+                yield f"id: {message.seq}\ndata: {message.model_dump_json()}\n\n".encode()
+
+
+@router.get("/events/poll", operation_id="pollEvents", response_model=Polled)
+async def poll(
+    portal: Here,
+    after: After = None,
+    wait: Annotated[float, Query(ge=0, le=LONGEST_POLL, description="Seconds to wait.")] = 0,
+) -> Polled:
+    """What came since a message; without `after`, only where to go on."""
+    portal.hub.polled()
+    if after is None:
+        return Polled(news=(), seq=portal.hub.seq)
+    return await portal.hub.wait(after, wait) if wait else portal.hub.since(after)
+
+
+@router.websocket("/ws")
+async def web_socket(socket: WebSocket, after: After = None) -> None:
+    """The messages of the stream, each as text, for programs; what they send is not read."""
+    access, who = access_of(socket), who_of(socket)
+    hub: Hub = socket.app.state.portal.hub
+    await socket.accept()
+    place = hub.seq if after is None else after
+    try:
+        with hub.reading():
+            while not hub.closed and access.desk.still(who):
+                found = await hub.wait(place, BEAT_SECONDS)
+                place = found.seq
+                for message in found.news:
+                    await socket.send_text(message.model_dump_json())
+        await socket.close(1001)
+    except (WebSocketDisconnect, RuntimeError):
+        return  # it went away

@@ -1,0 +1,67 @@
+"""Results over months: trends, where they changed, and who took note of it."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated
+
+from fastapi import Query, Response
+
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.models.regressions import AcknowledgeRequest, Regression, Trends
+from hpcbench.portal.regressions import History, note
+from hpcbench.portal.routes import room
+from hpcbench.portal.state import Here, Portal
+
+router = room("regressions")
+
+
+def history_of(portal: Portal) -> History:
+    """The history of the portal's home."""
+    found = portal.extra.setdefault("history", History(portal.home))
+    assert isinstance(found, History)
+    return found
+
+
+@router.get("/regressions", operation_id="regressions", response_model=Trends)
+def get_trends(
+    here: Here,
+    name: Annotated[str | None, Query(max_length=200, description="Metric or figure.")] = None,
+    plan: Annotated[str | None, Query(max_length=200, description="Only of this plan.")] = None,
+    since: Annotated[
+        float, Query(allow_inf_nan=False, description="Only experiments made then or later.")
+    ] = 0.0,
+) -> Response:
+    """Rows of the heat map, those that fell last first; without a name all metrics of quality."""
+    return Response(history_of(here).answer(name, plan, since), media_type="application/json")
+
+
+@router.put(
+    "/regressions/{regression}/acknowledgement",
+    operation_id="acknowledge",
+    response_model=Regression,
+)
+def acknowledge(here: Here, regression: str, body: AcknowledgeRequest) -> Regression:
+    """Take note of a change: it is no alarm any more, for good or until a day."""
+    return _noted(here, regression, body.reason, body.until)
+
+
+@router.delete(
+    "/regressions/{regression}/acknowledgement",
+    operation_id="unacknowledge",
+    response_model=Regression,
+)
+def unacknowledge(here: Here, regression: str) -> Regression:
+    """Take a note back."""
+    return _noted(here, regression, None, None)
+
+
+def _noted(portal: Portal, identity: str, reason: str | None, until: float | None) -> Regression:
+    try:
+        found = note(history_of(portal), identity, reason, getpass.getuser(), until)
+    except OSError as error:
+        what = f"the note cannot be written: {error.strerror or error}"
+        raise PortalFault(503, "busy", what, "look at room and rights of HOME/results") from None
+    if found is None:
+        raise PortalFault(404, "not_found", f"no change '{identity[:40]}'", "fetch the trends anew")
+    return found

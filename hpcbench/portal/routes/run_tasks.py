@@ -1,0 +1,186 @@
+"""A run task's page, and what an experiment's pages show besides lists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import Query
+from fastapi.responses import StreamingResponse
+
+from hpcbench.portal import logs
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.models.run_tasks import (
+    ConfigurationDiff,
+    LogChunk,
+    LogSource,
+    Origin,
+    Resources,
+    RunTaskDetail,
+)
+from hpcbench.portal.origin import configuration, origin, report_file
+from hpcbench.portal.resources import resources
+from hpcbench.portal.results import Seen, results_of
+from hpcbench.portal.routes import room
+from hpcbench.portal.run_task import describe
+from hpcbench.portal.state import Here, Portal
+from hpcbench.portal.workers import groups_of, workers_of
+
+router = room("run tasks")
+
+SANDBOX = (
+    "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""What a report's page may do: be looked at. It has another origin than the portal, so no cookie of it."""
+
+PIECE = 1 << 18
+"""Bytes of a file that are sent at once."""
+
+RunTask = Annotated[
+    str | None, Query(max_length=200, description="Only what concerns this run task.")
+]
+
+
+def opened(portal: Portal, identity: str, run_task: str | None = None) -> Seen:
+    """The experiment of a request; where it names a run task, one that the plan has.
+
+    Raises:
+        PortalFault: there is none, or it cannot be read.
+    """
+    experiment = results_of(portal).experiment(portal, identity)
+    names = experiment.run_tasks
+    if run_task is not None and run_task not in names:
+        raise PortalFault(404, "not_found", f"no run task '{run_task[:200]}' in {identity}")
+    return experiment
+
+
+@router.get(
+    "/experiments/{experiment}/run-tasks/{run_task}",
+    operation_id="runTask",
+    response_model=RunTaskDetail,
+)
+def run_task(here: Here, experiment: str, run_task: str) -> RunTaskDetail:
+    """All that the page of a run task shows at once."""
+    found = opened(here, experiment, run_task)
+    row = here.index.run_task(experiment, run_task)
+    if row is None:
+        raise PortalFault(
+            404, "not_found", f"run task '{run_task}' is not known yet", "try again in a moment"
+        )
+    return describe(found, row, results_of(here), workers_of(here, found))
+
+
+@router.get(
+    "/experiments/{experiment}/resources", operation_id="resources", response_model=Resources
+)
+def get_resources(
+    here: Here,
+    experiment: str,
+    run_task: RunTask = None,
+    since: Annotated[
+        float | None, Query(description="`Resources.until` of an earlier answer.")
+    ] = None,
+) -> Resources:
+    """GPUs, memory, CPU and the rate of answers over time."""
+    found = opened(here, experiment, run_task)
+    return resources(found, workers_of(here, found), run_task, since)
+
+
+@router.get(
+    "/experiments/{experiment}/logs", operation_id="logs", response_model=tuple[LogSource, ...]
+)
+def list_logs(here: Here, experiment: str, run_task: RunTask = None) -> tuple[LogSource, ...]:
+    """Logs that can be read, those of workers first, the newest jobs first."""
+    found = opened(here, experiment, run_task)
+    if run_task is None:
+        return logs.sources(found)
+    own, _ = workers_of(here, found).look(groups_of(found, run_task))
+    took = [
+        one.stem
+        for one in own
+        if any(str(event.get("shard", "")).rpartition("/")[0] == run_task for event in one.events)
+    ]
+    return logs.sources(found, took)
+
+
+@router.get("/experiments/{experiment}/logs/{log}", operation_id="log", response_model=LogChunk)
+def read_log(
+    here: Here,
+    experiment: str,
+    log: str,
+    after: Annotated[int | None, Query(ge=0, description="What comes from this offset on.")] = None,
+    before: Annotated[
+        int | None, Query(ge=0, description="What stands before this offset.")
+    ] = None,
+    grep: Annotated[
+        str, Query(max_length=200, description="Only lines in which this stands.")
+    ] = "",
+    lines: Annotated[int, Query(ge=1, le=logs.MOST_LINES)] = logs.LINES,
+) -> LogChunk:
+    """A part of a log; its end, unless asked otherwise."""
+    found = opened(here, experiment)
+    try:
+        with logs.opened(found, log) as source:
+            return logs.chunk(source, after=after, before=before, grep=grep, lines=lines)
+    except FileNotFoundError:
+        raise PortalFault(404, "not_found", f"no log '{log[:200]}'") from None
+    except OSError:
+        raise PortalFault(403, "refused", f"log '{log[:200]}' cannot be read") from None
+
+
+@router.get(
+    "/experiments/{experiment}/provenance", operation_id="provenance", response_model=Origin
+)
+def get_provenance(here: Here, experiment: str) -> Origin:
+    """What the figures depend on, and how to run the same again."""
+    return origin(opened(here, experiment))
+
+
+@router.get(
+    "/experiments/{experiment}/configuration",
+    operation_id="configuration",
+    response_model=ConfigurationDiff,
+)
+def get_configuration(
+    here: Here,
+    experiment: str,
+    baseline: Annotated[
+        str | None, Query(max_length=200, description="An experiment or a baseline's name.")
+    ] = None,
+) -> ConfigurationDiff:
+    """How the configuration differs from a baseline's: the plan's, unless another one is named."""
+    return configuration(here, opened(here, experiment), baseline)
+
+
+@router.get(
+    "/experiments/{experiment}/report/{file}",
+    operation_id="reportFile",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/html": {}, "application/octet-stream": {}}}},
+)
+def get_report_file(here: Here, experiment: str, file: str) -> StreamingResponse:
+    """A file of the report: pages in a sandbox of their own, everything else to be saved."""
+    descriptor, size, media_type = report_file(opened(here, experiment), file)
+    headers = {"Content-Length": str(size), "X-Content-Type-Options": "nosniff"}
+    if media_type == "text/html":
+        headers["Content-Security-Policy"] = SANDBOX
+        media_type = "text/html; charset=utf-8"
+    else:
+        # A picture that is looked at as a page is one: SVG may hold scripts.
+        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file, safe='')}"
+        headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return StreamingResponse(_pieces(descriptor, size), media_type=media_type, headers=headers)
+
+
+def _pieces(descriptor: int, size: int) -> Iterator[bytes]:
+    """A file's first so many bytes; closes it."""
+    try:
+        at = 0
+        while at < size and (block := os.pread(descriptor, min(PIECE, size - at), at)):
+            at += len(block)
+            yield block
+    finally:
+        os.close(descriptor)

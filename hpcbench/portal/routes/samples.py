@@ -1,0 +1,214 @@
+"""Samples of a run task: pages, facets, one in full, its images, and the user's marks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Depends, Header, Path, Query, Request, Response
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.portal.asked import Gone
+from hpcbench.portal.detail import detail_of
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.media import Pictures
+from hpcbench.portal.models.experiments import Facet
+from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow
+from hpcbench.portal.routes import room
+from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
+from hpcbench.portal.sheet import Sheet, sheet_of
+from hpcbench.portal.slow import patiently
+from hpcbench.portal.state import Here, Portal
+
+router = room("samples")
+
+BELOW = "/experiments/{experiment}/run-tasks/{run_task}/samples"
+
+AnswerT = TypeVar("AnswerT")
+
+Id = Annotated[str, Path(max_length=200)]
+Number = Annotated[int, Path(ge=0, le=10**9)]
+Match = Annotated[str | None, Header(alias="If-None-Match", max_length=200)]
+
+
+def chosen_by(
+    text: Annotated[str, Query(max_length=500, description="In id, answer or references.")] = "",
+    outcome: Annotated[str, Query(max_length=40)] = "",
+    reason: Annotated[str, Query(max_length=2_000)] = "",
+    metric: Annotated[str, Query(max_length=200, description="Of `low` and `high`.")] = "",
+    low: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    high: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    latency_over: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
+    where: Annotated[list[str] | None, Query(max_length=8, description="`COLUMN:VALUE`.")] = None,
+    wrong: Annotated[bool, Query(description="Not the best value, unreadable or failed.")] = False,
+    flagged: Annotated[bool, Query(description="Marked by the user.")] = False,
+) -> Chosen:
+    """Which samples a request is about."""
+    pairs = []
+    for one in where or ():
+        name, colon, value = one.partition(":")
+        if not colon or not name:
+            raise PortalFault(400, "bad_request", "`where` is COLUMN:VALUE")
+        pairs.append((name, value))
+    return Chosen(
+        text, outcome, reason, metric, low, high, latency_over, tuple(pairs), wrong, flagged
+    )
+
+
+def sorted_by(
+    sort: Annotated[str, Query(max_length=200, description="A column or metric.")] = "place",
+    order: Literal["asc", "desc"] = "asc",
+) -> Sorted:
+    """In which order a request wants them."""
+    return Sorted(sort, order)
+
+
+Choice = Annotated[Chosen, Depends(chosen_by)]
+Ordering = Annotated[Sorted, Depends(sorted_by)]
+
+
+async def answered(
+    portal: Portal,
+    request: Request,
+    names: tuple[str, str],
+    match: str | None,
+    make: Callable[[Sheet], AnswerT],
+) -> AnswerT | Response:
+    """An answer about the samples of a run task, or that the client has it already."""
+
+    def work() -> tuple[AnswerT | None, str]:
+        sheet = sheet_of(portal, *names)
+        marks = sheet.room.flags.of(sheet.experiment.id, sheet.name)
+        told = (sheet.version, sorted(marks.items()), request.url.path, request.url.query)
+        tag = f'"{hashlib.sha256(repr(told).encode()).hexdigest()[:24]}"'
+        return (None if tag == match else make(sheet)), tag
+
+    found, tag = await patiently(work)
+    if found is None:
+        return Response(status_code=304, headers={"ETag": tag})
+    request.state.tag = tag
+    return found
+
+
+@router.get(BELOW, response_model=SamplePage, operation_id="listSamples")
+async def samples(
+    portal: Here, request: Request, response: Response, experiment: Id, run_task: Id,
+    chosen: Choice, ordered: Ordering,
+    after: Annotated[str | None, Query(max_length=4_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    skip: Annotated[int, Query(ge=0, le=10**9, description="Rows before; without `after`.")] = 0,
+    match: Match = None,
+) -> Any:  # fmt: skip
+    """A page of samples; what nobody has asked yet is there as `missing`."""
+
+    def make(sheet: Sheet) -> SamplePage:
+        return page_of(sheet, chosen, ordered, after, limit, skip)
+
+    return _tagged(
+        request, response, await answered(portal, request, (experiment, run_task), match, make)
+    )
+
+
+@router.get(f"{BELOW}/facets", response_model=tuple[Facet, ...], operation_id="sampleFacets")
+async def facets(
+    portal: Here, request: Request, response: Response, experiment: Id, run_task: Id,
+    chosen: Choice, match: Match = None,
+) -> Any:  # fmt: skip
+    """How many of the chosen samples have each outcome, reason, score and value of metadata."""
+
+    def make(sheet: Sheet) -> tuple[Facet, ...]:
+        return facets_of(sheet, chosen)
+
+    return _tagged(
+        request, response, await answered(portal, request, (experiment, run_task), match, make)
+    )
+
+
+@router.get(f"{BELOW}/named", response_model=tuple[SampleRow, ...], operation_id="samplesNamed")
+async def named_so(
+    portal: Here, experiment: Id, run_task: Id,
+    text: Annotated[str, Query(min_length=1, max_length=200, description="In the id.")],
+    limit: Annotated[int, Query(ge=1, le=20)] = 5,
+) -> tuple[SampleRow, ...]:  # fmt: skip
+    """Samples that are called so, the nearest first: for who knows an id."""
+    return await patiently(lambda: named(sheet_of(portal, experiment, run_task), text, limit))
+
+
+@router.get(f"{BELOW}/{{place:int}}", response_model=SampleDetail, operation_id="getSample")
+async def sample(
+    portal: Here, experiment: Id, run_task: Id, place: Number, chosen: Choice, ordered: Ordering
+) -> SampleDetail:
+    """One sample in full; `previous` and `following` are its neighbours among the chosen ones."""
+    return await patiently(
+        lambda: detail_of(sheet_of(portal, experiment, run_task), place, chosen, ordered)
+    )
+
+
+@router.get(
+    f"{BELOW}/{{place:int}}/images/{{number:int}}",
+    operation_id="getSampleImage",
+    response_class=Response,
+    responses={200: {"content": {"image/*": {}}}},
+)
+def image(
+    portal: Here, experiment: Id, run_task: Id, place: Number, number: Number,
+    size: Literal["thumb", "full"] = "full", match: Match = None,
+) -> Response:  # fmt: skip
+    """An image of a sample; `thumb` is a small copy."""
+    sheet = sheet_of(portal, experiment, run_task)
+    pictures = portal.extra.setdefault("pictures", Pictures())
+    assert isinstance(pictures, Pictures)
+    if place >= sheet.rows:
+        raise PortalFault(404, "not_found", f"there is no sample {place}")
+    try:
+        found = sheet.sample(place)
+        if number >= len(found.images):
+            raise PortalFault(404, "not_found", f"the sample has {len(found.images)} images")
+        picture = pictures.of(sheet.run_task.dataset, found.images[number], size)
+    except Gone as gone:
+        raise PortalFault(404, "not_found", str(gone)) from gone
+    headers = {"ETag": f'"{picture.tag}"', "Cache-Control": "private, max-age=3600"}
+    if match == headers["ETag"]:
+        return Response(status_code=304, headers=headers, media_type=picture.kind)
+    return Response(picture.data, media_type=picture.kind, headers=headers)
+
+
+@router.put(f"{BELOW}/{{place:int}}/flag", response_model=Flag, operation_id="flagSample")
+def flag(
+    portal: Here, experiment: Id, run_task: Id, place: Number, mark: Flag | None = None
+) -> Flag:
+    """Mark a sample, with a note if there is one; `flagged: false` takes the mark away."""
+    return _mark(portal, (experiment, run_task), place, mark or Flag(flagged=True))
+
+
+@router.delete(f"{BELOW}/{{place:int}}/flag", response_model=Flag, operation_id="unflagSample")
+def unflag(portal: Here, experiment: Id, run_task: Id, place: Number) -> Flag:
+    """Take a sample's mark away."""
+    return _mark(portal, (experiment, run_task), place, Flag(flagged=False))
+
+
+def _mark(portal: Portal, names: tuple[str, str], place: int, mark: Flag) -> Flag:
+    sheet = sheet_of(portal, *names)
+    if place >= sheet.rows:
+        raise PortalFault(404, "not_found", f"there is no sample {place}")
+    (row,) = sheet.rows_at([place], ["sample", "outcome", "answer"])
+    flags = sheet.room.flags
+    told = (sheet.experiment.id, sheet.name, row["sample"])
+    try:
+        if mark.flagged:
+            flags.mark(*told, mark.note)
+        else:
+            flags.unmark(*told)
+    except EnvironmentFault as fault:
+        raise PortalFault(500, "unwritable", fault.message, fault.remedy or "") from fault
+    except OSError as error:
+        what = f"the mark could not be written: {error.strerror}"
+        raise PortalFault(507, "unwritable", what) from error
+    return Flag(flagged=mark.flagged, note=mark.note if mark.flagged else "")
+
+
+def _tagged(request: Request, response: Response, found: Any) -> Any:
+    if not isinstance(found, Response):
+        response.headers["ETag"] = request.state.tag
+    return found

@@ -1,0 +1,182 @@
+"""All that the page of a run task shows at once."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import LAST_WORDS
+from hpcbench.experiment.submission import outcome
+from hpcbench.portal import figures
+from hpcbench.portal.advice import Took, advice
+from hpcbench.portal.commands import commands, without_secrets
+from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.portal.models.experiments import RunTaskRow
+from hpcbench.portal.models.run_tasks import RunTaskDetail
+from hpcbench.portal.resources import card_gb
+from hpcbench.portal.results import Results, Seen
+from hpcbench.portal.timeline import timeline, troubles
+from hpcbench.portal.workers import Worker, Workers, groups_of
+from hpcbench.schema.documents import seconds
+from hpcbench.schema.plan import ResolvedRunTask
+
+GIB = 2**30
+
+RESERVES = frozenset({"vllm", "sglang"})
+"""Engines that take most of a card when they start: what they hold says nothing of what they need."""
+
+
+_told: Kept[dict[str, Any]] = Kept(128)
+"""Documents of run tasks, without secrets."""
+
+
+def describe(
+    experiment: Seen, row: RunTaskRow, results: Results, workers: Workers
+) -> RunTaskDetail:
+    """The page of a run task.
+
+    Raises:
+        UserError: the plan has no run task of that name.
+    """
+    run_task = experiment.run_task(row.name)
+    table, performance = results.of_run_task(experiment, row.name)
+    usage = results.usage(experiment)
+    own, _ = workers.look(groups_of(experiment, row.name), monitors=True)
+    ended = outcome(experiment) is not None
+    model = run_task.model.name
+    took = _took(experiment, run_task, own, performance, usage, ended=ended)
+    return RunTaskDetail(
+        row=row,
+        engine=run_task.model.engine,
+        documents=_told.of(
+            (experiment.path, row.name),
+            stamp_of(experiment.resolved_file),
+            lambda: _documents(run_task),
+        ),
+        timeline=timeline(experiment, row.name, model, own, ended=ended),
+        metrics=tuple(
+            {"metric": name, **(entry or {"value": None})}
+            for name, entry in table.get("metrics", {}).items()
+        ),
+        groups=tuple(table.get("groups", ())),
+        performance=performance or None,
+        outcomes=table.get("outcomes", {}),
+        invalid_reasons=tuple(table.get("invalid_reasons", ())),
+        failures=troubles(own, row.name, model, table.get("errors", ())),
+        advice=advice(took),
+        commands=commands(experiment, run_task, own),
+        figures=figures.names(experiment, results, row.name),
+    )
+
+
+def _documents(run_task: ResolvedRunTask) -> dict[str, Any]:
+    data = run_task.model_dump(mode="json")
+    parts = {
+        "model": data["model"], "dataset": data["dataset"], "prompt": data["prompt"],
+        "ml_task": data["ml_task"], "resources": data["task"]["resources"], "task": data["task"],
+    }  # fmt: skip
+    found = without_secrets(parts)
+    assert isinstance(found, dict)
+    return found
+
+
+def _took(
+    experiment: Experiment,
+    run_task: ResolvedRunTask,
+    workers: Sequence[Worker],
+    performance: Mapping[str, Any],
+    usage: Mapping[str, Any] | None,
+    *,
+    ended: bool,
+) -> Took:
+    """What its workers were given and used, as far as it is known."""
+    groups = {one.id: one for one in experiment.work.groups}
+    group = next((one for one in groups.values() if run_task.name in one.run_tasks), None)
+    same = [one for one in workers if group is not None and one.group == group.id]
+    resources = group.resources if group is not None else run_task.task.resources
+    memory = performance.get("memory") or {}
+    cpus = [one.series["cpu", ""].points for one in same if ("cpu", "") in one.series]
+    lives = [one.last - float(one.events[0]["time"]) for one in same if one.events and one.over]
+    concurrency = run_task.task.concurrency
+    hours = _hours(usage, run_task.name)
+    asked, tries = performance.get("requests"), performance.get("tries")
+    shard_seconds, shard_samples, shards = _shards(experiment, run_task.name, same)
+    return Took(
+        memory_asked_gb=resources.memory_gb,
+        memory_peak_gb=_most(
+            one.series["host_memory", ""].points.peak
+            for one in same
+            if ("host_memory", "") in one.series
+        ),
+        gpus=run_task.model.gpus,
+        card_gb=_most(card_gb(one.gpu_name) for one in same),
+        needed_gb=_needed(memory, run_task.model.engine),
+        gpu_use=((usage or {}).get("gpu_utilisation") or {}).get(run_task.name),
+        client_bound=bool((performance.get("client") or {}).get("client_bound")),
+        concurrency=concurrency if isinstance(concurrency, int) else None,
+        time_limit=float(seconds(resources.time_limit)),
+        longest=max(lives, default=None) if ended else None,
+        cpus_asked=resources.cpus,
+        cpus_peak=_most(one.peak for one in cpus),
+        cpus_mean=_most(one.mean for one in cpus),
+        shard_seconds=shard_seconds,
+        shard_samples=shard_samples,
+        shards=shards,
+        held=hours.get("allocated"),
+        loading=hours.get("loading"),
+        workers=sum(_worked(one, run_task.name) for one in same),
+        requests=asked if isinstance(asked, int) else None,
+        tries=tries if isinstance(tries, int) else None,
+    )
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _needed(memory: Mapping[str, Any], engine: str) -> float | None:
+    """GPU memory that was needed, GiB."""
+    known = memory.get("effective")
+    if known is None and engine not in RESERVES:
+        known = memory.get("gpu_peak")
+    return known / GIB if isinstance(known, (int, float)) else None
+
+
+def _hours(usage: Mapping[str, Any] | None, run_task: str) -> dict[str, float]:
+    """What `usage.json` says of it, in seconds."""
+    for one in (usage or {}).get("hours", ()):
+        if one.get("run_task") == run_task:
+            return {
+                name: float(one[name]) * 3600 for name in ("allocated", "loading") if name in one
+            }
+    return {}
+
+
+def _worked(worker: Worker, run_task: str) -> bool:
+    return any(_shard_of(event) == run_task for event in worker.events)
+
+
+def _shard_of(event: Mapping[str, Any]) -> str:
+    return str(event.get("shard", "")).rpartition("/")[0]
+
+
+def _shards(
+    experiment: Experiment, run_task: str, workers: Sequence[Worker]
+) -> tuple[float | None, int | None, int]:
+    """Median time of its shards, samples of one, and how many were timed."""
+    took = [seconds for worker in workers for seconds in _times(worker, run_task)]
+    size = next((cut.size for cut in experiment.work.cuts if cut.run_task == run_task), None)
+    return (statistics.median(took) if took else None), size, len(took)
+
+
+def _times(worker: Worker, run_task: str) -> Iterator[float]:
+    """How long a worker took for each shard of a run task that it left for another or for good."""
+    begun: float | None = None
+    for event in worker.events:
+        if event["event"] in (*LAST_WORDS, "shard_claimed", "shard_failed", "model_loading"):
+            if begun is not None and event["event"] != "failed":
+                yield float(event["time"]) - begun
+            own = event["event"] == "shard_claimed" and _shard_of(event) == run_task
+            begun = float(event["time"]) if own else None

@@ -1,0 +1,490 @@
+"""Pages of a run task's samples: filtered, sorted, counted by facets; and who comes before and after one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from hpcbench.evaluation.reading import MISSING
+from hpcbench.evaluation.scoring import META
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.models.experiments import Facet
+from hpcbench.portal.models.samples import SamplePage, SampleRow
+from hpcbench.portal.recorded import Recorded
+from hpcbench.portal.sheet import BEGINNING, Sheet, escaped
+from hpcbench.portal.sound import sound
+from hpcbench.speed import ANSWERED
+
+Order = Literal["asc", "desc"]
+
+BINS = 10
+"""Bins of the facet of scores, beside the best value and the worst one."""
+
+MOST_COUNTS = 50
+"""Values of a facet."""
+
+MOST_LEVELS = 12
+"""Facets of metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which samples; of several conditions all hold."""
+
+    text: str = ""
+    """Stands in the id, the answer or a reference, in any case."""
+    outcome: str = ""
+    """How the request ended."""
+    reason: str = ""
+    """Why the answer cannot be read."""
+    metric: str = ""
+    """Which metric `low` and `high` are of; empty: the leading one."""
+    low: float | None = None
+    """Least value."""
+    high: float | None = None
+    """Greatest value."""
+    latency_over: float | None = None
+    """Seconds that the answer took longer than."""
+    where: tuple[tuple[str, str], ...] = ()
+    """Metadata and its value; an empty one: it has none."""
+    wrong: bool = False
+    """Below the best value of the leading metric, unreadable, or failed."""
+    flagged: bool = False
+    """Marked by the user."""
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing is left out."""
+        plain = {field.name: field.default for field in fields(self) if field.name != "metric"}
+        return all(getattr(self, name) == value for name, value in plain.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """In which order; what has no value is last in both, and of equals the lower place first."""
+
+    by: str = "place"
+    """A column of the sheet; metadata and metrics by their names."""
+    order: Order = "asc"
+    """Which end comes first."""
+
+    @property
+    def down(self) -> bool:
+        """Whether the greatest comes first."""
+        return self.order == "desc"
+
+
+def page_of(
+    sheet: Sheet,
+    chosen: Chosen,
+    ordered: Sorted,
+    after: str | None,
+    limit: int,
+    skip: int = 0,
+) -> SamplePage:
+    """A page of samples.
+
+    Args:
+        sheet: the run task's samples.
+        chosen: which of them.
+        ordered: in which order.
+        after: `SamplePage.next` of the page before, of the same choice and order; None: the first page.
+        limit: rows.
+        skip: rows of the whole list before the page, where `after` is None: long lists are entered anywhere.
+
+    Raises:
+        PortalFault: there is no such column or metric, or `after` was said by no page.
+        NotYet: something of it is being made.
+    """
+    found = Ordered(sheet, chosen, ordered)
+    try:
+        begin = skip if after is None else found.behind(_read_cursor(after))
+    except TypeError:  # a text among numbers
+        raise _bad_cursor() from None
+    places = found.places(begin, begin + limit)
+    more = begin + len(places) < found.total
+    return SamplePage(
+        items=tuple(rows_of(sheet, places)),
+        next=_cursor(found.key(places[-1])) if more and places else None,
+        first=begin,
+        total=found.total,
+        of=sheet.rows,
+        live=sheet.live,
+        version=sheet.version,
+        metrics=sheet.metrics,
+    )
+
+
+def named(sheet: Sheet, text: str, limit: int) -> tuple[SampleRow, ...]:
+    """Samples whose id holds a text, in any case: that very id first, then those that begin so; short first.
+
+    Raises:
+        NotYet: ids are being read.
+    """
+    import polars
+
+    name, wanted = polars.col("sample"), escaped(text)
+    found = (
+        sheet.frame(["sample"])
+        .filter(name.str.contains(f"(?i){wanted}"))
+        .sort(
+            ~name.str.contains(rf"(?i)\A{wanted}\z"), ~name.str.contains(rf"(?i)\A{wanted}"),
+            name.str.len_chars(), "place",
+        )
+    )  # fmt: skip
+    return tuple(rows_of(sheet, found["place"].head(limit).to_list()))
+
+
+def rows_of(sheet: Sheet, places: Sequence[int]) -> Iterator[SampleRow]:
+    """Rows of the list, in the order of `places`."""
+    names = ("sample", "document", "outcome", "reason", "answer", *sheet.metrics)
+    rows = sheet.rows_at(places, names)
+    flagged = sheet.room.flags.of(sheet.experiment.id, sheet.name)
+    asked = {
+        place: row["sample"]
+        for place, row in zip(places, rows, strict=True)
+        if row["outcome"] != MISSING
+    }
+    recorded = sheet.recorded(asked)
+    for place, row in zip(places, rows, strict=True):
+        answer = _beginning(row["answer"])
+        yield row_of(
+            sheet, place, row, recorded.get(place), answer, flagged=row["sample"] in flagged
+        )
+
+
+def row_of(
+    sheet: Sheet,
+    place: int,
+    row: Mapping[str, Any],
+    recorded: Recorded | None,
+    answer: str | None,
+    *,
+    flagged: bool,
+) -> SampleRow:
+    """A sample as lists have it.
+
+    Args:
+        sheet: the run task's samples.
+        place: which one.
+        row: what is known of it, by column.
+        recorded: its response; None: there is none, or it cannot be read.
+        answer: so much of its answer as is to be told.
+        flagged: whether the user has flagged it.
+    """
+    return SampleRow(
+        place=place,
+        sample=sound(row["sample"]),
+        document=sound(row["document"] or ""),
+        outcome=sound(row["outcome"]),
+        reason=sound(row["reason"]),
+        scores={name: sound(row.get(name)) for name in sheet.metrics},
+        answer=sound(answer),
+        latency=recorded.latency if recorded else None,
+        output_tokens=recorded.usage["completion_tokens"] if recorded else None,
+        flagged=flagged,
+    )
+
+
+def _beginning(text: str | None) -> str | None:
+    if text is None or len(text) <= BEGINNING:
+        return text
+    return f"{text[:BEGINNING]} …"
+
+
+# --- order and choice -------------------------------------------------------------------------------------
+
+
+class Ordered:
+    """Places of the samples that are chosen, in order.
+
+    Raises:
+        PortalFault: there is no such column or metric.
+        NotYet: something of it is being made.
+    """
+
+    def __init__(self, sheet: Sheet, chosen: Chosen, ordered: Sorted) -> None:
+        self._sheet, self._column = sheet, column_of(sheet, ordered.by)
+        self._down = ordered.down
+        self._values = (
+            None if self._column == "place" else sheet.frame([self._column])[self._column]
+        )
+        self._all = chosen.all and self._column == "place" and not self._down
+        self._found = None if self._all else self._kept(chosen)
+        self.total: int = sheet.rows if self._found is None else len(self._found)
+
+    def places(self, begin: int, end: int) -> list[int]:
+        """A stretch of them."""
+        if self._found is None:
+            return list(range(begin, min(end, self._sheet.rows)))
+        some: list[int] = self._found[begin:end].tolist()
+        return some
+
+    def around(self, place: int) -> tuple[int, int | None, int | None]:
+        """How many come before a place, and the ones before and after it, if need be where it would stand."""
+        at = self.behind(self.key(place), before=True)
+        there = self.places(at, at + 1) == [place]
+        before = self.places(at - 1, at) if at else []
+        after = self.places(at + there, at + there + 1)
+        return at, (before[0] if before else None), (after[0] if after else None)
+
+    def key(self, place: int) -> tuple[Any, int]:
+        """What tells where a sample stands in the order."""
+        return (None if self._values is None else self._values[place]), place
+
+    def behind(self, key: tuple[Any, int], *, before: bool = False) -> int:
+        """How many of them come up to a key, or before it."""
+        low, high = 0, self.total
+        wanted = self._rank(*key)
+        while low < high:
+            middle = (low + high) // 2
+            place = self.places(middle, middle + 1)[0]
+            rank = self._rank(*self.key(place))
+            if rank < wanted or (rank == wanted and not before):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _rank(self, value: Any, place: int) -> tuple[Any, ...]:
+        """What orders as the list does: without a value last, then by value, then by place."""
+        if self._values is None:
+            return (-place if self._down else place,)
+        if value is None:
+            return (1, place)
+        return (0, _Reversed(value) if self._down else value, place)
+
+    def _kept(self, chosen: Chosen) -> Any:
+        sheet, column = self._sheet, self._column
+        flagged = frozenset(_flagged(sheet)) if chosen.flagged else None
+        needed = [column, *_columns(sheet, chosen)]
+
+        def make() -> Any:
+            import polars
+
+            holding = sheet.containing(chosen.text) if chosen.text else None
+            frame = sheet.frame(needed)
+            found = frame.filter(*_conditions(sheet, chosen, holding, flagged, frame))
+            if column != "place":
+                found = found.sort(
+                    [polars.col(column), polars.col("place")],
+                    descending=[self._down, False],
+                    nulls_last=True,
+                )
+            elif self._down:
+                found = found.reverse()
+            return found["place"].to_numpy()
+
+        key = (*sheet.key, sheet.live, chosen, column, self._down)
+        stamp = (sheet.stamp_for(needed), flagged)
+        return sheet.room.places.of(key, stamp, make)
+
+
+class _Reversed:
+    """A value that orders the other way round."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other._value < self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and bool(self._value == other._value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def column_of(sheet: Sheet, name: str) -> str:
+    """The column that a name means: that of a metric before that of metadata.
+
+    Raises:
+        PortalFault: there is none.
+    """
+    if name in sheet.names:
+        return name
+    if META + name in sheet.names:
+        return META + name
+    known = ", ".join(one.removeprefix(META) for one in sheet.names)
+    raise PortalFault(400, "bad_request", f"no column '{name[:100]}'", f"there are {known}"[:500])
+
+
+def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
+    """Columns that a choice looks at."""
+    found = []
+    if chosen.outcome or chosen.wrong:
+        found.append("outcome")
+    if chosen.reason:
+        found.append("reason")
+    if chosen.wrong:
+        found += ["invalid", *sheet.metrics[:1]]
+    if chosen.low is not None or chosen.high is not None:
+        found.append(metric_of(sheet, chosen.metric))
+    if chosen.latency_over is not None:
+        found.append("latency")
+    if chosen.flagged:
+        found.append("sample")
+    return [*found, *(_meta(sheet, name) for name, _ in chosen.where)]
+
+
+def metric_of(sheet: Sheet, name: str) -> str:
+    """A metric by its name, the leading one where there is no name.
+
+    Raises:
+        PortalFault: there is none.
+    """
+    if name in sheet.metrics or (not name and sheet.metrics):
+        return name or sheet.metrics[0]
+    what = f"no metric '{name[:100]}'" if name else "there are no scores yet"
+    raise PortalFault(400, "bad_request", what, f"there are {', '.join(sheet.metrics) or 'none'}")
+
+
+def _meta(sheet: Sheet, name: str) -> str:
+    if name in sheet.metadata:
+        return META + name
+    known = ", ".join(sheet.metadata) or "none"
+    remedy = f"there are {known}; `hpcbench score EXPERIMENT --by NAME` adds one"
+    raise PortalFault(400, "bad_request", f"no metadata '{name[:100]}'", remedy[:500])
+
+
+def _conditions(
+    sheet: Sheet, chosen: Chosen, holding: Any, flagged: frozenset[str] | None, frame: Any
+) -> list[Any]:
+    """What holds of the samples that are chosen, as expressions over the columns of the sheet."""
+    import polars
+
+    col = polars.col
+    holds = []
+    if chosen.outcome:
+        holds.append(col("outcome") == chosen.outcome)
+    if chosen.reason:
+        holds.append(col("reason") == chosen.reason)
+    if chosen.low is not None or chosen.high is not None:
+        value = col(metric_of(sheet, chosen.metric))
+        holds += [value >= chosen.low] if chosen.low is not None else []
+        holds += [value <= chosen.high] if chosen.high is not None else []
+    if chosen.latency_over is not None:
+        holds.append(col("latency") > chosen.latency_over)
+    for name, wanted in chosen.where:
+        meta = col(_meta(sheet, name))
+        holds.append(meta == wanted if wanted else meta.is_null() | (meta == ""))
+    if chosen.wrong:
+        holds.append(_wrong(sheet, frame))
+    if flagged is not None:
+        holds.append(col("sample").is_in(list(flagged)))
+    if holding is not None:
+        holds.append(col("place").is_in(polars.Series(holding, dtype=polars.UInt32).implode()))
+    return [one.fill_null(value=False) for one in holds]
+
+
+def _wrong(sheet: Sheet, frame: Any) -> Any:
+    """Below the best value of the leading metric, unreadable, or failed; never what nobody has asked."""
+    import polars
+
+    col = polars.col
+    failed = ~col("outcome").is_in([*ANSWERED, MISSING])
+    wrong = failed | col("invalid").fill_null(value=False)
+    if not sheet.metrics:
+        return wrong
+    name = sheet.metrics[0]
+    kind = sheet.kinds[name]
+    asked = col("outcome") != MISSING
+    best = best_of(kind.best, frame[name].max(), higher_is_better=kind.higher_is_better)
+    below = col(name) < best if kind.higher_is_better else col(name) > best
+    return wrong | (asked & below.fill_null(value=False))
+
+
+def best_of(best: float | None, greatest: Any, *, higher_is_better: bool) -> float:
+    """The best value a sample can have; where a metric knows no limit, the best there is, 1 at least."""
+    if best is not None:
+        return best
+    return max(1.0, float(greatest or 0.0)) if higher_is_better else 0.0
+
+
+def _flagged(sheet: Sheet) -> Mapping[str, str]:
+    return sheet.room.flags.of(sheet.experiment.id, sheet.name)
+
+
+# --- facets -----------------------------------------------------------------------------------------------
+
+
+def facets_of(sheet: Sheet, chosen: Chosen) -> tuple[Facet, ...]:
+    """How many of the chosen samples have each outcome, reason, score and value of metadata.
+
+    Raises:
+        PortalFault, NotYet: as `page_of`.
+    """
+    metric = metric_of(sheet, chosen.metric) if sheet.metrics else None
+    metas = [META + name for name in sheet.metadata[:MOST_LEVELS]]
+    names = ["outcome", "reason", *([metric] if metric else []), *metas]
+    places = Ordered(sheet, chosen, Sorted())
+    frame = sheet.frame(names)
+    if places.total < sheet.rows:
+        frame = frame[places.places(0, places.total)]
+    found = [_counted("outcome", frame["outcome"]), _counted("reason", frame["reason"])]
+    if metric is not None:
+        found.append(_binned(frame[metric], sheet.kinds[metric].best))
+    found += [_counted(name.removeprefix(META), frame[name]) for name in metas]
+    return tuple(one for one in found if one.counts)
+
+
+def _counted(field: str, column: Any) -> Facet:
+    """How often each value stands there, but for none."""
+    counts = column.drop_nulls().value_counts(name="count").sort(
+        ["count", column.name], descending=[True, False]
+    )  # fmt: skip
+    rows = counts.head(MOST_COUNTS).rows()
+    return Facet(field=field, counts=tuple((str(value), int(count)) for value, count in rows))
+
+
+def _binned(column: Any, best: float | None) -> Facet:
+    """Bins of a metric's values, lowest first: `LOW..HIGH`, the least and the greatest value in each.
+
+    So a filter from LOW to HIGH, both included, gives the samples of the bin and no others. The best value
+    and the least one there is are bins of their own.
+    """
+    import numpy
+
+    values = column.drop_nulls().to_numpy()
+    values = numpy.sort(values[numpy.isfinite(values)])
+    if not len(values):
+        return Facet(field="score", counts=())
+    edges = numpy.linspace(values[0], values[-1], BINS + 1)[1:-1]
+    codes = 2 * numpy.searchsorted(edges, values, side="right") + 1
+    codes[values == values[0]] = 0
+    codes[values == values[-1]] = 2 * BINS + 2
+    if best is not None:
+        codes[values == best] = 2 * BINS + 2 if best >= values[-1] else 0
+    starts = numpy.flatnonzero(numpy.diff(codes, prepend=-1))
+    ends = [*starts[1:].tolist(), len(values)]
+    counts = [
+        (f"{float(values[start])!r}..{float(values[end - 1])!r}", end - start)
+        for start, end in zip(starts.tolist(), ends, strict=True)
+    ]
+    return Facet(field="score", counts=tuple(counts))
+
+
+# --- where a page goes on ---------------------------------------------------------------------------------
+
+
+def _cursor(key: tuple[Any, int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> tuple[Any, int]:
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+        value, place = json.loads(data)
+    except (ValueError, binascii.Error, TypeError, RecursionError):
+        raise _bad_cursor() from None
+    if type(place) is not int or not isinstance(value, (str, float, int, type(None))):
+        raise _bad_cursor()
+    return value, place
+
+
+def _bad_cursor() -> PortalFault:
+    return PortalFault(400, "bad_request", "`after` is none that a page said", "begin without it")

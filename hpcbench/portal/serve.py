@@ -1,0 +1,403 @@
+"""The portal's process: one worker that takes little of the login node, from its first line to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import getpass
+import ipaddress
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+import hpcbench
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.portal import memory, peers, place
+from hpcbench.portal.app import build
+from hpcbench.portal.caller import Caller
+from hpcbench.portal.following import Follower
+from hpcbench.portal.guard import LARGEST_BODY, Access
+from hpcbench.portal.hub import Hub
+from hpcbench.portal.index import IndexFault, open_index
+from hpcbench.portal.journal import Journal
+from hpcbench.portal.protocol import guarded_http, web_socket_protocol
+from hpcbench.portal.reach import how_to_reach, real_host, tunnel_line
+from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.tokens import Desk, Tokens, owner_token
+
+MEMORY = 1_000_000_000
+"""Bytes of memory at which the portal ends itself; it needs a third of that with ten million samples."""
+
+CROWDED = 0.85
+"""From this share of its memory on it takes no further work until some is free again."""
+
+NICE = 10
+"""Everybody else of the host goes first."""
+
+BACKLOG = 64
+"""Connections that wait to be taken."""
+
+FIRST_SECONDS = 0.5
+"""Whoever opened it sees what the index knows before anything else is done."""
+
+GRACE_SECONDS = 3
+"""Requests under way may take so long when the portal ends."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the portal is to run, as the user said it."""
+
+    home: Path
+    """Folder of experiments and caches."""
+    options: Options
+    """What the routes need to know of it."""
+    site: str = ""
+    """Name of the cluster; empty: unknown."""
+    index: str | None = None
+    """Database of the index; None: SQLite on a local disk."""
+    tcp: bool = False
+    """Whether it listens on a port, too."""
+    port: int | None = None
+    """Which; None: one that is free."""
+    listen: str = "127.0.0.1"
+    """Address of that port."""
+    proxy_user: str | None = None
+    """Account of a reverse proxy on this host."""
+    proxy_addresses: tuple[str, ...] = ()
+    """Addresses of reverse proxies on other hosts."""
+    idle_hours: float = 8.0
+    """It ends after so long without a request."""
+    keep: bool = False
+    """Whether the command line's token stays the same from start to start."""
+
+
+def run(settings: Settings, tell: Callable[[str], None]) -> int:
+    """Serve until told to end, idle for too long, or too large.
+
+    Args:
+        settings: how.
+        tell: prints a line for the user.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UserError, EnvironmentFault: it cannot be started like this.
+    """
+    os.umask(0o077)
+    check(settings)
+    here = place.find()
+    if (why := place.refused()) is not None:
+        tell(f"{why}: the portal's socket is in {here.folder} instead")
+    with place.holding(here) as free:
+        if not free:
+            return 1 if _running_already(here, tell) is None else 0
+        _be_modest()
+        return _Process(settings, here, tell).run()
+
+
+def check(settings: Settings) -> None:
+    """Refuse what would let others in.
+
+    Raises:
+        UserError: what is wrong.
+    """
+    try:
+        address = ipaddress.ip_address(settings.listen)
+        for one in settings.proxy_addresses:
+            ipaddress.ip_address(one)
+    except ValueError as error:
+        raise UserError(str(error), remedy="give an IP address") from None
+    if not address.is_loopback and not settings.proxy_addresses:
+        raise UserError(
+            f"--listen {settings.listen} would be open to the network",
+            remedy="leave it out and use the ssh line; behind a proxy on another host (Open OnDemand) also "
+            "give --proxy-address, the only one that may connect",
+        )
+    if (settings.port is not None or not address.is_loopback) and not settings.tcp:
+        raise UserError("--port and --listen are for --tcp", remedy="add --tcp")
+    prefix = settings.options.root_path
+    if prefix and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", prefix):
+        raise UserError(f"--root-path {prefix} is no path", remedy="such as /node/login03/8080")
+
+
+def _running_already(here: place.Place, tell: Callable[[str], None]) -> int:
+    caller = Caller.find(here)
+    if caller is None:
+        tell("a portal of yours is just starting or ending on this host; try again in a moment")
+        return 1
+    tell(f"a portal of yours runs on this host already (pid {caller.state['pid']}):")
+    tell(how_to_reach(caller.state, caller.code()))
+    return 0
+
+
+def _be_modest() -> None:
+    with contextlib.suppress(OSError):
+        if os.getpriority(os.PRIO_PROCESS, 0) < NICE:
+            os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    # Of several threads that compute each has its turn in a millisecond, not five: one that waits for the
+    # database gives its turn away with every row.
+    sys.setswitchinterval(0.001)
+    memory.share_heaps()
+    # Read when polars is first imported: one thread a core of a login node would be all of it.
+    os.environ.setdefault("POLARS_MAX_THREADS", "2")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+class _Process:
+    """What one start of the portal holds."""
+
+    def __init__(self, settings: Settings, here: place.Place, tell: Callable[[str], None]) -> None:
+        self.settings, self.here, self.tell = settings, here, tell
+        records = place.records()
+        self.host = socket.gethostname()
+        self.journal = Journal(records, re.sub(r"[^A-Za-z0-9.-]", "_", self.host))
+        self.desk = Desk(
+            owner_token(here.token, keep=settings.keep), Tokens(records / "tokens.json")
+        )
+        self.access = Access(self.desk, self.journal, self._hosts())
+        self.why: EnvironmentFault | None = None
+
+    def run(self) -> int:
+        """Serve; returns the exit code."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.journal.close)
+            sockets = [stack.enter_context(listening(self.here))]
+            port = None
+            if self.settings.tcp:
+                sockets.append(tcp := listening_tcp(self.settings.listen, self.settings.port))
+                stack.callback(tcp.close)
+                port = tcp.getsockname()[1]
+            state = self._state(port)
+            portal = self._portal(stack, str(state["tunnel"]))
+            app = build(portal, self.access)
+            server = _Server(self._config(app), portal.hub)
+            follower = Follower(portal, self.tell)
+            stack.callback(follower.stop)
+            place.write_state(self.here, state)
+            stack.callback(self.here.state.unlink, missing_ok=True)
+            self.tell(how_to_reach(state, self.desk.sessions.code()))
+            gc.freeze()  # what is there by now stays: nobody has to look through it again
+            asyncio.run(self._serve(server, portal, follower, sockets))
+        if self.why is not None:
+            raise self.why
+        self.tell("the portal has ended")
+        return 0
+
+    def _portal(self, stack: contextlib.ExitStack, tunnel: str) -> Portal:
+        try:
+            index = open_index(self.settings.index, self.settings.home)
+        except IndexFault as fault:
+            raise EnvironmentFault(f"the index: {fault}", remedy="leave --index out") from None
+        stack.callback(index.close)
+        return Portal(self.settings.home, self.settings.options, index, Hub(), tunnel)
+
+    def _hosts(self) -> frozenset[str]:
+        """Names that a proxy may send requests to; without one only those of the loopback will do."""
+        if not (self.settings.proxy_user or self.settings.proxy_addresses):
+            return frozenset()
+        names = {self.host, self.host.split(".")[0], real_host(), self.settings.listen}
+        return frozenset(name.lower() for name in names)
+
+    def _state(self, port: int | None) -> dict[str, Any]:
+        settings = self.settings
+        state = {
+            "pid": os.getpid(),
+            "host": real_host(),
+            "user": getpass.getuser(),
+            "site": settings.site,
+            "version": hpcbench.__version__,
+            "home": str(settings.home),
+            "started": time.time(),
+            "socket": str(self.here.socket),
+            "port": port,
+            "listen": settings.listen,
+            "root_path": settings.options.root_path,
+            "may_edit": settings.options.may_edit,
+            "may_submit": settings.options.may_submit,
+            "idle_hours": settings.idle_hours,
+            "log": str(self.journal.log),
+        }
+        return {**state, "tunnel": tunnel_line(state)}
+
+    def _config(self, app: Any) -> uvicorn.Config:
+        user = self.settings.proxy_user
+        doorkeeper = peers.Doorkeeper(
+            uid=os.geteuid(),
+            proxy_uid=_account(user) if user else None,
+            proxy_addresses=frozenset(map(peers.plain_address, self.settings.proxy_addresses)),
+            warn=_once(self.journal.warn, self.tell),
+        )
+        for name in ("uvicorn", "hpcbench", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.handlers[:] = [_Told(self.journal)]
+            logger.setLevel(logging.WARNING)
+            logger.propagate = False
+        return uvicorn.Config(
+            app,
+            http=guarded_http(doorkeeper),
+            ws=web_socket_protocol(),  # type: ignore[arg-type]
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            workers=1,
+            backlog=BACKLOG,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            ws_max_size=LARGEST_BODY,
+            ws_max_queue=4,
+        )
+
+    async def _serve(
+        self, server: _Server, portal: Portal, follower: Follower, sockets: list[socket.socket]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `nohup` asks for no end when the terminal goes.
+            if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
+                loop.add_signal_handler(number, server.stop)
+        watching = asyncio.ensure_future(self._watch(server, portal, follower))
+        try:
+            await server.serve(sockets=sockets)
+        finally:
+            watching.cancel()
+
+    async def _watch(self, server: _Server, portal: Portal, follower: Follower) -> None:
+        """Have it followed once it is up; end a portal that nobody uses, or that has grown too large."""
+        idle = self.settings.idle_hours * 3600
+        await asyncio.sleep(min(FIRST_SECONDS, idle))
+        follower.start()
+        while not server.should_exit:
+            await asyncio.sleep(min(1.0, idle))
+            used = memory.resident()
+            if used > CROWDED * MEMORY:
+                memory.give_back()
+                used = memory.resident()
+            self.access.crowded = used > CROWDED * MEMORY
+            if used > MEMORY:
+                text = f"the portal ended itself: it held {used / 1e9:.1f} GB of memory"
+                self.why = EnvironmentFault(text, remedy=f"report it with {self.journal.log}")
+                self.journal.warn(text)
+                server.stop()
+            if time.monotonic() - portal.used > idle:
+                self.tell(f"nobody used the portal for {self.settings.idle_hours:g} h")
+                server.stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, whose streams end first when it ends, and which leaves signals to us."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub) -> None:
+        super().__init__(config)
+        self._hub = hub
+
+    def stop(self) -> None:
+        """End in order; asked again, at once."""
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours are set; uvicorn's would end the process by the signal, before it has tidied up."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End all streams, then everything else."""
+        self._hub.close()
+        await super().shutdown(sockets)
+
+
+class _Told(logging.Handler):
+    """What uvicorn and our own rooms have to say goes to the portal's log."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it down; never raises."""
+        self._journal.warn(f"{record.name}: {record.getMessage()}")
+        if record.exc_info and record.exc_info[1] is not None:
+            self._journal.bug(record.name, record.exc_info[1])
+
+
+@contextlib.contextmanager
+def listening(here: place.Place) -> Iterator[socket.socket]:
+    """The portal's Unix socket, which only its user may open; it goes in the end.
+
+    The lock must be held: what lies there is then left over.
+    """
+    here.socket.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        made.bind(str(here.socket))
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        raise EnvironmentFault(f"{here.socket}: {error.strerror}") from None
+    finally:
+        os.umask(before)
+    try:
+        yield made
+    finally:
+        made.close()
+        here.socket.unlink(missing_ok=True)
+
+
+def listening_tcp(address: str, port: int | None) -> socket.socket:
+    """A socket on a port; a busy one is never exchanged for another: the user's tunnel leads to it.
+
+    Raises:
+        EnvironmentFault: it is busy, or may not be had.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    # With the protocol named: else asyncio leaves on what makes an answer wait 40 ms for the last receipt.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((address, port or 0))
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        raise EnvironmentFault(
+            f"port {port} of {address}: {(error.strerror or str(error)).lower()}",
+            remedy="somebody else may listen there: do not open it; leave --port out for a free one",
+        ) from None
+    return made
+
+
+def _account(name: str) -> int:
+    try:
+        return peers.account(name)
+    except KeyError:
+        raise UserError(f"--proxy-user {name}: there is no such account") from None
+
+
+def _once(*told: Callable[[str], None]) -> Callable[[str], None]:
+    """Tells each text once."""
+    seen: set[str] = set()
+
+    def tell(text: str) -> None:
+        if text not in seen:
+            seen.add(text)
+            for one in told:
+                one(text)
+
+    return tell

@@ -1,0 +1,91 @@
+"""What all routes share: home, index, live messages, what the user allowed."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+
+from hpcbench.experiment.layout import Experiment, experiments_dir
+from hpcbench.portal.faults import PortalFault
+
+if TYPE_CHECKING:
+    from hpcbench.portal.hub import Hub
+    from hpcbench.portal.index import Index
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+def _umask() -> int:
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for when starting the portal."""
+
+    plans: Path
+    """Folder of the user's plans and registries."""
+    may_edit: bool = False
+    """Whether plans and documents may be written."""
+    may_submit: bool = False
+    """Whether plans may be submitted."""
+    root_path: str = ""
+    """Path prefix under which a proxy serves it, without a slash at the end."""
+    umask: int = field(default_factory=_umask)
+    """The user's own, before the portal takes a stricter one: of plans it writes, and what `submit` makes."""
+
+
+@dataclass
+class Portal:
+    """One running portal."""
+
+    home: Path
+    """Folder of experiments and caches."""
+    options: Options
+    """What the user asked for."""
+    index: Index
+    """What is known of experiments without opening them."""
+    hub: Hub
+    """Live messages."""
+    tunnel: str = ""
+    """The `ssh -L` line."""
+    used: float = field(default_factory=time.monotonic)
+    """When somebody last asked for something, by the monotonic clock; streams and renewals do not count."""
+    extra: dict[str, object] = field(default_factory=dict)
+    """What a room of routes keeps between requests."""
+
+
+def is_id(text: str) -> bool:
+    """Whether an experiment could have this id."""
+    return _ID.fullmatch(text) is not None
+
+
+def portal_of(request: Request) -> Portal:
+    """The portal that a request came to."""
+    portal = request.app.state.portal
+    assert isinstance(portal, Portal)
+    return portal
+
+
+Here = Annotated[Portal, Depends(portal_of)]
+"""The running portal, as an argument of a route."""
+
+
+def experiment_of(portal: Portal, identity: str) -> Experiment:
+    """The experiment of an id; ids are names below the home, never paths.
+
+    Raises:
+        PortalFault: there is none.
+    """
+    path = experiments_dir(portal.home) / identity
+    if is_id(identity) and not path.is_symlink() and (path / "manifest.json").is_file():
+        return Experiment(path)
+    raise PortalFault(404, "not_found", f"no experiment '{identity[:200]}'")

@@ -1,0 +1,1 @@
+import"./ui-DVbnA5gb.js";

@@ -1,0 +1,156 @@
+"""Long series in few points, so that no extreme is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+LIMIT = 600
+"""Points of a series at most."""
+
+
+def finite(value: object) -> float | None:
+    """A number; None for all else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+class Thinned:
+    """A series that keeps, of each stretch, its least and its greatest value, and always the newest.
+
+    Few points are kept as they are. Stretches are of equal count; they grow as points become many, two into
+    one.
+
+    Args:
+        limit: most points that `points` gives.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit, self._most = limit, max(1, (limit - 1) // 2)
+        self._few: list[tuple[float, float]] | None = []
+        """All points, while they are few."""
+        self._stretches: list[_Stretch] = []
+        self._length = 1
+        self._newest: tuple[float, float] | None = None
+        self._count, self._sum = 0, 0.0
+
+    def add(self, time: float, value: float) -> None:
+        """Append a value; times may stand still or step back, and are taken as they are."""
+        point = (time, value)
+        self._newest = point
+        self._count, self._sum = self._count + 1, self._sum + value
+        if self._few is None:
+            self._stretch(point)
+        elif self._count <= self._limit:
+            self._few.append(point)
+        else:
+            for one in (*self._few, point):
+                self._stretch(one)
+            self._few = None
+
+    def _stretch(self, point: tuple[float, float]) -> None:
+        last = self._stretches[-1] if self._stretches else None
+        if last is not None and last.count < self._length:
+            last.take(point)
+            return
+        if len(self._stretches) == self._most:
+            pairs = self._stretches[::2], self._stretches[1::2]
+            merged = [one.with_(other) for one, other in zip(*pairs, strict=False)]
+            self._stretches = merged + self._stretches[len(merged) * 2 :]
+            self._length *= 2
+            if (last := self._stretches[-1]).count < self._length:
+                last.take(point)
+                return
+        self._stretches.append(_Stretch(point))
+
+    def points(self, since: float | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Times and values in the order they came in; only those after `since`, if given."""
+        found = self._few
+        if found is None:
+            found = [point for one in self._stretches for point in one.points()]
+        if self._newest is not None and (not found or found[-1] != self._newest):
+            found.append(self._newest)
+        if since is not None:
+            found = [point for point in found if point[0] > since]
+        return tuple(time for time, _ in found), tuple(value for _, value in found)
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return self._count
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes in memory."""
+        return 270 * len(self._stretches) + 112 * len(self._few or ())
+
+    @property
+    def until(self) -> float:
+        """Time of the newest value; 0: there is none."""
+        return self._newest[0] if self._newest is not None else 0.0
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of all values there were."""
+        return self._sum / self._count if self._count else None
+
+    @property
+    def peak(self) -> float | None:
+        """The greatest value."""
+        if self._few is not None:
+            return max((value for _, value in self._few), default=None)
+        return max(one.high[1] for one in self._stretches)
+
+
+class _Stretch:
+    __slots__ = ("count", "high", "low", "swapped")
+
+    def __init__(self, point: tuple[float, float]) -> None:
+        self.low = self.high = point
+        self.count = 1
+        self.swapped = False
+        """Whether the greatest came before the least."""
+
+    def take(self, point: tuple[float, float]) -> None:
+        self.count += 1
+        if point[1] < self.low[1]:
+            self.low, self.swapped = point, True
+        elif point[1] > self.high[1]:
+            self.high, self.swapped = point, False
+
+    def with_(self, later: _Stretch) -> _Stretch:
+        whole = _Stretch(self.low)
+        whole.high, whole.swapped, whole.count = self.high, self.swapped, self.count
+        for point in later.points():
+            whole.take(point)
+        whole.count = self.count + later.count
+        return whole
+
+    def points(self) -> Sequence[tuple[float, float]]:
+        if self.low == self.high:
+            return (self.low,)
+        return (self.high, self.low) if self.swapped else (self.low, self.high)
+
+
+def spread(count: int, limit: int) -> list[int]:
+    """Places of `limit` among `count`, evenly spread, the first and last among them."""
+    if count <= limit:
+        return list(range(count))
+    return sorted({round(place * (count - 1) / (limit - 1)) for place in range(limit)})
+
+
+def extremes(values: Sequence[float | None], limit: int) -> list[int]:
+    """Places of at most `limit` values with the least and greatest of equal stretches, ends included."""
+    count = len(values)
+    if count <= limit:
+        return list(range(count))
+    stretches = max(1, (limit - 2) // 2)
+    kept = {0, count - 1}
+    for turn in range(stretches):
+        begin, end = turn * count // stretches, (turn + 1) * count // stretches
+        known = [place for place in range(begin, end) if values[place] is not None]
+        if known:
+            kept.add(min(known, key=lambda place: values[place] or 0.0))
+            kept.add(max(known, key=lambda place: values[place] or 0.0))
+    return sorted(kept)

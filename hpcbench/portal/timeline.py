@@ -1,0 +1,223 @@
+"""What happened to a run task when, as its workers and the submission tell it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from hpcbench.experiment.files import read_lines
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import LAST_WORDS
+from hpcbench.experiment.submission import FINALISE
+from hpcbench.launch.status.causes import grouped
+from hpcbench.launch.status.records import Failure
+from hpcbench.launch.status.workers import TROUBLES, Complaint
+from hpcbench.portal.beneath import open_beneath
+from hpcbench.portal.models.run_tasks import Phase
+from hpcbench.portal.workers import Worker, groups_of, rounds_of
+
+PHASES = 400
+"""Stretches of a timeline, the newest."""
+
+What = Literal["queued", "starting", "loading", "inference", "idle", "evaluation", "ended"]
+
+_BEGAN = re.compile(rb"submitit INFO \((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\)")
+"""First line of a job's own output, in local time."""
+
+
+def timeline(
+    experiment: Experiment, run_task: str, model: str, workers: Sequence[Worker], *, ended: bool
+) -> tuple[Phase, ...]:
+    """Stretches of time of a run task's jobs and workers, in order of their begin.
+
+    Args:
+        experiment: the experiment.
+        run_task: the run task.
+        model: its model.
+        workers: those that may have taken shards of it.
+        ended: whether the experiment has: then nothing goes on any more.
+    """
+    found = [
+        *_queued(experiment, run_task, workers, ended=ended),
+        *(phase for one in workers for phase in _of_worker(one, run_task, model, ended=ended)),
+        *_evaluation(experiment, workers),
+    ]
+    found.sort(key=lambda phase: (phase.begin, phase.worker))
+    return tuple(found[-PHASES:])
+
+
+def _queued(
+    experiment: Experiment, run_task: str, workers: Sequence[Worker], *, ended: bool
+) -> Iterator[Phase]:
+    """From the submission of an array until its first worker spoke."""
+    groups = groups_of(experiment, run_task)
+    said = _submitted(experiment)
+    for one in rounds_of(experiment):
+        for step in one.steps.values():
+            begin = said.get(str(step.job))
+            if step.group not in groups or begin is None:
+                continue
+            starts = [_time(w.events[0]) for w in workers if w.events and _array(w) == step.job]
+            end = min(starts, default=None)
+            if end is not None or not ended:
+                yield Phase(
+                    what="queued", worker=step.name, begin=min(begin, end or begin), end=end
+                )
+
+
+def _submitted(experiment: Experiment) -> Mapping[str, float]:
+    return {
+        str(line["job"]): float(line["time"])
+        for line in read_lines(experiment.submission_file)
+        if line.get("event") == "submitted" and "job" in line and "time" in line
+    }
+
+
+def _array(worker: Worker) -> str:
+    return worker.job.partition("_")[0]
+
+
+def _of_worker(worker: Worker, run_task: str, model: str, *, ended: bool) -> Iterator[Phase]:
+    """What a worker did for a run task; nothing where it did nothing for it."""
+    if not any(_concerns(event, run_task, model) for event in worker.events):
+        return
+    open_phase: tuple[What, float] | None = None
+    last = _time(worker.events[0])
+    for event in worker.events:
+        begins = _begins(event, run_task, model)
+        last = _time(event)
+        if begins is None or (open_phase is not None and open_phase[0] == begins):
+            continue
+        if open_phase is not None and open_phase[0] != "idle":
+            yield _phase(worker, *open_phase, last)
+        open_phase = (begins, last)
+    if open_phase is None:
+        return
+    what, begin = open_phase
+    if what == "ended":
+        yield _phase(worker, "ended", begin, begin)
+    elif what != "idle":
+        # Who was killed said no last word: what it told last is the last that is known.
+        yield _phase(worker, what, begin, max(last, worker.last) if ended else None)
+
+
+def _phase(worker: Worker, what: What, begin: float, end: float | None) -> Phase:
+    return Phase(
+        what=what,
+        worker=worker.stem,
+        node=worker.node,
+        begin=begin,
+        end=None if end is None else max(begin, end),
+    )
+
+
+def _concerns(event: Mapping[str, Any], run_task: str, model: str) -> bool:
+    shard = str(event.get("shard", "")).rpartition("/")[0]
+    failed = event["event"] in ("model_failed", "engine_died") and event.get("model") == model
+    return shard == run_task or event.get("run_task") == run_task or failed
+
+
+def _begins(event: Mapping[str, Any], run_task: str, model: str) -> What | None:
+    """What begins with an event, seen from a run task; None: what was goes on."""
+    kind = event["event"]
+    if kind == "started":
+        return "starting"
+    if kind in LAST_WORDS:
+        return "ended"
+    if kind == "model_loading":
+        return "loading" if event.get("model") == model else "idle"
+    if kind in ("model_ready", "model_failed", "engine_died", "shard_failed"):
+        return "idle"
+    if kind == "shard_claimed":
+        own = str(event.get("shard", "")).rpartition("/")[0] == run_task
+        return "inference" if own else "idle"
+    return None
+
+
+def _evaluation(experiment: Experiment, workers: Sequence[Worker]) -> Iterator[Phase]:
+    """The job that evaluates: from its first word until the scores were written."""
+    try:
+        end = experiment.metrics_file.stat().st_mtime
+    except OSError:
+        return
+    with contextlib.suppress(OSError):
+        end = min(end, experiment.outcome_file.stat().st_mtime)  # scored again later: not this job
+    begin = None
+    passes = rounds_of(experiment)
+    for job in passes[-1].jobs.items() if passes else ():
+        if job[0].startswith(FINALISE):
+            begin = _first_word(experiment, job[1])
+    if begin is None:
+        begin = max((worker.last for worker in workers), default=None)
+    if begin is not None and begin <= end:
+        yield Phase(what="evaluation", worker="evaluation", begin=begin, end=end)
+
+
+def _first_word(experiment: Experiment, job: str) -> float | None:
+    """When a job wrote the first line of its output."""
+    name = f"{job}_0_log.out"
+    try:
+        descriptor = open_beneath(experiment.path, "jobs", name)
+    except OSError:
+        return None
+    try:
+        match = _BEGAN.search(os.pread(descriptor, 4096, 0))
+    finally:
+        os.close(descriptor)
+    if match is None:
+        return None
+    return datetime.fromisoformat(match[1].decode()).timestamp() + int(match[2]) / 1000
+
+
+def _time(event: Mapping[str, Any]) -> float:
+    return float(event.get("time", 0.0))
+
+
+# --- what went wrong ------------------------------------------------------------------------------------
+
+
+def troubles(
+    workers: Iterable[Worker], run_task: str, model: str, errors: Iterable[Mapping[str, Any]]
+) -> tuple[Failure, ...]:
+    """What went wrong with a run task, by cause; the most frequent first.
+
+    Args:
+        workers: those that may have taken shards of it.
+        run_task: the run task.
+        model: its model.
+        errors: samples without an answer, as `metrics.json` counts them.
+    """
+    told = [
+        Complaint(
+            kind=str(event["event"]),
+            message=str(event.get("message") or event.get("reason") or event["event"]),
+            time=_time(event),
+            node=worker.node,
+            log="",
+            run_task=run_task,
+            model=model,
+        )
+        for worker in workers
+        for event in worker.events
+        if event["event"] in TROUBLES and _hits(event, run_task, model)
+    ]
+    answers = (
+        Failure(
+            cause=f"{error.get('outcome', '')}: {error.get('message', '')}"[:300],
+            kind="answers",
+            count=int(error.get("count", 1)),
+            run_tasks=(run_task,),
+        )
+        for error in errors
+    )
+    found = [one.model_copy(update={"log": None}) for one in grouped(told)]
+    return tuple(sorted([*found, *answers], key=lambda failure: -failure.count))
+
+
+def _hits(event: Mapping[str, Any], run_task: str, model: str) -> bool:
+    named = str(event.get("shard", "")).rpartition("/")[0] or event.get("run_task")
+    return bool(named == run_task or (not named and event.get("model") in (None, model)))

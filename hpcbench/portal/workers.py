@@ -1,0 +1,349 @@
+"""What workers of an experiment said and their monitors saw, read once and then only what is new.
+
+A monitor writes two lines a second and a worker one every five: files of megabytes that a page asks for again
+and again. Of events those that tell of a state are kept, of readings `thinned` series; a look reads for a
+limited time, and what was not reached then is read by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from hpcbench.experiment.files import parse_line
+from hpcbench.experiment.folded import Folder
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import LAST_WORDS
+from hpcbench.experiment.submission import Round, rounds
+from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.portal.state import Portal
+from hpcbench.portal.thinned import Thinned, finite
+from hpcbench.schema.plan import Cut
+
+LOOK_SECONDS = 0.03
+"""How long a look reads; the next one goes on where it stopped."""
+
+BLOCK = 1 << 20
+"""Bytes read at once."""
+
+WORKERS = 64
+"""Workers that are looked at, those of the newest jobs."""
+
+KEPT_BYTES = 16 << 20
+"""What is remembered of the workers of all experiments."""
+
+SERIES = 120
+"""Series of readings of an experiment, each some 80 kB."""
+
+EVENTS = 1_000
+"""Events of a worker that are kept, the newest."""
+
+GIB = 2**30
+
+_DULL = frozenset({"progress", "loading", "resources", "monitor", "client_health"})
+"""Kinds of events that tell of no state."""
+
+_KEPT_KEYS = ("event", "time", "shard", "run_task", "model", "message", "reason", "kind", "seconds")
+"""What is kept of an event."""
+
+_NUMBERS = re.compile(r"(\d+)")
+
+
+class Reader:
+    """A file of JSON lines, loose or folded, read from where the last look ended."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._offset = 0
+        self._rest = b""
+        self._folded: Iterator[bytes] | None = None
+        self.whole = False
+        """Whether all there was at the last look is read."""
+
+    def records(self, until: float) -> Iterator[Mapping[str, Any]]:
+        """What is new, until a time by the monotonic clock."""
+        self.whole = False
+        while True:
+            block = self._block()
+            if not block:
+                self.whole = True
+                return
+            yield from _parsed(self._whole_lines(block))
+            if time.monotonic() > until:
+                return
+
+    def _whole_lines(self, block: bytes) -> bytes:
+        self._offset += len(block)
+        data = self._rest + block
+        cut = data.rfind(b"\n") + 1
+        self._rest = data[cut:]
+        return data[:cut]
+
+    def _block(self) -> bytes:
+        if self._folded is None:
+            try:
+                descriptor = os.open(
+                    self._folder / self._name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+                )
+            except OSError:
+                self._folded = self._behind()
+            else:
+                try:
+                    return os.pread(descriptor, BLOCK, self._offset)
+                except OSError:
+                    return b""
+                finally:
+                    os.close(descriptor)
+        try:
+            return next(self._folded, b"")
+        except OSError:  # folded anew, or the file server is away
+            return b""
+
+    def _behind(self) -> Iterator[bytes]:
+        """What follows of a file that was folded meanwhile."""
+        skip = self._offset
+        for block in Folder(self._folder).blocks(self._name):
+            if skip < len(block):
+                yield block[skip:]
+            skip = max(0, skip - len(block))
+
+
+def _parsed(lines: bytes) -> Sequence[Mapping[str, Any]]:
+    """Records of whole lines; damaged ones are left out."""
+    if not lines:
+        return ()
+    try:
+        found = from_json(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
+    except ValueError:
+        return [record for line in lines.splitlines() if (record := parse_line(line)) is not None]
+    return [record for record in found if isinstance(record, dict)]
+
+
+@dataclass(slots=True)
+class Series:
+    """One figure of one device."""
+
+    what: str
+    """As `models.Strip.what`."""
+    device: str
+    """Number of the GPU; empty: of the host."""
+    points: Thinned = field(default_factory=Thinned)
+    """When, and how much."""
+
+
+class Worker:
+    """One run of one array task.
+
+    Args:
+        folder: of all workers.
+        stem: `GROUP.JOB-RESTART`.
+    """
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.group, _, self.id = stem.partition(".")
+        self.job = self.id.rpartition("-")[0]
+        self.stem = stem
+        self.path = str(folder / stem)
+        """What its files are called, without their endings."""
+        self.events: list[Mapping[str, Any]] = []
+        """Those that tell of a state, in order."""
+        self.node = ""
+        """Node it runs on."""
+        self.last = 0.0
+        """When it last said something."""
+        self.gpu_name = ""
+        """What its GPUs are called, the first."""
+        self.series: dict[tuple[str, str], Series] = {}
+        """What its monitor saw, by figure and device."""
+        self.rate = Thinned()
+        """Answers a second."""
+        self._said = Reader(folder, f"{stem}.events.jsonl")
+        self._seen = Reader(folder, f"{stem}.monitor.jsonl")
+        self._shard: tuple[float, str, int] | None = None
+        self._cpu: tuple[float, float] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it said its last word."""
+        return bool(self.events) and self.events[-1]["event"] in LAST_WORDS
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes in memory."""
+        series = [self.rate, *(one.points for one in self.series.values())]
+        return 2_000 + 500 * len(self.events) + sum(one.bytes for one in series)
+
+    def listen(self, until: float, cuts: Mapping[str, Cut]) -> bool:
+        """Read what it said; whether that is all."""
+        for record in self._said.records(until):
+            self._take(record, cuts)
+        return self._said.whole
+
+    def watch(self, until: float) -> bool:
+        """Read what its monitor saw; whether that is all."""
+        for reading in self._seen.records(until):
+            at = finite(reading.get("time"))
+            if at is not None:
+                self._read(at, reading)
+        return self._seen.whole
+
+    # --- what it said -----------------------------------------------------------------------------------
+
+    def _take(self, record: Mapping[str, Any], cuts: Mapping[str, Cut]) -> None:
+        kind, at = str(record.get("event", "")), finite(record.get("time"))
+        if at is None or not kind:
+            return
+        self.last = max(self.last, at)
+        if kind == "started" and isinstance(owner := record.get("owner"), dict):
+            self.node = str(owner.get("node") or owner.get("host") or "")
+        if kind == "model_ready" and isinstance(machine := record.get("hardware"), dict):
+            self.gpu_name = str(next(iter(machine.get("gpus") or ()), ""))
+        self._count(kind, at, record, cuts)
+        if kind not in _DULL:
+            self.events.append({key: record[key] for key in _KEPT_KEYS if key in record})
+            if len(self.events) > EVENTS:
+                del self.events[1 : EVENTS // 10]  # the first one says who it is
+
+    def _count(
+        self, kind: str, at: float, record: Mapping[str, Any], cuts: Mapping[str, Cut]
+    ) -> None:
+        """How many answers came since it last told: it begins a shard once the one before is done."""
+        shard = str(record.get("shard", ""))
+        if kind == "progress" and self._shard is not None and self._shard[1] == shard:
+            answered = int(finite(record.get("answered")) or 0)
+            self._add_rate(at, max(0, answered - self._shard[2]))
+            self._shard = (at, shard, answered)
+        elif kind == "shard_claimed" or kind in LAST_WORDS:
+            if self._shard is not None:
+                size = _samples(self._shard[1], cuts) if kind != "failed" else 0
+                self._add_rate(at, max(0, size - self._shard[2]))
+            self._shard = (at, shard, 0) if kind == "shard_claimed" else None
+
+    def _add_rate(self, at: float, count: int) -> None:
+        assert self._shard is not None
+        if (seconds := at - self._shard[0]) > 0:
+            self.rate.add(at, count / seconds)
+
+    # --- what its monitor saw -----------------------------------------------------------------------------
+
+    def _read(self, at: float, reading: Mapping[str, Any]) -> None:
+        for gpu in reading.get("gpus") or ():
+            if isinstance(gpu, dict):
+                device = str(gpu.get("gpu", ""))[:40]
+                self._add("gpu_use", device, at, gpu.get("utilisation"))
+                self._add("gpu_memory", device, at, gpu.get("used"), 1 / GIB)
+                self._add("gpu_power", device, at, gpu.get("watts"))
+                self._add("gpu_temperature", device, at, gpu.get("celsius"))
+        self._add("host_memory", "", at, reading.get("held"), 1 / GIB)
+        if (cpu := finite(reading.get("cpu"))) is not None:
+            if self._cpu is None:
+                self._cpu = (at, cpu)
+            elif at - self._cpu[0] >= 1.0:  # twice a second is too short to tell
+                self._add("cpu", "", at, max(0.0, cpu - self._cpu[1]) / (at - self._cpu[0]))
+                self._cpu = (at, cpu)
+
+    def _add(self, what: str, device: str, at: float, value: object, factor: float = 1.0) -> None:
+        known = finite(value)
+        if known is not None:
+            series = self.series.get((what, device))
+            if series is None:
+                series = self.series[what, device] = Series(what, device)
+            series.points.add(at, known * factor)
+
+
+class Workers:
+    """Workers of one experiment; from any thread."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        self._known: dict[str, Worker] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes in memory."""
+        return 2_000 + sum(one.bytes for one in list(self._known.values()))
+
+    def look(
+        self, groups: Iterable[str] | None = None, *, monitors: bool = False
+    ) -> tuple[list[Worker], bool]:
+        """Workers of the newest jobs, and whether all they said is read.
+
+        Args:
+            groups: only of these; None: of all.
+            monitors: whether what their monitors saw is wanted, too; of the newest, as many as make `SERIES`.
+        """
+        until = time.monotonic() + LOOK_SECONDS
+        with self._lock:
+            cuts = {cut.run_task: cut for cut in self._experiment.work.cuts}
+            found = [self._worker(stem) for stem in self._stems(groups)]
+            whole = all([one.listen(until, cuts) for one in found])
+            watched = 0
+            for one in found[::-1] if monitors else ():
+                whole = one.watch(until) and whole
+                watched += len(one.series) + 1
+                if watched >= SERIES:
+                    break
+        return found, whole
+
+    def _worker(self, stem: str) -> Worker:
+        if stem not in self._known:
+            self._known[stem] = Worker(self._experiment.workers_dir, stem)
+        return self._known[stem]
+
+    def _stems(self, groups: Iterable[str] | None) -> list[str]:
+        wanted = None if groups is None else set(groups)
+        ends = ".events.jsonl"
+        stems = [
+            name.removesuffix(ends)
+            for name in Folder(self._experiment.workers_dir).names
+            if name.endswith(ends) and (wanted is None or name.partition(".")[0] in wanted)
+        ]
+        return sorted(stems, key=_in_order)[-WORKERS:]
+
+
+def _samples(shard: str, cuts: Mapping[str, Cut]) -> int:
+    """Samples of a shard, `RUN_TASK/INDEX`; 0 for one that was not planned."""
+    name, _, index = shard.rpartition("/")
+    if (cut := cuts.get(name)) is None or not index.isdigit():
+        return 0
+    one = cut.shard(int(index))
+    return max(0, one.stop - one.start)
+
+
+def _in_order(stem: str) -> list[tuple[int, str]]:
+    """For sorting names with numbers in them: 9 before 10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in _NUMBERS.split(stem)]
+
+
+def workers_of(portal: Portal, experiment: Experiment) -> Workers:
+    """The reader of an experiment's workers."""
+    kept = portal.extra.setdefault("workers", Kept[Workers](KEPT_BYTES, lambda one: one.bytes))
+    assert isinstance(kept, Kept)
+    kept.weigh(experiment.path)  # it grows with every look
+    found = kept.of(experiment.path, None, lambda: Workers(experiment))
+    assert isinstance(found, Workers)
+    return found
+
+
+_rounds: Kept[list[Round]] = Kept(64)
+
+
+def rounds_of(experiment: Experiment) -> list[Round]:
+    """Its rounds, oldest first, read again when a line was added."""
+    path = experiment.submission_file
+    return _rounds.of(path, stamp_of(path), lambda: rounds(experiment))
+
+
+def groups_of(experiment: Experiment, run_task: str) -> set[str]:
+    """Groups whose workers take shards of a run task, of any round."""
+    planned = [*experiment.work.groups, *(g for one in rounds_of(experiment) for g in one.groups)]
+    return {group.id for group in planned if run_task in group.run_tasks}

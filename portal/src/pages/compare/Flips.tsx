@@ -1,0 +1,120 @@
+import { Link } from "@tanstack/react-router";
+
+import { usePages } from "../../api";
+import type { FlipRow } from "../../api/schema";
+import { Button, Diff, Empty, Export, FaultBox, Panel, Skeleton } from "../../ui";
+import { FlipBar } from "./FlipBar";
+import { type Counts, WORDS } from "./flips";
+import styles from "./Flips.module.css";
+import type { Chosen } from "./Scores";
+import type { Change } from "./search";
+import { wordDiff } from "./words";
+
+interface Props {
+  readonly baseline: string;
+  readonly candidate: string;
+  readonly chosen: Chosen;
+  readonly common: boolean;
+  readonly onChange: (change: Change) => void;
+}
+
+/** Rows fetched at a time. */
+const SOME = 30;
+
+/** Samples that the candidate did otherwise, or alike: both answers beside each other. */
+export function Flips({ baseline, candidate, chosen, common, onChange }: Props) {
+  const { task, other, by, change } = chosen;
+  const query = { baseline, candidate, run_task: task, other, metric: by, change, common };
+  const found = usePages("/compare/flips", { query }, { limit: SOME });
+  const rows = Array.from({ length: found.rows.count }, (_, at) => found.rows.at(at)).filter((row) => row !== undefined);
+  const tasks = task === other ? task : `${task} → ${other}`;
+  return (
+    <Panel
+      title={`Samples of ${tasks}, ${by}`}
+      actions={rows.length > 0 && <Export label={`Export ${WORDS[change]}`} path="/compare/export" params={{ query: { what: "flips", runs: [baseline, candidate], run_task: task, other, metric: by, change, common } }} />}
+    >
+      <div className={styles["flips"]} data-testid="flips">
+        {found.first && <FlipBar label={tasks} counts={countsFrom(found.first.counts)} chosen={change} onChoose={onChange} large />}
+        <FaultBox fault={found.fault} retry={found.again} />
+        {found.loading && <Skeleton lines={5} />}
+        {found.first && rows.length === 0 && <Empty title={`No sample is ${WORDS[change]}`} />}
+        <ol className={styles["list"]} aria-busy={found.old}>
+          {rows.map((row) => (
+            <Flip key={row.sample} row={row} baseline={baseline} candidate={candidate} task={task} other={other} />
+          ))}
+        </ol>
+        {found.more && <Button onClick={found.next}>More samples</Button>}
+      </div>
+    </Panel>
+  );
+}
+
+interface FlipProps {
+  readonly row: FlipRow;
+  readonly baseline: string;
+  readonly candidate: string;
+  readonly task: string;
+  readonly other: string;
+}
+
+function Flip({ row, baseline, candidate, task, other }: FlipProps) {
+  const [reference = ""] = row.references;
+  return (
+    <li className={styles["flip"]}>
+      <div className={styles["head"]}>
+        <strong className={styles["sample"]}>{row.sample}</strong>
+        <span className={styles["soft"]}>{row.document}</span>
+        <span className={styles["scores"]}>
+          {score(row.scores[0])} → {score(row.scores[1])}
+        </span>
+      </div>
+      <div className={styles["sides"]}>
+        <div className={styles["side"]}>
+          <h3>Reference{row.references.length > 1 ? `, one of ${row.references.length}` : ""}</h3>
+          <p className={styles["text"]}>{reference || "none"}</p>
+        </div>
+        <Side title="Baseline" experiment={experimentOf(baseline)} task={task} place={row.places[0]} reference={reference} answer={row.answers[0]} />
+        <Side title="Candidate" experiment={experimentOf(candidate)} task={other} place={row.places[1]} reference={reference} answer={row.answers[1]} />
+      </div>
+    </li>
+  );
+}
+
+interface SideProps {
+  readonly title: string;
+  readonly experiment: string;
+  readonly task: string;
+  readonly place: number | undefined;
+  readonly reference: string;
+  readonly answer: string | undefined;
+}
+
+function Side({ title, experiment, task, place, reference, answer = "" }: SideProps) {
+  return (
+    <div className={styles["side"]}>
+      <h3>
+        {title}{" "}
+        {place !== undefined && (
+          <Link to="/e/$experiment/t/$task/samples" params={{ experiment, task }} search={{ at: place }} aria-label={`Open this sample in the ${title.toLowerCase()}`}>
+            open
+          </Link>
+        )}
+      </h3>
+      {reference === "" ? <p className={styles["text"]}>{answer || "no answer"}</p> : <Diff words={wordDiff(reference, answer)} />}
+    </div>
+  );
+}
+
+/** The experiment of a run, which may be one of its run tasks. */
+export function experimentOf(run: string): string {
+  return run.split(":")[0] ?? run;
+}
+
+function score(value: number | null | undefined): string {
+  return value === null || value === undefined ? "–" : value.toFixed(3);
+}
+
+function countsFrom(counts: Readonly<Record<string, number>>): Counts {
+  const of = (name: string) => counts[name] ?? 0;
+  return { lost: of("lost"), won: of("won"), both_wrong: of("both_wrong"), both_right: of("both_right"), alike: of("alike") };
+}

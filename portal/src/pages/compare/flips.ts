@@ -1,0 +1,68 @@
+/** Samples of a comparison by what the candidate did, as lengths of a bar. */
+
+import type { Change } from "./search";
+
+export interface Counts {
+  readonly lost: number;
+  readonly won: number;
+  readonly both_wrong: number;
+  readonly both_right: number;
+  /** Alike, neither right nor wrong altogether. */
+  readonly alike: number;
+}
+
+export interface Segment {
+  readonly change: Change | "alike";
+  readonly count: number;
+  /** Percent of the bar. */
+  readonly width: number;
+}
+
+/** In which order they stand: what needs a look comes first. */
+const ORDER = ["lost", "won", "both_wrong", "alike", "both_right"] as const;
+
+export const WORDS: Readonly<Record<Change | "alike", string>> = {
+  lost: "lost",
+  won: "won",
+  both_wrong: "both wrong",
+  both_right: "both right",
+  alike: "alike, partly right",
+};
+
+/** Percent of the bar that a segment has at least, so that one sample in a million can be seen and clicked. */
+const LEAST = 3;
+
+/** A metric's counts, from what the API says of it. */
+export function countsOf(row: {
+  won: number;
+  lost: number;
+  tied: number;
+  both_right: number;
+  both_wrong: number;
+}): Counts {
+  const { won, lost, tied, both_right, both_wrong } = row;
+  return { won, lost, both_right, both_wrong, alike: Math.max(0, tied - both_right - both_wrong) };
+}
+
+/** The bar's segments, without those that are empty; widths come to 100. */
+export function segments(counts: Counts): Segment[] {
+  const total = ORDER.reduce((sum, change) => sum + counts[change], 0);
+  if (total === 0) return [];
+  const shown = ORDER.filter((change) => counts[change] > 0);
+  const share = (change: (typeof ORDER)[number]) => (100 * counts[change]) / total;
+  const small = shown.filter((change) => share(change) < LEAST);
+  const rest = shown.filter((change) => share(change) >= LEAST);
+  const room = 100 - LEAST * small.length;
+  const whole = rest.reduce((sum, change) => sum + share(change), 0);
+  return shown.map((change) => ({
+    change,
+    count: counts[change],
+    width: small.includes(change) ? LEAST : (share(change) / whole) * room,
+  }));
+}
+
+/** The bar in words. */
+export function described(counts: Counts): string {
+  const told = segments(counts).map((one) => `${one.count.toLocaleString("en")} ${WORDS[one.change]}`);
+  return told.length > 0 ? told.join(", ") : "no pairs";
+}

@@ -1,0 +1,81 @@
+import { useMemo } from "react";
+import { useApi } from "../../api";
+import { shown } from "../../parts/entries";
+import { Empty, FaultBox, Panel, Select, Skeleton } from "../../ui";
+import { counted, moment } from "../../ui/format";
+import layout from "../../ui/layout.module.css";
+import styles from "./experiment.module.css";
+
+interface Props {
+  readonly experiment: string;
+  readonly plan: string;
+  /** The baseline chosen; empty: the plan's own. */
+  readonly baseline: string;
+  readonly onBaseline: (baseline: string) => void;
+}
+
+/** What is configured otherwise than in a baseline of one's choice. */
+export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Props) {
+  const { data, error, refetch } = useApi("/experiments/{experiment}/configuration", { path: { experiment }, query: baseline ? { baseline } : {} }, { keep: true });
+  const others = useApi("/experiments", { query: { plan: [plan], limit: 100 } }, { fresh: 60_000 });
+  const options = useMemo(() => {
+    const found = (others.data?.items ?? []).filter((one) => one.id !== experiment);
+    const names = found.flatMap((one) => one.baselines.map((name) => ({ value: name, label: `${name} (baseline)` })));
+    const runs = found.map((one) => ({ value: one.id, label: `${moment(one.created)} · ${one.id}` }));
+    const known = [...names, ...runs];
+    return [{ value: "", label: "The plan's baseline" }, ...(baseline && !known.some((one) => one.value === baseline) ? [{ value: baseline, label: baseline }] : []), ...known];
+  }, [others.data, experiment, baseline]);
+  return (
+    <Panel title="Configured otherwise" actions={<Select label="Held against" value={baseline} options={options} onChange={onBaseline} />}>
+      {error && !data ? (
+        <FaultBox fault={error} retry={() => void refetch()} />
+      ) : !data ? (
+        <Skeleton lines={6} />
+      ) : data.why || !data.baseline ? (
+        <Empty title={data.why || "There is no baseline"}>Choose another run of this plan above, or name one: hpcbench baseline set</Empty>
+      ) : data.differences.length === 0 ? (
+        <Empty title={`Nothing differs from ${data.baseline}`}>Models, datasets, prompts, generation and resources are the same.</Empty>
+      ) : (
+        <div className={layout.stack}>
+          <p className={layout.soft}>
+            {counted(data.differences.length, "place")} {data.differences.length === 1 ? "is" : "are"} not as in {data.baseline}.
+          </p>
+          {/* Scrolls on a narrow window: the keyboard must reach it. */}
+          {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+          <div className={styles.scroll} tabIndex={0} role="region" aria-label="Differences">
+            <table className={styles.plain}>
+              <thead>
+                <tr>
+                  <th scope="col">Where</th>
+                  <th scope="col">There</th>
+                  <th scope="col">Here</th>
+                </tr>
+              </thead>
+              <tbody>
+                {data.differences.map((one) => (
+                  <tr key={one.path}>
+                    <th scope="row">
+                      <code>{one.path}</code>
+                    </th>
+                    <td>
+                      <Value value={one.baseline} kind="old" />
+                    </td>
+                    <td>
+                      <Value value={one.experiment} kind="new" />
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+function Value({ value, kind }: { readonly value: unknown; readonly kind: "old" | "new" }) {
+  if (value === null || value === undefined) return <span className={styles.dim}>not there</span>;
+  const text = <span className={styles[kind]}>{shown(value)}</span>;
+  return kind === "old" ? <del className={styles.bareMark}>{text}</del> : <ins className={styles.bareMark}>{text}</ins>;
+}

@@ -1,0 +1,94 @@
+import { Link } from "@tanstack/react-router";
+import type { ExperimentDetail } from "../../api/schema";
+import { Commands } from "../../parts/Commands";
+import { Facts } from "../../parts/Facts";
+import { Ago, Bar, CopyButton, Icon, Moment, Popover, ScoreText, StateChip } from "../../ui";
+import { count, counted, duration, number, percent } from "../../ui/format";
+import layout from "../../ui/layout.module.css";
+import { commandsOf } from "./commands";
+import styles from "./experiment.module.css";
+
+/** Plan, state, the sentence, and figures at a glance. */
+export function Header({ detail }: { readonly detail: ExperimentDetail }) {
+  const { row, status, sentence } = detail;
+  const needs = status?.needs;
+  return (
+    <header className={styles.header}>
+      <div className={layout.bar}>
+        <div className={styles.names}>
+          <h1 className={layout.wrap}>{row.plan}</h1>
+          <StateChip state={row.state} />
+          {row.verdict && <StateChip state={row.verdict} />}
+          {row.baselines.map((name) => (
+            <span key={name} className={styles.tag} title="This experiment is a baseline of this name">
+              <Icon name="flag" size={12} /> {name}
+            </span>
+          ))}
+        </div>
+        <Popover label="Commands" icon="log" align="end">
+          {() => (
+            <div className={styles.commands}>
+              <p className={layout.soft}>The portal only looks. These do something, in a shell on the cluster:</p>
+              <Commands commands={commandsOf(row)} />
+            </div>
+          )}
+        </Popover>
+      </div>
+      <p className={styles.sentence}>{sentence}</p>
+      {needs && (
+        <p className={styles.needs}>
+          <Icon name="warning" size={14} /> <span>{needs}</span>
+        </p>
+      )}
+      <p className={styles.about}>
+        <span className={styles.id}>
+          <code>{row.id}</code>
+          <CopyButton text={row.id} />
+        </span>
+        <span>
+          submitted <Moment time={row.created} /> by {row.owner}
+        </span>
+        <span>
+          last changed <Ago time={row.updated} />
+        </span>
+      </p>
+      <Figures detail={detail} />
+    </header>
+  );
+}
+
+/** States in which answers may come. */
+const MOVING: readonly string[] = ["running", "pending", "stalled", "submitting"];
+
+function Figures({ detail }: { readonly detail: ExperimentDetail }) {
+  const { row, status, usage } = detail;
+  const parts = Object.entries(row.tasks_by_state).map(([state, amount]) => ({ state, count: amount }));
+  const eta = row.eta ?? status?.eta?.text ?? null;
+  const used = typeof usage.gpu_hours === "number" && usage.gpu_hours > 0 && typeof usage.gpu_hours_used === "number" ? usage.gpu_hours_used / usage.gpu_hours : null;
+  const going = MOVING.includes(row.state) && row.answered < row.samples;
+  return (
+    <Facts
+      label="At a glance"
+      facts={[
+        {
+          label: "Answers",
+          value: <Bar value={row.answered} max={row.samples} label="Samples answered" />,
+          note: `${count(row.answered)} of ${counted(row.samples, "sample")}`,
+          wide: true,
+        },
+        {
+          label: "Run tasks",
+          value: <Bar value={row.tasks_by_state["done"] ?? 0} max={row.run_tasks} parts={parts} label="Run tasks by state" bare />,
+          note: parts.map((one) => `${count(one.count)} ${one.state}`).join(" · ") || "none",
+          wide: true,
+        },
+        going ? { label: "Last answer", value: eta ?? "not known yet", note: eta === null ? "nobody works on it yet" : status?.eta?.waits ? "plus the wait for Slurm" : "4 of 5 such intervals hold", wide: true } : null,
+        going ? { label: "Answers / s", value: number(row.rate), note: "last minutes" } : null,
+        row.score ? { label: row.score.metric, value: <ScoreText score={row.score} interval />, note: `n = ${count(row.score.n)}`, wide: true } : null,
+        { label: "GPU-hours", value: number(usage.gpu_hours ?? row.gpu_hours), note: used === null ? "allocated" : `${percent(used)} with a model at work` },
+        row.failures > 0 ? { label: "Went wrong", value: <Link to="/e/$experiment" params={{ experiment: row.id }} search={{}}>{counted(row.failures, "cause")}</Link>, note: "see run tasks" } : null,
+        typeof usage.queue_wait === "number" ? { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job for Slurm" } : null,
+      ]}
+    />
+  );
+}

@@ -1,0 +1,106 @@
+import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import type { ExperimentDetail, MatrixCell } from "../../api/schema";
+import { renderAt, serve } from "../../testing";
+
+const cell = (run_task: string, rest: Partial<MatrixCell> = {}): MatrixCell => ({ run_task, state: "running", answered: 25, samples: 100, leads: false, score: null, ...rest });
+
+const score = { metric: "anls", value: 0.8731, low: 0.85, high: 0.89, n: 100, documents: 20, higher_is_better: true };
+
+const DETAIL: ExperimentDetail = {
+  row: {
+    id: "e1", plan: "hard words", state: "running", created: 1, updated: 2, owner: "ada", models: ["a", "b"], datasets: ["d", "e"], run_tasks: 4,
+    tasks_by_state: { done: 1, running: 3 }, samples: 400, answered: 175, rate: 2.5, eta: "14:14–14:26", score: null, gpu_hours: null, failures: 1,
+    verdict: "NO-GO", baselines: ["main"], trend: [],
+  },
+  status: null,
+  sentence: "1 of 4 run tasks done, 1 failed.",
+  matrices: [
+    {
+      ml_task: "vqa", metric: "anls", higher_is_better: true, columns: ["d", "e"],
+      rows: [
+        { model: "a", variant: "", cells: [cell("a-d", { state: "done", answered: 100, score, leads: true }), cell("a-e")] },
+        { model: "b", variant: "", cells: [cell("b-d", { state: "failed", answered: 0 }), null] },
+      ],
+    },
+  ],
+  failures: [{ cause: "CUDA out of memory <b>", kind: "engine_died", count: 3, run_tasks: ["b-d"], models: ["b"], nodes: ["gpu07"], first: 1, last: 2, log: null }],
+  waits: [{ job: "4711", step: "g0", count: 12, why: "waits for free GPUs", reason: "Resources" }],
+  usage: { gpu_hours: 4, gpu_hours_used: 3, gpu_hours_wasted: 1, queue_wait: null },
+  summary: [], verdict: null, figures: [], reports: ["report.html", "report.md"],
+};
+
+const NOTHING = { items: [], next: null, total: 0, counted_to: 10_000 };
+
+function open(tab = "") {
+  serve({ "/experiments/e1": DETAIL, "/experiments/e1/run-tasks": NOTHING });
+  return renderAt(`/e/e1${tab ? `?tab=${tab}` : ""}`);
+}
+
+describe("the page of an experiment", () => {
+  it("says how it stands, what went wrong and what it waits for", async () => {
+    await open();
+    expect((await screen.findByRole("heading", { level: 1 })).textContent).toContain("hard words");
+    expect(screen.getByText("1 of 4 run tasks done, 1 failed.")).toBeTruthy();
+    expect(screen.getByText("CUDA out of memory <b>")).toBeTruthy();
+    expect(screen.getByText("waits for free GPUs")).toBeTruthy();
+    expect(screen.getByText("14:14–14:26")).toBeTruthy();
+    expect(screen.getByText("75 % with a model at work")).toBeTruthy();
+  });
+
+  it("tells each cell of the matrix in words: score with interval, or how far", async () => {
+    await open();
+    const grid = await screen.findByRole("grid", { name: /models down, datasets across/ });
+    expect(within(grid).getByRole("link", { name: /^a, d: anls 0\.873, 95 % interval 0\.850 to 0\.890, n = 100, best value of its dataset; done/ })).toBeTruthy();
+    expect(within(grid).getByRole("link", { name: /^a, e: running; 25 of 100 samples answered/ })).toBeTruthy();
+    expect(within(grid).getByLabelText("no run task")).toBeTruthy();
+  });
+
+  it("is walked with arrows, one cell being in the tab order", async () => {
+    const user = userEvent.setup();
+    await open();
+    const grid = await screen.findByRole("grid", { name: /models down/ });
+    const first = within(grid).getByRole("link", { name: /^a, d/ });
+    first.focus();
+    await user.keyboard("{ArrowDown}");
+    expect(document.activeElement).toBe(within(grid).getByRole("link", { name: /^b, d/ }));
+    expect(first.getAttribute("tabindex")).toBe("-1");
+    await user.keyboard("{ArrowUp}{ArrowRight}");
+    expect(document.activeElement).toBe(within(grid).getByRole("link", { name: /^a, e/ }));
+  });
+
+  it("acts on nothing: it gives commands to copy", async () => {
+    const user = userEvent.setup();
+    await open();
+    await user.click(await screen.findByRole("button", { name: "Commands" }));
+    expect(screen.getByText("hpcbench pause e1")).toBeTruthy();
+    expect(screen.queryByText("hpcbench resume e1")).toBeNull();
+  });
+
+  it("has its tabs in the address, and opens pages of the report beside itself", async () => {
+    await open("report");
+    const page = await screen.findByRole("link", { name: "report.html" });
+    expect(page.getAttribute("target")).toBe("_blank");
+    expect(page.getAttribute("href")).toBe("api/v1/experiments/e1/report/report.html");
+    expect(screen.getByRole("link", { name: "report.md" }).getAttribute("download")).toBe("report.md");
+  });
+
+  it("shows what differs from a baseline, without colour alone", async () => {
+    serve({
+      "/experiments/e1": DETAIL, "/experiments": NOTHING,
+      "/experiments/e1/configuration": { baseline: "e0", why: "", differences: [{ path: "plan.seed", baseline: 1, experiment: 2 }, { path: "plan.limit", baseline: null, experiment: 9 }] },
+    });
+    await renderAt("/e/e1?tab=config");
+    const row = (await screen.findByText("plan.seed")).closest("tr");
+    expect(row?.querySelector("del")?.textContent).toBe("1");
+    expect(row?.querySelector("ins")?.textContent).toBe("2");
+    expect(screen.getByText("not there")).toBeTruthy();
+  });
+
+  it("says so where there is no such experiment", async () => {
+    serve({});
+    await renderAt("/e/e9");
+    expect(await screen.findByText("There is no experiment e9")).toBeTruthy();
+  });
+});

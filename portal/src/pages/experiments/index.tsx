@@ -1,0 +1,109 @@
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useMemo } from "react";
+import { isBundle } from "../../api/bundle";
+import { usePages } from "../../api";
+import { useLive } from "../../app/live";
+import { usePlace } from "../../app/place";
+import { Button, ColumnChooser, Command, Empty, Export, FaultBox, Icon, Skeleton, Stale, Table } from "../../ui";
+import { count } from "../../ui/format";
+import layout from "../../ui/layout.module.css";
+import { COLUMNS } from "./columns";
+import styles from "./experiments.module.css";
+import { Filters } from "./Filters";
+import { Running } from "./Running";
+import { FILTERS, queryOf, SORTS } from "./search";
+import { Views } from "./Views";
+
+/** Runs that can be compared at once. */
+const MOST = 8;
+
+/** All experiments: what runs now, and a list to filter, sort and choose from. */
+export default function ExperimentsPage() {
+  const { search, update } = usePlace("/");
+  const navigate = useNavigate();
+  const live = useLive();
+  const query = { ...queryOf(search), sort: search.sort, order: search.order };
+  const { rows, total, floor, loading, fault, again, updatedAt } = usePages("/experiments", { query });
+  const picked = useMemo(() => new Set(search.picked), [search.picked]);
+  const filtered = search.text !== "" || FILTERS.some((filter) => search[filter].length > 0);
+  const old = live.state === "stale" ? updatedAt / 1000 : null;
+  const none = total === 0 && !filtered;
+  return (
+    <div className={layout.page}>
+      <div className={layout.bar}>
+        <h1>
+          Experiments {total !== undefined && <span className={styles.total}>{count(total)}{floor && "+"}</span>}
+        </h1>
+        {!none && (
+          <div className={layout.row}>
+            <CompareButton picked={search.picked} onClear={() => update({ picked: [] }, { replace: true })} />
+            {!isBundle() && <Views search={search} update={update} />}
+            <ColumnChooser columns={COLUMNS} chosen={search.columns} onChoose={(columns) => update({ columns }, { replace: true })} />
+            <Export path="/experiments/export" params={{ query }} />
+          </div>
+        )}
+      </div>
+      <Running old={old !== null} />
+      {!none && !isBundle() && <Filters search={search} update={update} />}
+      <FaultBox fault={fault} retry={again} />
+      {loading && <Skeleton lines={8} />}
+      {none && <Start />}
+      {!none && !loading && (
+        <Stale since={old}>
+          <div className={styles.table}>
+            <Table
+              label="Experiments"
+              rows={rows}
+              columns={COLUMNS}
+              rowKey={(row) => row.id}
+              chosen={search.columns}
+              sort={{ by: search.sort, order: search.order }}
+              onSort={({ by, order }) => update({ sort: SORTS.find((one) => one === by) ?? "created", order })}
+              {...(isBundle() ? {} : { selected: picked, onSelected: (next: ReadonlySet<string>) => update({ picked: [...next] }, { replace: true }) })}
+              onOpen={(row) => void navigate({ to: "/e/$experiment", params: { experiment: row.id } })}
+              empty={<Empty title="No experiment is like that">Take a filter away, or look for other words.</Empty>}
+            />
+          </div>
+        </Stale>
+      )}
+    </div>
+  );
+}
+
+function CompareButton({ picked, onClear }: { readonly picked: readonly string[]; readonly onClear: () => void }) {
+  if (picked.length === 0) return null;
+  const right = picked.length >= 2 && picked.length <= MOST;
+  return (
+    <>
+      {right ? (
+        <Link to="/compare" search={{ runs: picked }} className={styles.compare}>
+          <Icon name="compare" size={15} /> Compare {picked.length}
+        </Link>
+      ) : (
+        <span className={styles.soft} role="status">
+          {picked.length < 2 ? "Pick one more to compare" : `At most ${MOST} can be compared`}
+        </span>
+      )}
+      <Button kind="quiet" small onClick={onClear}>
+        Clear selection
+      </Button>
+    </>
+  );
+}
+
+function Start() {
+  return (
+    <Empty
+      title="No experiments yet"
+      next={
+        <div className={styles.start}>
+          <Command title="1. Look at this cluster, once" text="hpcbench init" />
+          <Command title="2. Check a plan; nothing is submitted" text="hpcbench submit plan.yaml --dry-run" />
+          <Command title="3. Run it" text="hpcbench submit plan.yaml" />
+        </div>
+      }
+    >
+      It appears here as soon as it is submitted, and moves as answers come in.
+    </Empty>
+  );
+}

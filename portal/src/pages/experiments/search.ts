@@ -1,0 +1,25 @@
+import { choice, list, searchOf, text, type SearchOf } from "../../app/search";
+
+export const SORTS = ["id", "plan", "state", "created", "updated", "owner", "run_tasks", "samples", "answered", "progress", "rate", "score", "gpu_hours", "failures", "verdict"] as const;
+
+export const search = searchOf({
+  text: text(),
+  state: list(),
+  model: list(),
+  dataset: list(),
+  plan: list(),
+  sort: choice(SORTS, "created"),
+  order: choice(["asc", "desc"], "desc"),
+  columns: list(),
+  /** Experiments that are ticked, in the order of ticking: the first one is the baseline of a comparison. */
+  picked: list(),
+});
+export type Search = SearchOf<typeof search>;
+
+/** Parts of the search that filter. */
+export const FILTERS = ["state", "model", "dataset", "plan"] as const;
+
+/** What is asked of the API. */
+export function queryOf({ text: words, state, model, dataset, plan }: Search) {
+  return { text: words, state, model, dataset, plan };
+}

@@ -1,0 +1,44 @@
+import { Link } from "@tanstack/react-router";
+import type { Note } from "../../api/schema";
+import { Empty, FaultBox, Icon, Skeleton } from "../../ui";
+import type { Check } from "./use-check";
+import styles from "./plan.module.css";
+
+/** What is wrong, line by line; a click goes there. */
+export function ProblemList({ check, onJump }: { readonly check: Check; readonly onJump: (line: number, column?: number) => void }) {
+  const { found, fault } = check;
+  if (fault) return <FaultBox fault={fault} />;
+  if (!found) return <Skeleton />;
+  if (found.problems.length === 0) return <Empty title="No problems">The registry finds nothing wrong with it.</Empty>;
+  return (
+    <ul className={styles.problems} data-old={check.running || undefined}>
+      {found.problems.map((note, place) => (
+        <li key={place}>
+          <Icon name={note.severity === "error" ? "cross" : "warning"} size={14} label={note.severity} />
+          <Place note={note} onJump={onJump} />
+          <span className={styles.what}>
+            {note.message}
+            {note.remedy && <span className={styles.remedy}>{note.remedy}</span>}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Place({ note, onJump }: { readonly note: Note; readonly onJump: (line: number, column?: number) => void }) {
+  const at = `${note.line}:${note.column}`;
+  if (!note.file) {
+    return (
+      <button type="button" className={styles.place} onClick={() => onJump(note.line, note.column)} aria-label={`Go to line ${note.line}, column ${note.column}`}>
+        {at}
+      </button>
+    );
+  }
+  if (!note.document) return <span className={styles.place}>{`${note.file}:${at}`}</span>;
+  return (
+    <Link className={styles.place} to="/plans/$document" params={{ document: note.document }} search={{ line: note.line } as never}>
+      {`${note.file}:${at}`}
+    </Link>
+  );
+}

@@ -1,0 +1,35 @@
+import { useApi } from "../../api";
+import { usePlace } from "../../app/place";
+import { FaultBox, Skeleton } from "../../ui";
+import { kindOf } from "./kinds";
+import { Workbench } from "./Workbench";
+import styles from "./plan.module.css";
+
+/** A document and all that can be done with it; `new` is one that is nowhere yet. */
+export default function PlanPage() {
+  const { params, search } = usePlace("/plans/$document");
+  if (params.document === "new") return <New key={`${search.kind} ${search.starter} ${search.from}`} />;
+  return <Opened key={params.document} id={params.document} />;
+}
+
+function Waiting({ fault, retry }: { readonly fault: Error | null; readonly retry: () => void }) {
+  return <div className={styles.waiting}>{fault ? <FaultBox fault={fault} retry={retry} /> : <Skeleton lines={10} />}</div>;
+}
+
+function Opened({ id }: { readonly id: string }) {
+  const found = useApi("/documents/{id}", { path: { id } });
+  if (!found.data) return <Waiting fault={found.error} retry={() => void found.refetch()} />;
+  return <Workbench row={found.data.row} loaded={found.data} kind={found.data.row.kind} />;
+}
+
+function New() {
+  const { search } = usePlace("/plans/$document");
+  const kind = kindOf(search.kind);
+  const starters = useApi("/documents/starters", search.from ? null : { query: { kind } });
+  const copied = useApi("/documents/{id}", search.from ? { path: { id: search.from } } : null);
+  const asked = search.from ? copied : starters;
+  if (!asked.data) return <Waiting fault={asked.error} retry={() => void asked.refetch()} />;
+  const starter = starters.data?.find((one) => one.name === search.starter) ?? starters.data?.[0];
+  const text = copied.data?.text ?? starter?.text ?? "";
+  return <Workbench row={null} loaded={{ text, etag: "" }} kind={copied.data?.row.kind ?? kind} />;
+}

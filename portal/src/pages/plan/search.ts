@@ -1,0 +1,19 @@
+import { choice, number, searchOf, type SearchOf, text } from "../../app/search";
+
+export const TABS = ["problems", "tasks", "estimate", "commands", "changes"] as const;
+export type PlanTab = (typeof TABS)[number];
+
+export const search = searchOf({
+  /** What is shown below the text. */
+  tab: choice(TABS, "problems"),
+  /** Line to go to. */
+  line: number(),
+  /** Of a new document: its kind, the starter or document it begins with, and the name it is to have. */
+  kind: text("plans"),
+  starter: text(),
+  from: text(),
+  name: text(),
+  /** Submission whose log is shown. */
+  submission: text(),
+});
+export type Search = SearchOf<typeof search>;

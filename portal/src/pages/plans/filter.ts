@@ -1,0 +1,24 @@
+import type { DocumentRow } from "../../api/schema";
+
+export const ORIGINS: Readonly<Record<DocumentRow["origin"], string>> = {
+  own: "Yours",
+  shipped: "Shipped with hpcbench",
+  site: "The cluster's",
+  user: "Your settings",
+};
+
+/** Documents that have every word in their name or folder. */
+export function filtered(rows: readonly DocumentRow[], text: string, own: boolean): readonly DocumentRow[] {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return rows.filter((row) => {
+    const said = `${row.name} ${row.folder}`.toLowerCase();
+    return (!own || row.origin === "own") && words.every((word) => said.includes(word));
+  });
+}
+
+/** Kind → how many documents there are. */
+export function byKind(rows: readonly DocumentRow[]): ReadonlyMap<string, number> {
+  const found = new Map<string, number>();
+  for (const row of rows) found.set(row.kind, (found.get(row.kind) ?? 0) + 1);
+  return found;
+}

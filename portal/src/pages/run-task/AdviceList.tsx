@@ -1,0 +1,27 @@
+import type { Advice } from "../../api/schema";
+import { CopyButton, Icon, Panel } from "../../ui";
+import styles from "./run-task.module.css";
+
+/** What to ask for next time, with the line that would do it. */
+export function AdviceList({ advice }: { readonly advice: readonly Advice[] }) {
+  return (
+    <Panel title="What to ask for next time">
+      <ul className={styles.advice}>
+        {advice.map((one) => (
+          <li key={one.text} data-level={one.level}>
+            <Icon name={one.level === "warning" ? "warning" : "note"} label={one.level === "warning" ? "Warning" : "Note"} />
+            <div>
+              <p>{one.text}</p>
+              {one.change && (
+                <p className={styles.change}>
+                  <code>{one.change}</code>
+                  <CopyButton text={one.change} />
+                </p>
+              )}
+            </div>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}

@@ -1,0 +1,76 @@
+import { Link } from "@tanstack/react-router";
+import type { RunTaskDetail, RunTaskRow } from "../../api/schema";
+import { type Fact, Facts } from "../../parts/Facts";
+import { Bar, Icon, ScoreText, StateChip } from "../../ui";
+import { count, counted, duration, number, percent } from "../../ui/format";
+import layout from "../../ui/layout.module.css";
+import styles from "./run-task.module.css";
+
+/** What it is, how it stands, figures at a glance, and the ways to its samples. */
+export function Header({ detail }: { readonly detail: RunTaskDetail }) {
+  const { row, engine } = detail;
+  const params = { experiment: row.experiment, task: row.name };
+  return (
+    <header className={styles.header}>
+      <div className={layout.bar}>
+        <div className={styles.names}>
+          <h1 className={layout.wrap}>{row.name}</h1>
+          <StateChip state={row.state} />
+        </div>
+        <div className={layout.row}>
+          <Link className={styles.way} to="/e/$experiment/t/$task/samples" params={params} search={row.scores.length > 0 ? { wrong: true } : {}}>
+            <Icon name="search" size={14} /> {row.scores.length > 0 ? "Look at what went wrong" : "Look at the answers"}
+          </Link>
+          {row.scores.length > 0 && (
+            <Link className={styles.way} to="/e/$experiment/t/$task/samples" params={params}>
+              All samples
+            </Link>
+          )}
+        </div>
+      </div>
+      {row.reason && (
+        <p className={styles.reason}>
+          <Icon name="warning" size={14} /> <span>{row.reason}</span>
+        </p>
+      )}
+      <dl className={styles.about}>
+        <About name="Model" value={row.model} />
+        <About name="Dataset" value={row.dataset} />
+        <About name="Prompt" value={row.prompt} />
+        <About name="ML task" value={row.ml_task} />
+        <About name="Engine" value={engine} />
+      </dl>
+      <Facts label="At a glance" facts={factsOf(row)} />
+    </header>
+  );
+}
+
+function About({ name, value }: { readonly name: string; readonly value: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
+    </div>
+  );
+}
+
+function factsOf(row: RunTaskRow): (Fact | null)[] {
+  const [score] = row.scores;
+  const going = row.answered < row.samples && row.state === "running";
+  const left = going && row.rate ? (row.samples - row.answered) / row.rate : null;
+  return [
+    {
+      label: "Answers",
+      value: <Bar value={row.answered} max={row.samples} label="Samples answered" />,
+      note: `${count(row.answered)} of ${counted(row.samples, "sample")}`,
+      wide: true,
+    },
+    score ? { label: score.metric, value: <ScoreText score={score} interval />, note: `n = ${count(score.n)}${score.documents ? ` of ${counted(score.documents, "document")}` : ""}`, wide: true } : null,
+    going || typeof row.rate === "number" ? { label: "Answers / s", value: number(row.rate), note: left === null ? "over the last minutes" : `at this rate ${duration(left)} left` } : null,
+    typeof row.coverage === "number" ? { label: "Coverage", value: percent(row.coverage, 1), note: "answered ÷ asked" } : null,
+    score ? { label: "Invalid", value: count(row.invalid), note: "answers that cannot be read" } : null,
+    typeof row.latency_p50 === "number" ? { label: "Latency", value: duration(row.latency_p50), note: `p50; p95 ${duration(row.latency_p95)}` } : null,
+    typeof row.tokens_per_second === "number" ? { label: "Output tokens", value: `${number(row.tokens_per_second)} /s`, note: "of one engine, steady" } : null,
+    typeof row.peak_memory_gb === "number" ? { label: "GPU memory", value: `${number(row.peak_memory_gb)} GiB`, note: "at its peak" } : null,
+  ];
+}

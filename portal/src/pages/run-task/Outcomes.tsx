@@ -1,0 +1,52 @@
+import { Link } from "@tanstack/react-router";
+import type { RunTaskDetail } from "../../api/schema";
+import { numberIn, textIn } from "../../parts/entries";
+import { Panel, StateChip } from "../../ui";
+import { count, percent } from "../../ui/format";
+import layout from "../../ui/layout.module.css";
+import styles from "./run-task.module.css";
+
+/** How requests ended, and why answers cannot be read; each a way to its samples. */
+export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
+  const { row, outcomes, invalid_reasons: reasons } = detail;
+  const all = Object.values(outcomes).reduce((sum, one) => sum + one, 0);
+  const params = { experiment: row.experiment, task: row.name };
+  return (
+    <Panel title="How requests ended">
+      <div className={layout.stack}>
+        <ul className={styles.outcomes}>
+          {Object.entries(outcomes)
+            .sort(([, one], [, other]) => other - one)
+            .map(([outcome, amount]) => (
+              <li key={outcome}>
+                <Link to="/e/$experiment/t/$task/samples" params={params} search={{ outcome }}>
+                  <StateChip state={outcome} />
+                </Link>
+                <span className={styles.amount}>{count(amount)}</span>
+                <span className={styles.dim}>{percent(all > 0 ? amount / all : 0, 1)}</span>
+              </li>
+            ))}
+        </ul>
+        {reasons.length > 0 && (
+          <>
+            <h3>Why answers cannot be read</h3>
+            <ul className={styles.reasons}>
+              {reasons.map((one) => (
+                <li key={reasonOf(one)}>
+                  <span className={styles.amount}>{count(numberIn(one, "count"))}×</span>
+                  <Link to="/e/$experiment/t/$task/samples" params={params} search={{ reason: reasonOf(one) }}>
+                    {reasonOf(one)}
+                  </Link>
+                </li>
+              ))}
+            </ul>
+          </>
+        )}
+      </div>
+    </Panel>
+  );
+}
+
+function reasonOf(entry: RunTaskDetail["invalid_reasons"][number]): string {
+  return textIn(entry, "reason") || textIn(entry, "what") || textIn(entry, "text") || "not said";
+}

@@ -1,0 +1,97 @@
+import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import type { RunTaskDetail } from "../../api/schema";
+import { renderAt, serve } from "../../testing";
+
+const DETAIL: RunTaskDetail = {
+  row: {
+    experiment: "e1", name: "vqa-a", ml_task: "vqa", model: "a", dataset: "d", prompt: "p", state: "done", reason: null, samples: 100, answered: 100, rate: null,
+    coverage: 0.98, invalid: 2, scores: [{ metric: "anls", value: 0.81, low: 0.77, high: 0.85, n: 98, documents: 40, higher_is_better: true }],
+    latency_p50: 0.07, latency_p95: 0.09, tokens_per_second: 58, peak_memory_gb: 10,
+  },
+  engine: "vllm",
+  documents: { model: { name: "a", key: "env:KEY" } },
+  timeline: [
+    { what: "queued", worker: "g0.1", node: "", begin: 0, end: 600 },
+    { what: "inference", worker: "g0.1", node: "gpu01", begin: 600, end: 1800 },
+  ],
+  metrics: [{ metric: "anls", value: 0.81, low: 0.77, high: 0.85, n: 98, clusters: 40, method: "CR1", signature: "anls|tau:0.5", higher_is_better: true }],
+  groups: [{ by: ["doc_type"], groups: 1, rows: [{ by: ["form"], metric: "anls", value: 0.7, low: 0.6, high: 0.8, n: 40, documents: 8, coverage: 1, invalid: 0 }] }],
+  performance: { valid: false, e2e_ms: { n: 98, max: 400, mean: { value: 129, low: 111, high: 147 }, p99: { value: null, needs: 459 } }, notes: ["client-bound"] },
+  outcomes: { ok: 98, failed: 2 },
+  invalid_reasons: [{ reason: "no JSON <script>", count: 2 }],
+  failures: [],
+  advice: [{ level: "warning", text: "Asked for 64 GiB, used 8.", change: "resources: {memory_gb: 11}" }],
+  commands: [{ title: "How far it is", text: "hpcbench status e1" }],
+  figures: [],
+};
+
+const object = (index: number, state: string, answered: number) => ({ index, state, samples: 10, answered, attempt: 1, node: "gpu01", cause: state === "lost" ? "gone" : null, since: null });
+const OBJECTS = { items: [object(0, "done", 10), object(1, "lost", 4), object(2, "running", 5)], next: null, total: 3, counted_to: 10_000 };
+
+const ANSWERS = { "/experiments/e1/run-tasks/vqa-a": DETAIL, "/experiments/e1/objects/vqa-a": OBJECTS };
+
+describe("the page of a run task", () => {
+  it("gives every metric with its interval and n, and leads to its worst samples", async () => {
+    serve(ANSWERS);
+    await renderAt("/e/e1/t/vqa-a");
+    const row = (await screen.findByText("anls|tau:0.5")).closest("tr");
+    expect(row?.textContent).toContain("0.770 to 0.850");
+    expect(row?.textContent).toContain("98 of 40 doc.");
+    expect(within(row ?? document.body).getByRole("link", { name: /worst first/ }).getAttribute("href")).toContain("wrong=1");
+    expect(screen.getByRole("link", { name: /what went wrong/ }).getAttribute("href")).toContain("/e/e1/t/vqa-a/samples?wrong=1");
+  });
+
+  it("leads from outcomes and reasons to their samples; what models wrote is text", async () => {
+    serve(ANSWERS);
+    await renderAt("/e/e1/t/vqa-a");
+    const reason = await screen.findByRole("link", { name: "no JSON <script>" });
+    expect(decodeURIComponent(reason.getAttribute("href") ?? "").replaceAll("+", " ")).toContain("reason=no JSON <script>");
+    expect(screen.getByText("Asked for 64 GiB, used 8.")).toBeTruthy();
+    expect(screen.getByText("resources: {memory_gb: 11}")).toBeTruthy();
+  });
+
+  it("has the timeline as a table, too", async () => {
+    const user = userEvent.setup();
+    serve(ANSWERS);
+    await renderAt("/e/e1/t/vqa-a");
+    const panel = (await screen.findByRole("heading", { name: "When what happened" })).closest("section") ?? document.body;
+    expect(within(panel).getByText("Waited for Slurm")).toBeTruthy();
+    await user.click(within(panel).getByRole("button", { name: "Table" }));
+    expect(within(panel).getByRole("row", { name: /g0\.1 gpu01 Asked the model .* 20 min/ })).toBeTruthy();
+  });
+
+  it("tells each dataset object to those who walk the grid, and keeps it in the address", async () => {
+    const user = userEvent.setup();
+    serve(ANSWERS);
+    const { history } = await renderAt("/e/e1/t/vqa-a?object=0");
+    const list = await screen.findByRole("listbox", { name: "Dataset objects" });
+    list.focus();
+    await user.keyboard("{ArrowRight}");
+    expect(within(list).getByRole("option").textContent).toContain("object 1: worker gone, 4 of 10 answered (40 %); on gpu01; gone");
+    await expect.poll(() => history.location.search).toContain("object=1");
+  });
+
+  it("says what casts doubt on its speed, and what a percentile needs", async () => {
+    serve(ANSWERS);
+    await renderAt("/e/e1/t/vqa-a?tab=charts");
+    expect(await screen.findByText(/Not valid for speed/)).toBeTruthy();
+    expect(screen.getByText("needs 459")).toBeTruthy();
+    expect(screen.getByText("111 ms – 147 ms")).toBeTruthy();
+  });
+
+  it("has scores by group, each a way to its samples", async () => {
+    serve(ANSWERS);
+    await renderAt("/e/e1/t/vqa-a?tab=groups");
+    const group = await screen.findByRole("link", { name: "form" });
+    expect(decodeURIComponent(group.getAttribute("href") ?? "")).toContain("where=doc_type:form");
+  });
+
+  it("gives commands and documents to copy", async () => {
+    serve(ANSWERS);
+    await renderAt("/e/e1/t/vqa-a?tab=commands");
+    expect(await screen.findByText("hpcbench status e1")).toBeTruthy();
+    expect(screen.getByText(/"env:KEY"/)).toBeTruthy();
+  });
+});

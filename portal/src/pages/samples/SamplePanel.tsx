@@ -1,0 +1,106 @@
+import { useState } from "react";
+
+import type { SampleDetail } from "../../api/schema";
+import { Button, Diff, StateChip, Toggle } from "../../ui";
+import { count } from "../../ui/format";
+import { Accounts } from "./Accounts";
+import { Facts } from "./Facts";
+import { Json } from "./Json";
+import { Part } from "./Part";
+import styles from "./SamplePanel.module.css";
+
+interface Props {
+  readonly detail: SampleDetail;
+  readonly withDiff: boolean;
+  readonly onDiff: (on: boolean) => void;
+  readonly withRaw: boolean;
+  readonly onRaw: (on: boolean) => void;
+}
+
+/** All that is known of a sample beside its images: what was right, what was answered, and what that was worth. */
+export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props) {
+  const { row, references, answer, prediction, diff } = detail;
+  const bare = row.outcome !== "ok";
+  const readAs = prediction !== null && prediction !== answer;
+  return (
+    <div className={styles["panel"]}>
+      {bare && (
+        <p className={styles["outcome"]}>
+          <StateChip state={row.outcome} />
+          <span>{detail.error ?? row.reason ?? ""}</span>
+        </p>
+      )}
+      <Part title={references.length > 1 ? `References, ${references.length}` : "Reference"} copy={references.join("\n")}>
+        {references.length === 0 && <p className={styles["none"]}>none</p>}
+        <ul className={styles["references"]}>
+          {references.map((one, at) => (
+            <li key={at} className={styles["text"]}>
+              {one}
+            </li>
+          ))}
+        </ul>
+      </Part>
+      <Part title={readAs ? "Read as" : "Answer"} copy={prediction ?? answer ?? ""} actions={<Toggle label="Diff" checked={withDiff} onChange={onDiff} />}>
+        {withDiff && diff.length > 0 ? (
+          <div className={styles["text"]} data-testid="diff">
+            <Diff words={diff} />
+          </div>
+        ) : (
+          <Told text={readAs ? prediction : answer} />
+        )}
+        {row.reason && !bare && <p className={styles["reason"]}>cannot be read: {row.reason}</p>}
+      </Part>
+      {readAs && (
+        <Part title="Answer as it came" copy={answer ?? ""}>
+          <Told text={answer} />
+        </Part>
+      )}
+      {detail.reasoning && (
+        <Part title="Reasoning" copy={detail.reasoning} folded>
+          <Told text={detail.reasoning} />
+        </Part>
+      )}
+      <Accounts accounts={detail.accounts} />
+      <Part title="Prompt" copy={detail.prompt ?? ""}>
+        <Told text={detail.prompt} />
+      </Part>
+      {detail.system && (
+        <Part title="System prompt" copy={detail.system} folded>
+          <Told text={detail.system} />
+        </Part>
+      )}
+      <Facts detail={detail} />
+      <Part title="Raw response" open={withRaw} onOpen={onRaw} copy={() => JSON.stringify(detail.raw, null, 2)} folded>
+        <Json value={detail.raw} />
+      </Part>
+    </div>
+  );
+}
+
+/** Text of others, as it is. */
+function Told({ text }: { readonly text: string | null | undefined }) {
+  if (text === null || text === undefined) return <p className={styles["none"]}>none</p>;
+  if (text === "") return <p className={styles["none"]}>empty</p>;
+  return <LongText text={text} />;
+}
+
+/** Characters shown of a long text at first. */
+const SOME = 3000;
+
+function LongText({ text }: { readonly text: string }) {
+  const [whole, setWhole] = useState(false);
+  const long = text.length > SOME && !whole;
+  return (
+    <>
+      <p className={styles["text"]}>
+        {long ? text.slice(0, SOME) : text}
+        {long && " …"}
+      </p>
+      {long && (
+        <Button small onClick={() => setWhole(true)}>
+          All {count(text.length)} characters
+        </Button>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,86 @@
+import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
+import { expect, it } from "vitest";
+
+import type { SampleDetail, SamplePage, SampleRow } from "../../api/schema";
+import { renderAt, serve } from "../../testing";
+
+const BASE = "/experiments/e1/run-tasks/vqa";
+const HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>';
+
+function row(place: number): SampleRow {
+  return {
+    place, sample: `s${place}`, document: "d", outcome: "ok", reason: null, scores: { anls: place % 2 },
+    answer: `answer ${place}`, latency: 0.2, output_tokens: 3, flagged: false,
+  }; // prettier-ignore
+}
+
+function page(url: URL): SamplePage {
+  const wrong = url.searchParams.get("wrong") === "true";
+  const places = [0, 1, 2, 3].filter((place) => !wrong || place % 2 === 0);
+  return { items: places.map(row), next: null, total: places.length, of: 4, first: 0, live: false, version: "1", metrics: ["anls"] };
+}
+
+function detail(place: number): SampleDetail {
+  return {
+    row: row(place), images: [], missing_images: "it has no image", boxes: [], system: null, prompt: "What is the total?",
+    fields: {}, metadata: {}, references: ["120.00"], answer: HOSTILE, reasoning: null, prediction: HOSTILE, error: null,
+    diff: [], accounts: [], times: {}, usage: {}, raw: {}, note: "", rank: place,
+    previous: place > 0 ? place - 1 : null, following: place < 3 ? place + 1 : null,
+  }; // prettier-ignore
+}
+
+function served() {
+  const details = Object.fromEntries([0, 1, 2, 3].map((place) => [`${BASE}/samples/${place}`, detail(place)]));
+  return serve({
+    [`${BASE}/samples`]: page,
+    [`${BASE}/samples/facets`]: [{ field: "outcome", counts: [["ok", 3], ["failed", 1]] }], // prettier-ignore
+    [`PUT ${BASE}/samples/1/flag`]: { flagged: true, note: "" },
+    ...details,
+  });
+}
+
+const place = (shown: { history: { location: { search: string } } }) => shown.history.location.search;
+
+it("J and K go from sample to sample, and the address says where", async () => {
+  served();
+  const shown = await renderAt("/e/e1/t/vqa/samples");
+  await waitFor(() => expect(screen.getByTestId("sample").textContent).toBe("s0"));
+  fireEvent.keyDown(document.body, { key: "j" });
+  await waitFor(() => expect(screen.getByTestId("sample").textContent).toBe("s1"));
+  expect(place(shown)).toBe("?at=1");
+  expect(within(screen.getByTestId("samples")).getByRole("option", { selected: true }).textContent).toContain("s1");
+  fireEvent.keyDown(document.body, { key: "k" });
+  await waitFor(() => expect(screen.getByTestId("sample").textContent).toBe("s0"));
+});
+
+it("what a model says stays text", async () => {
+  served();
+  const shown = await renderAt("/e/e1/t/vqa/samples?at=2");
+  await waitFor(() => expect(screen.getAllByText(HOSTILE).length).toBeGreaterThan(0));
+  expect(shown.container.querySelector("script, img[src=x]")).toBeNull();
+});
+
+it("a link opens exactly its sample, among those that its filter leaves", async () => {
+  const { asked } = served();
+  await renderAt("/e/e1/t/vqa/samples?wrong=1&at=2");
+  await waitFor(() => expect(screen.getByTestId("sample").textContent).toBe("s2"));
+  expect(screen.getByText("2 of 4")).toBeTruthy();
+  expect(asked.some(({ url }) => url.pathname.endsWith("/samples/2") && url.searchParams.get("wrong") === "true")).toBe(true);
+});
+
+it("a facet is chosen by its digit, and another filter begins at its first sample", async () => {
+  served();
+  const shown = await renderAt("/e/e1/t/vqa/samples?at=3");
+  await screen.findByRole("button", { name: /failed/ });
+  fireEvent.keyDown(document.body, { key: "2" });
+  await waitFor(() => expect(place(shown)).toBe("?outcome=failed"));
+});
+
+it("a flag shows at once and is sent", async () => {
+  const { asked } = served();
+  await renderAt("/e/e1/t/vqa/samples?at=1");
+  await waitFor(() => expect(screen.getByTestId("sample").textContent).toBe("s1"));
+  act(() => void fireEvent.keyDown(document.body, { key: "f" }));
+  await screen.findByRole("button", { name: "Take the flag away" });
+  expect(asked.some(({ init }) => init.method === "PUT")).toBe(true);
+});

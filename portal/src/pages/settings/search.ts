@@ -1,0 +1,4 @@
+import { searchOf, type SearchOf } from "../../app/search";
+
+export const search = searchOf({});
+export type Search = SearchOf<typeof search>;

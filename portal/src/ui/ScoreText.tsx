@@ -1,0 +1,39 @@
+import type { Score } from "../api/schema";
+import { count, number, signed } from "./format";
+import styles from "./ScoreText.module.css";
+
+interface Props {
+  readonly score: Score | null | undefined;
+  /** Shows the interval too; it always stands in the title. */
+  readonly interval?: boolean;
+  /** Difference to a baseline. */
+  readonly delta?: number | null;
+}
+
+/** A metric's value; every number says its interval and n. */
+export function ScoreText({ score, interval, delta }: Props) {
+  if (!score) return <span className={styles.none}>–</span>;
+  const { metric, value, low, high, n, documents } = score;
+  const known = typeof low === "number" && typeof high === "number";
+  const told = [
+    `${metric} ${number(value)}`,
+    known ? `95 % interval ${number(low)} to ${number(high)}` : "no interval",
+    `n = ${count(n)}${documents ? ` of ${count(documents)} documents` : ""}`,
+  ].join(", ");
+  return (
+    <span className={styles.score} title={told}>
+      <strong>{number(value)}</strong>
+      {interval && known && (
+        <span className={styles.interval}>
+          {number(low)}…{number(high)}
+        </span>
+      )}
+      {delta !== undefined && delta !== null && (
+        <span className={styles.delta} data-tone={delta === 0 ? "away" : delta > 0 === score.higher_is_better ? "good" : "bad"}>
+          {signed(delta)}
+        </span>
+      )}
+      <span className="visually-hidden">{told}</span>
+    </span>
+  );
+}

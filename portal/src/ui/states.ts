@@ -1,0 +1,59 @@
+import type { IconName } from "./Icon";
+
+export type Tone = "good" | "bad" | "warn" | "info" | "away";
+
+export interface Look {
+  readonly tone: Tone;
+  readonly icon: IconName;
+  /** For people. */
+  readonly word: string;
+  /** What it means. */
+  readonly means: string;
+}
+
+function look(tone: Tone, icon: IconName, word: string, means: string): Look {
+  return { tone, icon, word, means };
+}
+
+/** Every state there is: of experiments, run tasks, shards, requests, jobs, verdicts. Never colour alone. */
+const LOOKS: Readonly<Record<string, Look>> = {
+  submitting: look("info", "export", "submitting", "Jobs are being handed over to Slurm."),
+  interrupted: look("warn", "warning", "interrupted", "Submitting was cut off; `hpcbench resume` goes on."),
+  pending: look("away", "clock", "pending", "Waits for its turn."),
+  running: look("info", "play", "running", "Answers come in."),
+  paused: look("warn", "pause", "paused", "Rests until `hpcbench resume`."),
+  evaluating: look("info", "half", "evaluating", "Answers are in and are being scored."),
+  stalled: look("warn", "warning", "stalled", "What is due waits for the login node."),
+  done: look("good", "check", "done", "All is done."),
+  incomplete: look("bad", "half", "incomplete", "Ended with work left that trying again did not cure."),
+  cancelled: look("away", "stop", "cancelled", "Somebody cancelled it."),
+  lost: look("bad", "question", "lost", "No job is left, and nobody said that it ended."),
+  unreadable: look("bad", "warning", "unreadable", "Its files cannot be read."),
+  stopped: look("warn", "stop", "stopped", "hpcbench stopped it, for a reason."),
+  failed: look("bad", "cross", "failed", "Has work left that nobody will do."),
+  claimed: look("info", "clock", "claimed", "A worker holds it; no answer yet."),
+  acknowledged: look("away", "half", "partly done", "Nobody holds it; part of it is answered."),
+  silent: look("warn", "question", "silent", "Its job runs, and nothing was heard of it for minutes."),
+  starting: look("info", "clock", "starting", "The worker starts."),
+  loading: look("info", "clock", "loading", "A model is being loaded."),
+  working: look("info", "play", "working", "Asks its model."),
+  idle: look("away", "dash", "idle", "Has nothing to do."),
+  ok: look("good", "check", "ok", "Answered."),
+  right: look("good", "check", "right", "The best score."),
+  wrong: look("bad", "cross", "wrong", "Not the best score."),
+  invalid: look("warn", "question", "invalid", "The answer cannot be read."),
+  missing: look("away", "dash", "missing", "Nobody has asked yet."),
+  error: look("bad", "cross", "error", "There is no answer."),
+  better: look("good", "up", "better", "Better than the baseline, beyond chance."),
+  worse: look("bad", "down", "worse", "Worse than the baseline, beyond chance."),
+  equivalent: look("away", "dash", "equivalent", "No difference that matters."),
+  inconclusive: look("warn", "question", "inconclusive", "Too few samples to tell."),
+  GO: look("good", "check", "GO", "The gate lets it pass."),
+  "NO-GO": look("bad", "cross", "NO-GO", "The gate holds it back."),
+  INCONCLUSIVE: look("warn", "question", "INCONCLUSIVE", "The gate cannot tell."),
+};
+
+/** How a state looks; one that is not known looks like nothing special, with its own word. */
+export function lookOf(state: string): Look {
+  return LOOKS[state] ?? look("away", "dot", state, "");
+}

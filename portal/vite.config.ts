@@ -1,0 +1,66 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import react from "@vitejs/plugin-react";
+import type { Plugin } from "vite";
+import { defineConfig } from "vitest/config";
+
+function beside(path: string): string {
+  return fileURLToPath(new URL(path, import.meta.url));
+}
+
+/** Puts the script that picks the theme before anything is painted: a file of its own, the CSP allows no inline one. */
+function themeFirst(): Plugin {
+  const source = readFileSync(new URL("src/boot/theme.js", import.meta.url), "utf-8");
+  const name = `assets/theme-${createHash("sha256").update(source).digest("hex").slice(0, 8)}.js`;
+  let built = false;
+  return {
+    name: "theme-first",
+    configResolved(config) {
+      built = config.command === "build";
+    },
+    generateBundle() {
+      this.emitFile({ type: "asset", fileName: name, source });
+    },
+    transformIndexHtml() {
+      const src = built ? `./${name}` : "/src/boot/theme.js";
+      return [{ tag: "script", attrs: { src }, injectTo: "head-prepend" as const }];
+    },
+  };
+}
+
+const server = process.env["HPCBENCH_PORTAL"] ?? "http://127.0.0.1:8787";
+
+export default defineConfig({
+  base: "./",
+  plugins: [react(), themeFirst()],
+  // Plotly's sources name it as Node does.
+  define: { global: "globalThis" },
+  resolve: {
+    // A tenth of Plotly that no figure of ours needs.
+    alias: [
+      { find: /^culori$/, replacement: beside("src/ui/chart/colours.ts") },
+      { find: /^@plotly\/d3-sankey-circular$/, replacement: beside("src/ui/chart/straight.ts") },
+      { find: /^maplibre-gl\/dist\/maplibre-gl\.css$/, replacement: beside("src/ui/chart/none.css") },
+    ],
+  },
+  build: {
+    outDir: "../hpcbench/portal/static",
+    emptyOutDir: true,
+    sourcemap: false,
+    target: "es2022",
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 1500,
+  },
+  server: { proxy: { "/api": { target: server, ws: true } } },
+  test: {
+    environment: "jsdom",
+    include: ["src/**/*.test.{ts,tsx}"],
+    setupFiles: ["src/testing/setup.ts"],
+    css: { modules: { classNameStrategy: "non-scoped" } },
+    restoreMocks: true,
+    testTimeout: 60_000,
+    unstubGlobals: true,
+  },
+});

@@ -1,0 +1,161 @@
+"""The portal below a path of a site's web server, started as docs/portal.md says for Open OnDemand."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from hpcbench.experiment.layout import Experiment
+from tests.portal import ondemand
+from tests.portal.browsing import Running, Watch, answered, opened
+from tests.user import until
+
+HOST = socket.gethostname()
+PROXY = 65534 if os.geteuid() == 0 else os.geteuid()
+"""The proxy's account: nobody's, where we may give it another one than ours."""
+
+
+@dataclass
+class Site:
+    """A site's web server, and the portal behind it."""
+
+    origin: str
+    below: str
+    """Path of the portal."""
+    portal: Running
+    output: Path
+    """What the web server tells."""
+
+    @property
+    def link(self) -> str:
+        """A fresh link: what `hpcbench portal url` prints, below the site's address."""
+        return self.origin + str(self.portal.asked("url")["path"])
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Status and path of each request that came."""
+        lines = self.output.read_text().splitlines()[1:]
+        return [(status, path) for status, _, path in (line.partition(" ") for line in lines)]
+
+
+@pytest.fixture(scope="module")
+def site(home: Path, plans: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A portal, and a proxy of another account before it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    below = f"/node/{HOST}/{port}"
+    options = ("--proxy-user", str(PROXY), "--root-path", below)
+    folder = tmp_path_factory.mktemp("ondemand")
+    output = folder / "output.log"
+    certify(folder)
+    portal = Running(home, plans, tmp_path_factory.mktemp("its"), options)
+    with contextlib.ExitStack() as stack:
+        stack.callback(portal.stop)
+        portal.start(port)
+        argv = [sys.executable, ondemand.__file__, folder, HOST, str(port), str(PROXY)]
+        server = stack.enter_context(
+            subprocess.Popen(argv, stdout=stack.enter_context(output.open("wb")))
+        )
+        stack.callback(server.terminate)
+        until(lambda: output.read_text().endswith("\n"), 30, "the proxy's port")
+        yield Site(f"https://localhost:{output.read_text().strip()}", f"{below}/", portal, output)
+
+
+def certify(folder: Path) -> None:
+    """A certificate that signs for itself."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-days", "2", "-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def page(browser: Browser, site: Site) -> Iterator[Page]:
+    """A page, signed in through the proxy, at the list of experiments; nothing leaves the portal's path."""
+    before = len(site.told)
+    watch = Watch(site.origin, site.below)
+    with opened(browser, watch, site.link, ignore_https_errors=True) as (_, at):
+        yield at
+    watch.check()
+    for status, path in site.told[before:]:
+        assert path.startswith(site.below)
+        assert status < "400", (status, path)
+
+
+def test_from_the_link_to_a_sample_with_its_page_and_again_after_a_reload(
+    page: Page, site: Site, made: list[Experiment]
+) -> None:
+    page.get_by_role("grid", name="Experiments").get_by_role("link", name=made[2].id).click()
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text(made[2].resolved.plan.name)
+    page.get_by_role("link", name=re.compile("vl-00-3b, pages00: anls")).click()
+    page.get_by_role("link", name="All samples").click()
+    expect(heading).to_have_text("Samples of pages00-vl-00-3b")
+    title = page.get_by_role("region", name="Sample", exact=True).get_by_role("heading", level=2)
+    expect(title).to_have_text("d00000-0")
+    page.keyboard.press("j")
+    expect(title).to_have_text("d00000-1")
+    page.reload()
+    expect(title).to_have_text("d00000-1")
+    picture = page.get_by_role("img", name=re.compile("d00000-1"))
+    expect(picture).to_be_visible()
+    page.wait_for_function("image => image.naturalWidth > 0", arg=picture.element_handle())
+    assert page.url.startswith(site.origin + site.below)
+
+
+def test_answers_on_disk_move_the_page_through_the_proxy(
+    page: Page, site: Site, growing: Experiment
+) -> None:
+    page.goto(f"{site.origin}{site.below}#/e/{growing.id}")
+    expect(page.get_by_text(re.compile("of 720 samples")).first).to_be_visible()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    before = answered(page)
+    expect(page.get_by_text(re.compile(f"^{before} of")).first).not_to_be_visible(timeout=60_000)
+    assert answered(page) > before
+    streams = [
+        status for status, path in site.told if "/api/v1/events" in path and "poll" not in path
+    ]
+    assert "200" in streams
+
+
+def test_a_web_socket_comes_through(page: Page, growing: Experiment) -> None:
+    found = page.evaluate(
+        """() => new Promise((done, fail) => {
+          const place = new URL("api/v1/ws", location.href);
+          place.protocol = "wss:";
+          place.hash = "";
+          const line = new WebSocket(place);
+          line.onmessage = ({ data }) => { line.close(); done(JSON.parse(data)); };
+          line.onerror = () => fail(new Error("no WebSocket"));
+        })"""
+    )
+    assert (found["kind"], found["experiment"]) == ("experiment", growing.id)
+
+
+def test_the_session_is_the_portals_alone(page: Page, site: Site) -> None:
+    cookies = page.context.cookies()
+    assert cookies
+    for one in cookies:
+        assert one["path"].startswith(site.below), "other apps of the site do not get it"
+        assert one["secure"], "the browser came by https"
+        assert one["httpOnly"]
+        assert one["sameSite"] == "Strict"
+
+
+def test_whom_the_site_has_signed_in_is_nobody_to_the_portal(browser: Browser, site: Site) -> None:
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    page.goto(site.origin + site.below)
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    context.close()
