@@ -1,5 +1,7 @@
 # `make demo` and `make test` are all a newcomer needs; the rest is for daily work.
 SHELL := /bin/bash
+# Tests start our programs thousands of times: each would compile all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 # Real programs on a loaded machine miss a deadline now and then. A test that fails is run once more, and both are

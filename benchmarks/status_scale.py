@@ -1,15 +1,18 @@
 """`hpcbench status --json` of an experiment with 10,000 shards, as a whole process, beside its floor.
 
-The experiment is made up: of its run tasks half are folded, a quarter done and not folded, the rest at work,
-with answers that have to be counted. Beside it, on the very same files: a bare Python that lists the folders
+The experiment is made up as it stands shortly before the end of a round, when there is most to look at:
+nothing is folded yet, 200 workers have a shard in hand, with answers that have to be counted, and of the
+others nine in ten are done. Beside it, on the very same files: a bare Python that lists the folders
 and reads every file of events there is, and no answers (the floor); and the way of peers, a `stat` and a JSON
 file for each element. Medians of whole processes, run in turn. The page cache is warm unless `--cold` drops
-it before each run, which needs root and slows everybody on the machine.
+it before each run, which needs root and slows everybody on the machine. Our byte code is there, as after an
+installation.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import statistics
@@ -22,7 +25,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hpcbench.experiment.files import write_atomic, write_json
-from hpcbench.experiment.fold import fold
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.planning import plan_work
@@ -58,6 +60,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--cold", action="store_true", help="drop the page cache before each run")
     asked = parser.parse_args()
+    compileall.compile_dir(Path(__file__).parent.parent / "hpcbench", quiet=1)
     with tempfile.TemporaryDirectory() as folder:
         here = _scene(Path(folder))
         peers = _peers(Path(folder) / "peers", TASKS * SHARDS)
@@ -122,26 +125,31 @@ def _scene(folder: Path) -> Experiment:
     here = Experiment(folder / "experiments" / "20261120-1432-plan-aaaa")
     write_atomic(here.resolved_file, plan.model_dump_json())
     write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    held = WORKERS // TASKS
     for number, name in enumerate(names):
         here.shards_dir(name).mkdir(parents=True)
-        at_work = number >= TASKS * 3 // 4
-        for index in range(SHARDS):
-            _shard(here, name, index, done=not at_work or index < SHARDS // 2)
-        if number < TASKS // 2:
-            assert fold(here, name)
-    for number in range(WORKERS):
-        with EventLog(here.worker_events("g0", f"17_{number}-0")) as log:
-            log.write("started", owner=_owner(number), hpcbench="0", gpus="0")
+        for index in range(SHARDS * 9 // 10):
+            worker = number * held + index % held
+            _shard(here, name, index, worker, done=index >= held)
+    for worker in range(WORKERS):
+        with EventLog(here.worker_events("g0", f"17_{worker}-0")) as log:
+            log.write("started", owner=_owner(worker), hpcbench="0", gpus="0")
             log.write("model_loading", model="m")
             log.write("model_ready", model="m", seconds=30.0, versions={})
-            for answered in range(20):
-                log.write("progress", shard=f"{names[-1]}/{number:05d}", answered=answered)
+            own = range(worker % held, SHARDS * 9 // 10, held)
+            for index in (*own[1:], own[0]):  # the first is the one it has in hand
+                place = {"shard": f"{names[worker // held]}/{index:05d}", "attempt": 1}
+                log.write("shard_claimed", **place)
+                for answered in range(SAMPLES):
+                    log.write("progress", shard=place["shard"], answered=answered)
+                if index >= held:
+                    log.write("shard_done", **place, began=1e9, ended=1e9 + 60, answered=SAMPLES)
     return here
 
 
-def _shard(here: Experiment, name: str, index: int, *, done: bool) -> None:
+def _shard(here: Experiment, name: str, index: int, worker: int, *, done: bool) -> None:
     """One attempt at a shard; not forced to the disk, there are so many."""
-    begun = {"event": "claimed", "seq": 1, "time": 1e9, "version": 1, "owner": _owner(index)}
+    begun = {"event": "claimed", "seq": 1, "time": 1e9, "version": 1, "owner": _owner(worker)}
     lines = [begun, {"event": "done", "seq": 2, "time": 1e9 + 60, "answered": SAMPLES}]
     _write(here.shard_events(name, index, 1), lines if done else lines[:1])
     answers = [small.response(f"s{index * SAMPLES + n}", "word " * 200) for n in range(SAMPLES)]

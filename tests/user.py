@@ -64,9 +64,9 @@ class User:
         )
         return str(done.stdout)
 
-    def json(self, *arguments: str | Path) -> Any:
+    def json(self, *arguments: str | Path, timeout: float = 300) -> Any:
         """What a command prints with --json."""
-        return json.loads(self.ok(*arguments, "--json"))
+        return json.loads(self.ok(*arguments, "--json", timeout=timeout))
 
     # -- setting the scene -------------------------------------------------------------------
 

@@ -191,6 +191,7 @@ WORDS: Mapping[str, str] = {
     "draining": "draining after {signal}",
     "fenced": "{message}",
     "shard_claimed": "takes {shard}",
+    "shard_done": "has done {shard}",
     "shard_failed": "{shard} failed: {message}",
     "model_loading": "loading {model}",
     "loading": "{message}",

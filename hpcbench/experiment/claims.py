@@ -29,6 +29,11 @@ MAX_FAILED_ATTEMPTS = 4
 
 _NUMBERS = (float, int)
 
+Ends = Sequence[Mapping[str, Any] | None]
+"""First and last event of an attempt; None for what cannot be read."""
+
+_NOTHING_TOLD: Mapping[str, Ends] = MappingProxyType({})
+
 ENDED = ("released", "drained", "failed")
 """Last events after which another attempt may be opened."""
 
@@ -120,8 +125,10 @@ class ShardState(NamedTuple):
 class Claim:
     """A worker's exclusive right to a shard: its events, its responses, what is answered already."""
 
-    def __init__(self, experiment: Experiment, shard: Shard, attempt: int) -> None:
-        self.shard, self.attempt = shard, attempt
+    def __init__(
+        self, experiment: Experiment, shard: Shard, attempt: int, began: float = 0.0
+    ) -> None:
+        self.shard, self.attempt, self.began = shard, attempt, began
         self._experiment = experiment
         place = (shard.run_task, shard.index)
         self._events = EventLog(experiment.shard_events(*place, attempt))
@@ -159,11 +166,12 @@ class Claim:
         if not self._responses.linked():
             raise Fenced(folded)
 
-    def end(self, kind: Kind, **details: Any) -> None:
-        """Say how it ended: `done`, `drained`, `failed`; closes the files."""
+    def end(self, kind: Kind, **details: Any) -> dict[str, Any]:
+        """Say how it ended: `done`, `drained`, `failed`; closes the files. Returns what was said."""
         self._responses.close()
-        self._events.write(kind, answered=len(self.answered), **details)
+        last = self._events.write(kind, answered=len(self.answered), **details)
         self._events.close()
+        return last
 
     def abandon(self) -> None:
         """Close the files and say nothing: nothing can be written any more."""
@@ -190,7 +198,7 @@ def claim(experiment: Experiment, state: ShardState, owner: Owner) -> Claim | No
     if is_folded(path):
         path.unlink(missing_ok=True)
         return None
-    return Claim(experiment, state.shard, attempt)
+    return Claim(experiment, state.shard, attempt, header["time"])
 
 
 def release(
@@ -222,7 +230,10 @@ def release(
 
 
 def shard_states(
-    experiment: Experiment, run_tasks: Sequence[str], skip: Collection[str] = ()
+    experiment: Experiment,
+    run_tasks: Sequence[str],
+    skip: Collection[str] = (),
+    told: Mapping[str, Ends] = _NOTHING_TOLD,
 ) -> list[ShardState]:
     """The state of every shard of these run tasks, in planned order.
 
@@ -230,12 +241,13 @@ def shard_states(
         experiment: the experiment.
         run_tasks: names.
         skip: ids of shards to leave out: what is done stays done, and reading it again costs.
+        told: `SHARD.ATTEMPT` → what workers said of attempts that have ended: these are not opened.
     """
     folders = {name: experiment.shards(name) for name in run_tasks}
     attempts = {name: attempts_in(folder.names) for name, folder in folders.items()}
     left_out = frozenset(skip)
     return [
-        _state(folders[shard.run_task], shard, attempts[shard.run_task].get(shard.index, ()))
+        _state(folders[shard.run_task], shard, attempts[shard.run_task].get(shard.index, ()), told)
         for shard in experiment.work.shards_of(tuple(run_tasks))
         if not left_out or shard.id not in left_out
     ]
@@ -247,7 +259,7 @@ def states_of(experiment: Experiment, shards: Sequence[Shard]) -> list[ShardStat
         return []
     folder = experiment.shards(shards[0].run_task)
     attempts = attempts_in(folder.names)
-    return [_state(folder, shard, attempts.get(shard.index, ())) for shard in shards]
+    return [_state(folder, shard, attempts.get(shard.index, ()), _NOTHING_TOLD) for shard in shards]
 
 
 def suspects(experiment: Experiment, shard: Shard) -> list[str]:
@@ -411,15 +423,18 @@ def _read(
         yield answer
 
 
-def _state(folder: Folder, shard: Shard, attempts: Sequence[int]) -> ShardState:
+def _state(
+    folder: Folder, shard: Shard, attempts: Sequence[int], said: Mapping[str, Ends]
+) -> ShardState:
     """The state of a shard: of each attempt only the first and the last event are read."""
     state, failed, told = "free", 0, 0
     untold: list[str] = []
     owner: Mapping[str, Any] | None = None
-    began, newest = 0.0, dict[str, Any]()
+    began = 0.0
+    newest: Mapping[str, Any] = {}
     for attempt in attempts:
         name = f"{shard.index:05d}.{attempt}"
-        first, last = _ends(folder, f"{name}.events.jsonl")
+        first, last = said.get(f"{shard.run_task}/{name}") or _ends(folder, f"{name}.events.jsonl")
         kind = last["event"] if last else "claimed"
         at_work = kind == "claimed" and attempt == attempts[-1]
         failed = 0 if last and last.get("forgiven") else failed
@@ -445,9 +460,9 @@ def _time(record: Mapping[str, Any] | None) -> float:
     return float(when) if type(when) in _NUMBERS else 0.0  # type: ignore[arg-type]
 
 
-def _ends(folder: Folder, name: str) -> Sequence[dict[str, Any] | None]:
+def _ends(folder: Folder, name: str) -> Ends:
     entry = folder.folded.get(name)
     if entry is not None and entry.note is not None:
-        found: Sequence[dict[str, Any] | None] = entry.note
+        found: Ends = entry.note
         return found
     return ends_of(folder.read(name))

@@ -302,7 +302,11 @@ class EventTail:
             source = f"shards/{shard}.{attempt}"
             self._add(source, self._experiment.shard_events(run_task, int(index), attempt))
             held.add(source)
-        elif run_task and not any(source.startswith(f"shards/{shard}.") for source in held):
+        elif (
+            kind != "shard_done"  # whose file ends now, and was known
+            and run_task
+            and not any(source.startswith(f"shards/{shard}.") for source in held)
+        ):
             self._folders.look_at(self._experiment.shards_dir(run_task))
         if kind in LAST_WORDS:
             self._finish(worker)

@@ -22,7 +22,7 @@ Kind = Literal[
     "claimed", "done", "drained", "released", "failed",
     # workers and their models
     "started", "finished", "stopped", "disk_full", "draining", "fenced",
-    "shard_claimed", "shard_failed",
+    "shard_claimed", "shard_done", "shard_failed",
     "model_loading", "loading", "model_ready", "model_failed", "engine_died",
     "bad_node", "poisonous", "staged", "staging_skipped", "orphans_reaped", "alarm", "unreadable",
     # how far, and what it took
@@ -62,6 +62,14 @@ def sort_of(kind: str) -> Sort:
 def event(kind: Kind, /, seq: int = 1, **details: Any) -> dict[str, Any]:
     """An event as a line of a log; the first of its file unless `seq` says otherwise."""
     return {"event": kind, "seq": seq, "time": round(time.time(), 3), **details}
+
+
+def ends_told(
+    said: Mapping[str, Any], owner: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """First and last event of an attempt that is done, by what its owner said of it: a `shard_done`."""
+    first = {"event": "claimed", "time": said.get("began"), "owner": owner}
+    return first, {"event": "done", "time": said.get("ended"), "answered": said.get("answered")}
 
 
 class EventLog:

@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.layout import Experiment
+from hpcbench.launch.status.workers import Workers
+
 ROOT = Path(__file__).parent.parent.parent
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -83,6 +87,21 @@ def test_reading_commands_agree(demo: tuple[Path, str]) -> None:
     assert all(task["answered"] == task["samples"] for task in status["run_tasks"])
     assert row["id"] in hpcbench(home, "list")
     assert "workers/" in hpcbench(home, "logs", row["id"])
+
+
+def test_workers_tell_of_their_shards_what_the_shards_own_files_tell(
+    demo: tuple[Path, str],
+) -> None:
+    (folder,) = (demo[0] / "experiments").iterdir()
+    here = Experiment(folder)
+    told = {key: ends for one in Workers(here).look() for key, ends in one.done.items()}
+    names = [run_task.name for run_task in here.resolved.run_tasks]
+    read = shard_states(here, names)
+    assert len(told) == len(read) > 0
+    for one, other in zip(read, shard_states(here, names, told=told), strict=True):
+        last = {key: other.last[key] for key in ("event", "time", "answered")}
+        assert {**one.last, **last} == one.last
+        assert other._replace(last=one.last, folder=one.folder) == one
 
 
 def test_login_node_commands_import_nothing_heavy(demo: tuple[Path, str]) -> None:

@@ -311,6 +311,29 @@ def test_damaged_lines_of_a_worker_do_not_hide_the_others(scene: Scene) -> None:
     assert scene.look().workers[0].model == "model-a"
 
 
+def test_a_worker_is_believed_when_it_says_that_a_shard_is_done(scene: Scene) -> None:
+    """Its word comes after the shard's own file was forced to the disk, which nobody need open then."""
+    scene.job("4711_0")
+    scene.claimed("a", 0)  # over NFS the last line may take a while to be seen
+    scene.worker("4711_0", ("shard_done", {"shard": "a/00000", "attempt": 1, "began": scene.now - 600,
+                                           "ended": scene.now - 500, "answered": 10}))  # fmt: skip
+    scene.claimed("a", 1)
+    now = scene.look()
+    assert (now.shards.done, now.answered) == (1, 10)
+    shard = Observer(scene.experiment).shards(scene.slurm)[0]
+    assert (shard.state, shard.attempt) == ("done", 1)
+
+
+def test_the_word_of_a_worker_does_not_hide_that_a_shard_was_opened_again(scene: Scene) -> None:
+    scene.job("4711_0")
+    scene.claimed("a", 0, end="done", answered=10)
+    scene.worker("4711_0", ("shard_done", {"shard": "a/00000", "attempt": 1, "began": scene.now - 600,
+                                           "ended": scene.now - 500, "answered": 10}))  # fmt: skip
+    assert scene.look().shards.done == 1
+    scene.claimed("a", 0, attempt=2, end="released", reopened=True)
+    assert scene.look().shards.done == 0
+
+
 def test_the_local_executor_is_judged_by_its_processes(tmp_path: Path) -> None:
     scene = Scene(tmp_path, executor="local")
     with Appender(scene.experiment.submission_file) as log:

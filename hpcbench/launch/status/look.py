@@ -99,10 +99,11 @@ class Observer:
         self, workers: Iterable[Worker], story: Story, now: float
     ) -> list[tuple[ShardState, ShardStatus]]:
         """Every shard in planned order; what is done is neither read nor judged again."""
+        told = {key: ends for worker in workers for key, ends in worker.done.items()}
         fresh = {
             state.shard.id: state
             for state in shard_states(
-                self.experiment, _names(self.experiment), skip=self._done.keys()
+                self.experiment, _names(self.experiment), self._done.keys(), told
             )
         }
         if not self._order:
