@@ -83,6 +83,7 @@ def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
 
 def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | None = None) -> Any:
     """Pieces as one frame with the fields of their records, shard and attempt."""
+    import numpy
     import polars
 
     data, lines = b"".join(piece.data for piece in pieces), sum(one.lines for one in pieces)
@@ -96,13 +97,16 @@ def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | No
         counts = [len(some) for some in mended]
     else:
         counts = [piece.lines for piece in pieces]
-    told = polars.DataFrame(
-        {"shard": [one.shard for one in pieces], "attempt": [one.attempt for one in pieces]},
-        schema={"shard": polars.Int64, "attempt": polars.Int64},
+    told = {
+        "shard": [one.shard for one in pieces],
+        "attempt": [one.attempt for one in pieces],
+    }
+    return frame.hstack(
+        [
+            polars.Series(name, numpy.repeat(numpy.array(values, dtype="int64"), counts))
+            for name, values in told.items()
+        ]
     )
-    rows = polars.Series("row", range(len(pieces)), dtype=polars.UInt32)
-    index = rows.repeat_by(polars.Series(counts, dtype=polars.UInt32)).explode().drop_nulls()
-    return frame.hstack(told[index])
 
 
 def _parsed(data: bytes, lines: int, columns: Collection[str] | None) -> Any:
@@ -115,9 +119,11 @@ def _parsed(data: bytes, lines: int, columns: Collection[str] | None) -> Any:
         frame = polars.read_ndjson(data, schema=_schema(columns))
     except (polars.exceptions.PolarsError, ValueError):
         return None
-    needed = frame.select("sample_id", "outcome", "times", "tries").null_count()
-    sound = frame.height == lines and not any(needed.row(0))
-    return frame if sound and frame["outcome"].is_in(list(_OUTCOMES)).all() else None
+    lacking = any(frame[name].null_count() for name in ("sample_id", "outcome", "times", "tries"))
+    sound = frame.height == lines and not lacking
+    return (
+        frame if sound and {*frame["outcome"].value_counts()["outcome"]} <= {*_OUTCOMES} else None
+    )
 
 
 _FOR: Mapping[str, tuple[str, ...]] = {
@@ -127,20 +133,33 @@ _FOR: Mapping[str, tuple[str, ...]] = {
 """Field of a record → columns that need it, of those that take long."""
 
 
+_STAMPS: Mapping[str, tuple[str, ...]] = {
+    "chunks": ("chunks",), "ttft_ms": ("send", "chunks"), "tpot_ms": ("chunks", "tokens"),
+    "e2e_ms": ("send", "chunks"), "ttft_due_ms": ("start", "scheduled", "chunks"),
+    "e2e_due_ms": ("start", "scheduled", "chunks"), "queue_ms": ("start", "scheduled"),
+    "prepare_ms": ("start", "send"), "headers_ms": ("send", "headers"), "done_ms": ("send", "done"),
+    "start_ns": ("start",), "send_ns": ("send",), "chunk_ms": ("send", "chunks"),
+}  # fmt: skip
+"""Column → stamps that its formula reads."""
+
+
 def _schema(columns: Collection[str] | None) -> dict[str, Any]:
     """What is read of a record for some columns, or all; all else is left alone."""
     import polars
 
     whole, text = polars.Int64, polars.String
-    stamps = {name: whole for name in ("start", "send", "headers", "done", "scheduled")}
-    several = {name: polars.List(whole) for name in ("chunks", "tokens")}
+    stamps: dict[str, Any] = dict.fromkeys(("start", "send", "headers", "done", "scheduled"), whole)
+    stamps |= dict.fromkeys(("chunks", "tokens"), polars.List(whole))
+    if columns is not None:
+        read = {"send"}.union(*(_STAMPS.get(name, ()) for name in columns))
+        stamps = {name: kind for name, kind in stamps.items() if name in read}
     fields = {
         "sample_id": text,
         "outcome": text,
         "text": text,
         "finish_reason": text,
         "usage": polars.Struct({"prompt_tokens": whole, "completion_tokens": whole}),
-        "times": polars.Struct({**stamps, **several}),
+        "times": polars.Struct(stamps),
         "tries": whole,
         "image_sha256": polars.List(text),
         "error": text,
@@ -209,6 +228,7 @@ def _text(value: Any) -> str | None:
 
 def _new(frame: Any, last: tuple[int, Any] | None) -> tuple[Any, tuple[int, Any] | None]:
     """Rows that were not told before, and the samples of the last shard so far."""
+    import numpy
     import polars
 
     if not frame.height:
@@ -220,7 +240,7 @@ def _new(frame: Any, last: tuple[int, Any] | None) -> tuple[Any, tuple[int, Any]
         if not frame.height:
             return frame, last
     shard = frame["shard"][-1]
-    own = frame.filter(polars.col("shard") == shard)["sample_id"]
+    own = frame["sample_id"][int(numpy.searchsorted(frame["shard"].to_numpy(), shard)) :]
     if last is not None and last[0] == shard:
         own = polars.concat([last[1], own])
     return frame, (shard, own)

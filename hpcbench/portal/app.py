@@ -35,7 +35,7 @@ from hpcbench.portal.routes import (
 from hpcbench.portal.state import Portal
 from hpcbench.portal.static import Client
 
-THREADS = 2
+THREADS = 3
 """Requests that may touch files at once: more would take the interpreter from each other, and all be late."""
 
 ROOMS: tuple[APIRouter, ...] = (

@@ -171,11 +171,15 @@ def _shards(
     return (statistics.median(took) if took else None), size, len(took)
 
 
+_LETS_GO = ("shard_claimed", "shard_done", "shard_failed", "model_loading")
+"""Kinds of events after which a worker is not any more at the shard it was at."""
+
+
 def _times(worker: Worker, run_task: str) -> Iterator[float]:
     """How long a worker took for each shard of a run task that it left for another or for good."""
     begun: float | None = None
     for event in worker.events:
-        if event["event"] in (*LAST_WORDS, "shard_claimed", "shard_failed", "model_loading"):
+        if event["event"] in (*LAST_WORDS, *_LETS_GO):
             if begun is not None and event["event"] != "failed":
                 yield float(event["time"]) - begun
             own = event["event"] == "shard_claimed" and _shard_of(event) == run_task

@@ -14,7 +14,7 @@ from hpcbench.evaluation.scoring import META
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import SamplePage, SampleRow
-from hpcbench.portal.recorded import Recorded
+from hpcbench.portal.recorded import Took
 from hpcbench.portal.sheet import BEGINNING, Sheet, escaped
 from hpcbench.portal.sound import sound
 from hpcbench.speed import ANSWERED
@@ -149,11 +149,11 @@ def rows_of(sheet: Sheet, places: Sequence[int]) -> Iterator[SampleRow]:
         for place, row in zip(places, rows, strict=True)
         if row["outcome"] != MISSING
     }
-    recorded = sheet.recorded(asked)
+    took = sheet.took(asked)
     for place, row in zip(places, rows, strict=True):
         answer = _beginning(row["answer"])
         yield row_of(
-            sheet, place, row, recorded.get(place), answer, flagged=row["sample"] in flagged
+            sheet, place, row, took.get(place, Took()), answer, flagged=row["sample"] in flagged
         )
 
 
@@ -161,7 +161,7 @@ def row_of(
     sheet: Sheet,
     place: int,
     row: Mapping[str, Any],
-    recorded: Recorded | None,
+    took: Took,
     answer: str | None,
     *,
     flagged: bool,
@@ -172,7 +172,7 @@ def row_of(
         sheet: the run task's samples.
         place: which one.
         row: what is known of it, by column.
-        recorded: its response; None: there is none, or it cannot be read.
+        took: what of that is known.
         answer: so much of its answer as is to be told.
         flagged: whether the user has flagged it.
     """
@@ -184,8 +184,8 @@ def row_of(
         reason=sound(row["reason"]),
         scores={name: sound(row.get(name)) for name in sheet.metrics},
         answer=sound(answer),
-        latency=recorded.latency if recorded else None,
-        output_tokens=recorded.usage["completion_tokens"] if recorded else None,
+        latency=took.latency,
+        output_tokens=took.output_tokens,
         flagged=flagged,
     )
 

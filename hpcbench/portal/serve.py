@@ -152,7 +152,7 @@ def _be_modest() -> None:
     sys.setswitchinterval(0.001)
     memory.share_heaps()
     # Read when polars is first imported: one thread a core of a login node would be all of it.
-    os.environ.setdefault("POLARS_MAX_THREADS", "2")
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

@@ -33,6 +33,7 @@ from hpcbench.portal.flags import Flags
 from hpcbench.portal.kept import Kept, stamp_of
 from hpcbench.portal.recorded import (
     Recorded,
+    Took,
     answers_stamp,
     cut_of,
     records_at,
@@ -168,6 +169,10 @@ class Sheet(ABC):
             return {}
         return {asked[there]: one for there, one in found.items()}
 
+    def took(self, samples: Mapping[int, str]) -> dict[int, Took]:
+        """What answers took, by the places of their samples, as far as they can be found."""
+        return {place: one.took for place, one in self.recorded(samples).items()}
+
     def asked_place(self, place: int) -> int:
         """Number of a row's sample among all that the run task was to ask."""
         return place
@@ -269,25 +274,29 @@ class ScoresSheet(Sheet):
         import polars
 
         wanted = [name for name in dict.fromkeys(names) if name != "place"]
-        kept = self.room.columns
-        held = {name: kept.held((*self.key, name), self.stamp) for name in wanted}
-        lacking = [name for name, one in held.items() if one is None and name not in TIMES]
-        read: Any = self._scan().select(lacking).collect() if lacking else None
-        found = []
-        for name in wanted:
-            one = held[name]
-            if name in TIMES:
-                found.append(self._times()[name])
-            elif one is not None:
-                found.append(one[0])
-            else:
-                column = read[name]
-                found.append(kept.of((*self.key, name), self.stamp, lambda one=column: one))  # type: ignore[misc]
+        timed = not {*TIMES}.isdisjoint(wanted)
+        # Times are found by ids: one pass over the file reads both.
+        columns = self._columns([*wanted, *(["sample"] if timed else [])])
+        if timed:
+            columns |= self._times().to_dict()
         places = polars.int_range(self.rows, dtype=polars.UInt32, eager=True).alias("place")
-        return polars.DataFrame([places, *found])
+        return polars.DataFrame([places, *(columns[name] for name in wanted)])
+
+    def _columns(self, names: Sequence[str]) -> dict[str, Any]:
+        """Those of the columns that stand in the file."""
+        kept, own = self.room.columns, [name for name in dict.fromkeys(names) if name not in TIMES]
+        held = {name: kept.held((*self.key, name), self.stamp) for name in own}
+        lacking = [name for name, one in held.items() if one is None]
+        read: Any = self._scan().select(lacking).collect() if lacking else None
+        return {
+            name: one[0]
+            if one is not None
+            else kept.of((*self.key, name), self.stamp, lambda name=name: read[name])  # type: ignore[misc]
+            for name, one in held.items()
+        }
 
     def stamp_for(self, names: Sequence[str]) -> Hashable:
-        return (self.stamp, self._answers_stamp) if {*TIMES} & {*names} else self.stamp
+        return self._times_stamp if {*TIMES} & {*names} else self.stamp
 
     @cached_property
     def _answers_stamp(self) -> Hashable:
@@ -298,14 +307,27 @@ class ScoresSheet(Sheet):
 
         def make() -> Any:
             times = times_of(self.experiment, self.name).select("sample", *TIMES)
-            ids = self._scan().select("sample").collect()
-            return ids.join(
-                times.unique("sample", keep="first"),
-                on="sample", how="left", maintain_order="left",
-            ).select(*TIMES)  # fmt: skip
+            ids = self.frame(["sample"]).select("sample")
+            if not ids["sample"].equals(times["sample"]):
+                times = ids.join(
+                    times.unique("sample", keep="first"),
+                    on="sample", how="left", maintain_order="left",
+                )  # fmt: skip
+            return times.select(*TIMES)
 
-        stamp = (self.stamp, self._answers_stamp)
-        return self._kept("times", stamp, make, large=self.rows > LARGE)
+        return self._kept("times", self._times_stamp, make, large=self.rows > LARGE)
+
+    @property
+    def _times_stamp(self) -> Hashable:
+        return self.stamp, self._answers_stamp
+
+    def took(self, samples: Mapping[int, str]) -> dict[int, Took]:
+        held = self.room.columns.held((*self.key, "times"), self._times_stamp)
+        if held is None:
+            return super().took(samples)
+        places = list(samples)
+        rows = held[0].select(TIMES)[places].iter_rows()
+        return dict(zip(places, map(Took._make, rows), strict=True))
 
     def rows_at(
         self, places: Sequence[int], names: Sequence[str], *, whole: bool = False
@@ -396,13 +418,13 @@ def rows_of_file(
     if not places:
         return []
     scan = polars.scan_parquet(path, glob=False)
-    if count is None:
-        count = int(scan.select(polars.len()).collect().item())
     first, last = min(places), max(places)
-    if last - first < max(1_000, 4 * len(places)) or count <= GATHERED:
-        block = scan.slice(first, last - first + 1) if count > GATHERED else scan
-        offset = first if count > GATHERED else 0
-        index = polars.Series([place - offset for place in places], dtype=polars.UInt32)
+    near = last - first < max(1_000, 4 * len(places))
+    if count is None and not near:
+        count = int(scan.select(polars.len()).collect().item())
+    if near or (count or 0) <= GATHERED:
+        block = scan.slice(first, last - first + 1)
+        index = polars.Series([place - first for place in places], dtype=polars.UInt32)
         found = block.select(columns).collect()[index]
     else:
         # By their ids: of other columns only the pages with these rows are read.

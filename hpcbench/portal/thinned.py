@@ -11,6 +11,8 @@ LIMIT = 600
 
 def finite(value: object) -> float | None:
     """A number; None for all else."""
+    if type(value) is float:  # most are
+        return value if math.isfinite(value) else None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return None
@@ -37,15 +39,16 @@ class Thinned:
 
     def add(self, time: float, value: float) -> None:
         """Append a value; times may stand still or step back, and are taken as they are."""
-        point = (time, value)
-        self._newest = point
-        self._count, self._sum = self._count + 1, self._sum + value
-        if self._few is None:
+        self._newest = point = (time, value)
+        self._count += 1
+        self._sum += value
+        few = self._few
+        if few is None:
             self._stretch(point)
         elif self._count <= self._limit:
-            self._few.append(point)
+            few.append(point)
         else:
-            for one in (*self._few, point):
+            for one in (*few, point):
                 self._stretch(one)
             self._few = None
 

@@ -221,7 +221,7 @@ class Worker:
             answered = int(finite(record.get("answered")) or 0)
             self._add_rate(at, max(0, answered - self._shard[2]))
             self._shard = (at, shard, answered)
-        elif kind == "shard_claimed" or kind in LAST_WORDS:
+        elif kind in ("shard_claimed", "shard_done") or kind in LAST_WORDS:
             if self._shard is not None:
                 size = _samples(self._shard[1], cuts) if kind != "failed" else 0
                 self._add_rate(at, max(0, size - self._shard[2]))
