@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from hpcbench.portal.state import Portal
 from hpcbench.portal.thinned import Thinned, finite
 from hpcbench.schema.plan import Cut
 
-LOOK_SECONDS = 0.03
+LOOK_SECONDS = 0.02
 """How long a look reads; the next one goes on where it stopped."""
 
 BLOCK = 1 << 20
@@ -58,10 +58,16 @@ _NUMBERS = re.compile(r"(\d+)")
 
 
 class Reader:
-    """A file of JSON lines, loose or folded, read from where the last look ended."""
+    """A file of JSON lines, loose or folded, read from where the last look ended.
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
+    Args:
+        folder: where it lies.
+        name: its name.
+        look: gives what is folded there, as a look found it that is not older than the last read.
+    """
+
+    def __init__(self, folder: Path, name: str, look: Callable[[], Folder]) -> None:
+        self._folder, self._name, self._look = folder, name, look
         self._offset = 0
         self._rest = b""
         self._folded: Iterator[bytes] | None = None
@@ -110,7 +116,7 @@ class Reader:
     def _behind(self) -> Iterator[bytes]:
         """What follows of a file that was folded meanwhile."""
         skip = self._offset
-        for block in Folder(self._folder).blocks(self._name):
+        for block in self._look().blocks(self._name):
             if skip < len(block):
                 yield block[skip:]
             skip = max(0, skip - len(block))
@@ -145,9 +151,10 @@ class Worker:
     Args:
         folder: of all workers.
         stem: `GROUP.JOB-RESTART`.
+        look: see `Reader`.
     """
 
-    def __init__(self, folder: Path, stem: str) -> None:
+    def __init__(self, folder: Path, stem: str, look: Callable[[], Folder]) -> None:
         self.group, _, self.id = stem.partition(".")
         self.job = self.id.rpartition("-")[0]
         self.stem = stem
@@ -165,8 +172,8 @@ class Worker:
         """What its monitor saw, by figure and device."""
         self.rate = Thinned()
         """Answers a second."""
-        self._said = Reader(folder, f"{stem}.events.jsonl")
-        self._seen = Reader(folder, f"{stem}.monitor.jsonl")
+        self._said = Reader(folder, f"{stem}.events.jsonl", look)
+        self._seen = Reader(folder, f"{stem}.monitor.jsonl", look)
         self._shard: tuple[float, str, int] | None = None
         self._cpu: tuple[float, float] | None = None
 
@@ -266,6 +273,8 @@ class Workers:
         self._experiment = experiment
         self._known: dict[str, Worker] = {}
         self._lock = threading.Lock()
+        self._folder: Folder | None = None
+        """What all workers wrote, as the look that is under way found it."""
 
     @property
     def bytes(self) -> int:
@@ -283,6 +292,7 @@ class Workers:
         """
         until = time.monotonic() + LOOK_SECONDS
         with self._lock:
+            self._folder = None
             cuts = {cut.run_task: cut for cut in self._experiment.work.cuts}
             found = [self._worker(stem) for stem in self._stems(groups)]
             whole = all([one.listen(until, cuts) for one in found])
@@ -296,15 +306,21 @@ class Workers:
 
     def _worker(self, stem: str) -> Worker:
         if stem not in self._known:
-            self._known[stem] = Worker(self._experiment.workers_dir, stem)
+            self._known[stem] = Worker(self._experiment.workers_dir, stem, self._listed)
         return self._known[stem]
+
+    def _listed(self) -> Folder:
+        """One look at the folder for all who look into it at once."""
+        if self._folder is None:
+            self._folder = self._experiment.workers()
+        return self._folder
 
     def _stems(self, groups: Iterable[str] | None) -> list[str]:
         wanted = None if groups is None else set(groups)
         ends = ".events.jsonl"
         stems = [
             name.removesuffix(ends)
-            for name in Folder(self._experiment.workers_dir).names
+            for name in self._listed().names
             if name.endswith(ends) and (wanted is None or name.partition(".")[0] in wanted)
         ]
         return sorted(stems, key=_in_order)[-WORKERS:]
