@@ -25,7 +25,12 @@ def share_heaps() -> None:
 
 
 def give_back() -> None:
-    """Return to the system what Python and the C library keep for later."""
+    """Return to the system what Python and the C library keep for later; nobody gets a turn meanwhile."""
     gc.collect()
+    trim()
+
+
+def trim() -> None:
+    """Return to the system what the C library keeps for later, beside all others."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -610,6 +610,9 @@ def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
 
 def _goes_on(portal: Portal, sheet: ScoresSheet) -> bool:
     """Whether answers came after the scores were made."""
+    ended, begun = map(stamp_of, (sheet.experiment.outcome_file, sheet.experiment.submission_file))
+    if ended is not None and begun is not None and begun[2] < ended[2]:
+        return False  # no round was begun since the last one ended
     row = portal.index.run_task(sheet.experiment.id, sheet.name)
     if row is None or row.state not in ("pending", "running", "paused"):
         return False

@@ -109,7 +109,7 @@ def _made(kept: Kept[ValueT], key: Hashable, stamp: Hashable, make: Callable[[],
         return kept.of(key, stamp, make)
     finally:
         if time.monotonic() - begun > LARGE_SECONDS:
-            memory.give_back()
+            memory.trim()
 
 
 async def patiently(

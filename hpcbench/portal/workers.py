@@ -28,7 +28,7 @@ from hpcbench.portal.state import Portal
 from hpcbench.portal.thinned import Thinned, finite
 from hpcbench.schema.plan import Cut
 
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.015
 """How long a look reads; the next one goes on where it stopped."""
 
 BLOCK = 1 << 20
