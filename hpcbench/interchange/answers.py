@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def answer_frames(
         )
         frame, last = _new(frame, last)
         if frame.height:
-            yield frame.select(_expressions(columns))
+            yield frame.select(_expressions(None if columns is None else tuple(columns)))
 
 
 def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
@@ -246,7 +247,8 @@ def _new(frame: Any, last: tuple[int, Any] | None) -> tuple[Any, tuple[int, Any]
     return frame, (shard, own)
 
 
-def _expressions(columns: Collection[str] | None) -> list[Any]:
+@cache
+def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
     """Columns of the table, or some of them, from fields of records; times by the formulas of `speed`."""
     import polars
 

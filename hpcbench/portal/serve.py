@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -147,9 +146,6 @@ def _be_modest() -> None:
     with contextlib.suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) < NICE:
             os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    # Of several threads that compute each has its turn in a millisecond, not five: one that waits for the
-    # database gives its turn away with every row.
-    sys.setswitchinterval(0.001)
     memory.share_heaps()
     # Read when polars is first imported: one thread a core of a login node would be all of it.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
