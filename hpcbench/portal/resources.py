@@ -83,7 +83,7 @@ def _strips(worker: Worker, group: Group | None, since: float | None) -> Iterato
         yield _strips_kept.of(key, stamp, partial(_strip, worker.stem, one, limit, since))
 
 
-_strips_kept: Kept[Strip] = Kept(100_000, lambda strip: len(strip.times))
+_strips_kept: Kept[Strip] = Kept(40_000, lambda strip: len(strip.times))
 """Strips as they were sent last: most of them stand still."""
 
 

@@ -40,8 +40,8 @@ _VERSIONS = {"metrics.json": METRICS_VERSION, "performance.json": PERFORMANCE_VE
 FILES = 256
 """Files of which it is kept where the parts stand: 15 kB each with a hundred run tasks."""
 
-EXPERIMENTS = 128
-"""Experiments whose work is kept."""
+EXPERIMENTS = 64
+"""Experiments whose work is kept: 0.4 MB each with a hundred run tasks."""
 
 PLANS = 8
 """Plans that are kept whole: one of a hundred run tasks takes 2 MB."""

@@ -53,6 +53,9 @@ FIRST_SECONDS = 0.5
 GRACE_SECONDS = 3
 """Requests under way may take so long when the portal ends."""
 
+REST_SECONDS = 5.0
+"""Without a request, after which memory that nobody needs is given back."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -278,8 +281,13 @@ class _Process:
         idle = self.settings.idle_hours * 3600
         await asyncio.sleep(min(FIRST_SECONDS, idle))
         follower.start()
+        rested = portal.used
         while not server.should_exit:
             await asyncio.sleep(min(1.0, idle))
+            if rested < portal.used < time.monotonic() - REST_SECONDS:
+                # Now it makes nobody wait; in the middle of work it takes a third of a second.
+                memory.give_back()
+                rested = portal.used
             used = memory.resident()
             if used > CROWDED * MEMORY:
                 memory.give_back()

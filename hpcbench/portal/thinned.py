@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 
 LIMIT = 600
@@ -30,8 +31,8 @@ class Thinned:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit, self._most = limit, max(1, (limit - 1) // 2)
-        self._few: list[tuple[float, float]] | None = []
-        """All points, while they are few."""
+        self._few: tuple[array[float], array[float]] | None = array("d"), array("d")
+        """Times and values of all points, while they are few; as tuples they would take six times as much."""
         self._stretches: list[_Stretch] = []
         self._length = 1
         self._newest: tuple[float, float] | None = None
@@ -42,15 +43,15 @@ class Thinned:
         self._newest = point = (time, value)
         self._count += 1
         self._sum += value
-        few = self._few
-        if few is None:
-            self._stretch(point)
-        elif self._count <= self._limit:
-            few.append(point)
-        else:
-            for one in (*few, point):
-                self._stretch(one)
+        if (few := self._few) is not None:
+            if self._count <= self._limit:
+                few[0].append(time)
+                few[1].append(value)
+                return
             self._few = None
+            for one in zip(*few, strict=True):
+                self._stretch(one)
+        self._stretch(point)
 
     def _stretch(self, point: tuple[float, float]) -> None:
         last = self._stretches[-1] if self._stretches else None
@@ -69,8 +70,11 @@ class Thinned:
 
     def points(self, since: float | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Times and values in the order they came in; only those after `since`, if given."""
-        found = self._few
-        if found is None:
+        if self._few is not None and since is None:
+            return tuple(self._few[0]), tuple(self._few[1])
+        if self._few is not None:
+            found = list(zip(*self._few, strict=True))
+        else:
             found = [point for one in self._stretches for point in one.points()]
         if self._newest is not None and (not found or found[-1] != self._newest):
             found.append(self._newest)
@@ -86,7 +90,7 @@ class Thinned:
     @property
     def bytes(self) -> int:
         """About what it takes in memory."""
-        return 270 * len(self._stretches) + 112 * len(self._few or ())
+        return 300 + 270 * len(self._stretches) + 16 * len(self._few[0] if self._few else ())
 
     @property
     def until(self) -> float:
@@ -102,7 +106,7 @@ class Thinned:
     def peak(self) -> float | None:
         """The greatest value."""
         if self._few is not None:
-            return max((value for _, value in self._few), default=None)
+            return max(self._few[1], default=None)
         return max(one.high[1] for one in self._stretches)
 
 

@@ -267,10 +267,15 @@ class Worker:
 
 
 class Workers:
-    """Workers of one experiment; from any thread."""
+    """Workers of one experiment; from any thread.
 
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
+    Args:
+        experiment: the experiment.
+        grown: is called after each look: they may take more memory than before.
+    """
+
+    def __init__(self, experiment: Experiment, grown: Callable[[], object] = lambda: None) -> None:
+        self._experiment, self._grown = experiment, grown
         self._known: dict[str, Worker] = {}
         self._lock = threading.Lock()
         self._folder: Folder | None = None
@@ -302,6 +307,7 @@ class Workers:
                 watched += len(one.series) + 1
                 if watched >= SERIES:
                     break
+        self._grown()
         return found, whole
 
     def _worker(self, stem: str) -> Worker:
@@ -344,8 +350,8 @@ def workers_of(portal: Portal, experiment: Experiment) -> Workers:
     """The reader of an experiment's workers."""
     kept = portal.extra.setdefault("workers", Kept[Workers](KEPT_BYTES, lambda one: one.bytes))
     assert isinstance(kept, Kept)
-    kept.weigh(experiment.path)  # it grows with every look
-    found = kept.of(experiment.path, None, lambda: Workers(experiment))
+    path = experiment.path
+    found = kept.of(path, None, lambda: Workers(experiment, lambda: kept.weigh(path)))
     assert isinstance(found, Workers)
     return found
 
