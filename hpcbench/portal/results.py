@@ -43,10 +43,10 @@ FILES = 256
 EXPERIMENTS = 64
 """Experiments whose work is kept: 0.4 MB each with a hundred run tasks."""
 
-PLANS = 8
+PLANS = 4
 """Plans that are kept whole: one of a hundred run tasks takes 2 MB."""
 
-ALONE = 256
+ALONE = 128
 """Plans with one run task alone that are kept."""
 
 _RUN_TASK = re.compile(r'"task":\s*\{')
