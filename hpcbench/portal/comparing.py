@@ -33,7 +33,7 @@ CHANGES: tuple[Change, ...] = ("won", "lost", "both_right", "both_wrong")
 
 MOST_RUNS = 8
 
-KEPT_BYTES = 16 << 20
+KEPT_BYTES = 8 << 20
 """Of comparisons, and of what became of samples."""
 
 CUT = 300

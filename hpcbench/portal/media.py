@@ -40,7 +40,7 @@ MOST_PIXELS = 150_000_000
 MOST_DECODED = 160 << 20
 """Bytes of an image when it is decoded here."""
 
-KEPT_BYTES = 16 << 20
+KEPT_BYTES = 8 << 20
 """Of small copies."""
 
 AT_ONCE = 2

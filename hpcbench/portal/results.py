@@ -40,7 +40,7 @@ _VERSIONS = {"metrics.json": METRICS_VERSION, "performance.json": PERFORMANCE_VE
 FILES = 256
 """Files of which it is kept where the parts stand: 15 kB each with a hundred run tasks."""
 
-EXPERIMENTS = 64
+EXPERIMENTS = 32
 """Experiments whose work is kept: 0.4 MB each with a hundred run tasks."""
 
 PLANS = 4

@@ -46,10 +46,10 @@ from hpcbench.portal.state import Portal
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
-COLUMNS_BYTES = 24 << 20
+COLUMNS_BYTES = 16 << 20
 """Of columns that are kept."""
 
-PLACES_BYTES = 16 << 20
+PLACES_BYTES = 8 << 20
 """Of places in some order, or with some text, that are kept."""
 
 LARGE = 50_000
