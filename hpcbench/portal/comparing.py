@@ -33,8 +33,11 @@ CHANGES: tuple[Change, ...] = ("won", "lost", "both_right", "both_wrong")
 
 MOST_RUNS = 8
 
-KEPT_BYTES = 8 << 20
-"""Of comparisons, and of what became of samples."""
+KEPT_BYTES = 16 << 20
+"""Of whole comparisons: one of a hundred run tasks of 1,000 samples takes 6 MB, and seconds to make."""
+
+FATES_BYTES = 4 << 20
+"""Of what became of samples of pairs of run tasks."""
 
 CUT = 300
 """Characters of an answer in a list."""
@@ -160,7 +163,7 @@ class Comparisons:
     """Compares for all requests of one portal."""
 
     _wholes: Kept[Whole] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.nbytes))
-    _fates: Kept[Fates] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.nbytes))
+    _fates: Kept[Fates] = field(default_factory=lambda: Kept(FATES_BYTES, lambda one: one.nbytes))
     _figures: Kept[Any] = field(default_factory=lambda: Kept(200))
     slow: Slow = field(default_factory=Slow)
 
