@@ -172,7 +172,7 @@ def row_of(
         sheet: the run task's samples.
         place: which one.
         row: what is known of it, by column.
-        took: what of that is known.
+        took: what its answer took, as far as it is known.
         answer: so much of its answer as is to be told.
         flagged: whether the user has flagged it.
     """

@@ -9,7 +9,7 @@ from typing import Literal
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.claims import ShardState, shard_states
+from hpcbench.experiment.claims import Ends, ShardState, shard_states
 from hpcbench.experiment.control import wishes
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name
@@ -99,7 +99,10 @@ class Observer:
         self, workers: Iterable[Worker], story: Story, now: float
     ) -> list[tuple[ShardState, ShardStatus]]:
         """Every shard in planned order; what is done is neither read nor judged again."""
-        told = {key: ends for worker in workers for key, ends in worker.done.items()}
+        told: dict[str, Ends] = {}
+        for worker in workers:
+            told |= worker.done
+            worker.done = {}  # what is done is known from now on
         fresh = {
             state.shard.id: state
             for state in shard_states(

@@ -99,7 +99,7 @@ class Worker:
     owner: Mapping[str, Any] = field(default_factory=dict)
     """It, as the owner of shards."""
     done: dict[str, Ends] = field(default_factory=dict)
-    """`SHARD.ATTEMPT` of those it has done → first and last event of each."""
+    """`SHARD.ATTEMPT` of those it has done since somebody took note → first and last event of each."""
 
     @property
     def ending(self) -> str:
