@@ -224,14 +224,19 @@ def test_the_best_value_is_what_the_metric_says(tmp_path: Path) -> None:
     assert [row.place for row in found.items] == [1, 2]
 
 
-def test_latency_and_tokens_come_from_the_answers(tmp_path: Path) -> None:
+def with_answers(tmp_path: Path) -> Sheet:
+    """Six samples; each was answered quicker than the one before."""
     here = scored(tmp_path, [{"anls": 0.1 * number} for number in range(6)], shard_size=3)
     for shard in (0, 1):
         some = [
             answered_after(number, 10 * (6 - number)) for number in range(3 * shard, 3 * shard + 3)
         ]
         write_attempt(here, shard, 1, some)
-    one = sheet_of(portal_over(tmp_path), ID, "rt")
+    return sheet_of(portal_over(tmp_path), ID, "rt")
+
+
+def test_latency_and_tokens_come_from_the_answers(tmp_path: Path) -> None:
+    one = with_answers(tmp_path)
     slow = page_of(one, Chosen(latency_over=0.035), Sorted("latency", "desc"), None, 9)
     assert [(row.place, row.latency) for row in slow.items] == [(0, 0.06), (1, 0.05), (2, 0.04)]
     assert {row.output_tokens for row in slow.items} == {1}
@@ -246,6 +251,14 @@ def answered_after(number: int, milliseconds: int) -> Any:
 
 
 # --- by their ids -----------------------------------------------------------------------------------------
+
+
+def test_times_are_the_same_read_for_the_rows_of_a_page_or_for_all(tmp_path: Path) -> None:
+    one = with_answers(tmp_path)
+    alone = page_of(one, Chosen(), Sorted(), None, 9)
+    page_of(one, Chosen(), Sorted("latency"), None, 9)  # from here on all times are known
+    assert page_of(one, Chosen(), Sorted(), None, 9) == alone
+    assert any(row.latency and row.output_tokens for row in alone.items)
 
 
 def test_samples_are_found_by_their_ids_the_nearest_first(tmp_path: Path) -> None:

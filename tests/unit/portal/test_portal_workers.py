@@ -16,6 +16,7 @@ from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.resources import card_gb, resources
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.workers import Workers, groups_of
+from tests.unit.portal.asking import portal_over
 from tests.unit.scene import Scene
 
 GPU = {"gpu": 0, "used": 40 * 2**30, "utilisation": 73, "celsius": 61, "watts": 301.5}
@@ -203,6 +204,24 @@ def test_a_look_that_was_too_short_goes_on_at_the_next_one(
         looks += 1
     assert looks > 5
     assert found.until == 699.0
+
+
+def test_what_is_remembered_of_workers_is_bounded_as_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenes = [lived(tmp_path / name) for name in "ab"]
+    for scene in scenes:
+        seen(scene, *({"time": 200.0 + number, "held": 2**30} for number in range(500)))
+    monkeypatch.setattr(room, "KEPT_BYTES", 20_000)
+    portal = portal_over(tmp_path)
+    readers = []
+    for scene in scenes:
+        readers.append(room.workers_of(portal, scene.experiment))
+        assert room.workers_of(portal, scenes[0].experiment) is readers[0], "there is room yet"
+        room.workers_of(portal, scene.experiment).look(monitors=True)
+        assert 10_000 < readers[-1].bytes < 20_000
+    assert room.workers_of(portal, scenes[1].experiment) is readers[1]
+    assert room.workers_of(portal, scenes[0].experiment) is not readers[0]
 
 
 def test_a_fold_in_between_loses_nothing(tmp_path: Path) -> None:
