@@ -31,7 +31,7 @@ class User:
 
     # -- commands ---------------------------------------------------------------------------
 
-    def hpcbench(self, *arguments: str | Path, timeout: float = 300) -> Any:
+    def hpcbench(self, *arguments: str | Path, timeout: float = 600) -> Any:
         """Run a command; returns the completed process."""
         return self.lab.run_as_user(
             self.argv(*arguments), cwd=self.folder, env=self.environment, timeout=timeout
@@ -56,7 +56,7 @@ class User:
         """The command line of `hpcbench ARGUMENTS`."""
         return [self.python.with_name("hpcbench"), *arguments]
 
-    def ok(self, *arguments: str | Path, timeout: float = 300) -> str:
+    def ok(self, *arguments: str | Path, timeout: float = 600) -> str:
         """Run a command that must succeed; returns what it prints."""
         done = self.hpcbench(*arguments, timeout=timeout)
         assert done.returncode == 0, (
@@ -64,7 +64,7 @@ class User:
         )
         return str(done.stdout)
 
-    def json(self, *arguments: str | Path, timeout: float = 300) -> Any:
+    def json(self, *arguments: str | Path, timeout: float = 600) -> Any:
         """What a command prints with --json."""
         return json.loads(self.ok(*arguments, "--json", timeout=timeout))
 
@@ -152,7 +152,7 @@ class User:
         """`hpcbench status --json`."""
         return self.json("status", experiment)
 
-    def wait(self, experiment: str, timeout: float = 300) -> Any:
+    def wait(self, experiment: str, timeout: float = 600) -> Any:
         """Wait until an experiment has ended; returns its last status."""
         ended = ("done", "incomplete", "cancelled", "lost", "interrupted", "paused", "stalled")
         deadline = time.monotonic() + timeout

@@ -16,7 +16,7 @@ from tests.cluster.lab import Lab
 from tests.environments_contract import EnvironmentContract, Subject
 from tests.user import User
 
-pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 PREPARE = """
 import json, sys
@@ -52,7 +52,7 @@ class TestApptainer(EnvironmentContract):
             "insecure_registries": [image.removeprefix("docker://").partition("/")[0]],
         }
         argv = [user.python, "-c", PREPARE, image, shared_cache, json.dumps(site)]
-        done = user.lab.run_as_user(argv, timeout=500)
+        done = user.lab.run_as_user(argv, timeout=900)
         assert done.returncode == 0, done.stderr
         found = Environment(**json.loads(done.stdout.splitlines()[-1]))
         container = ContainerSite.model_validate(site)

@@ -14,7 +14,7 @@ import pytest
 from hpcbench.environments.failures import is_apptainers_own
 from tests.user import User
 
-pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 BUILD = """
 import sys
@@ -73,7 +73,7 @@ def registry(image: str) -> str:
 def build(user: User, reference: str, registry: str, program: Path) -> tuple[list[str], str]:
     target = user.folder / "built.sif"
     argv = [user.python, "-c", BUILD, reference, user.folder / "cache", registry, target, program]
-    done = user.lab.run_as_user(argv, timeout=300)
+    done = user.lab.run_as_user(argv, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout.split(), done.stderr
 
@@ -86,7 +86,7 @@ def run(
     folder.mkdir(exist_ok=True)
     shutil.chown(folder, "hpcuser", "hpcuser")
     argv = [user.python, "-c", RUN, image, cache, folder, json.dumps(site), code]
-    return user.lab.run_as_user(argv, timeout=500, env=env)
+    return user.lab.run_as_user(argv, timeout=900, env=env)
 
 
 @pytest.mark.parametrize(

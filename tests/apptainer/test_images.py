@@ -14,7 +14,7 @@ import pytest
 from tests.remote.conftest import free_port, running
 from tests.user import User
 
-pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 PREPARE = """
 import json, sys, time
@@ -48,7 +48,7 @@ sys.exit(done.returncode)
 def prepare(
     user: User, image: str, cache: Path, program: Path = Path("apptainer")
 ) -> dict[str, Any]:
-    done = user.lab.run_as_user([user.python, "-c", PREPARE, image, cache, program], timeout=400)
+    done = user.lab.run_as_user([user.python, "-c", PREPARE, image, cache, program], timeout=900)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer

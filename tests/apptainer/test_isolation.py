@@ -15,7 +15,7 @@ import pytest
 
 from tests.user import User, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 
 def test_a_hostile_engine_reads_nothing_but_its_model_and_writes_nothing_but_its_folder(

@@ -94,7 +94,7 @@ def install_packages(names: Sequence[str] = PACKAGES) -> None:
                     raise
                 time.sleep(2 * attempt)
                 with contextlib.suppress(LabError):  # one unreachable third-party list is no matter
-                    run([*APT_GET, "update"], what="update apt's lists", env=APT_ENV, timeout=300)
+                    run([*APT_GET, "update"], what="update apt's lists", env=APT_ENV, timeout=900)
 
 
 def mirror() -> str:
@@ -209,13 +209,13 @@ def _download(apt: Path) -> dict[str, Path]:
         *(word for key, value in options.items() for word in ("-o", f"{key}={value}")),
     ]
     env = APT_ENV | {key: os.environ[key] for key in ("http_proxy",) if key in os.environ}
-    run([*base, "update"], what="read the package lists of sid and trixie", env=env, timeout=300)
+    run([*base, "update"], what="read the package lists of sid and trixie", env=env, timeout=900)
     run(
         [*base, "download", "apptainer/sid", "libc6/trixie"],
         what="download Apptainer from Debian sid",
         env=env,
         cwd=apt / "debs",
-        timeout=300,
+        timeout=900,
     )
     return {path.name.partition("_")[0]: path for path in (apt / "debs").glob("*.deb")}
 

@@ -20,7 +20,7 @@ from hpcbench.launch.status.workers import Workers
 
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 
 def hpcbench(home: Path, *arguments: str, code: int = 0) -> str:

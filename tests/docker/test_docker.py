@@ -27,7 +27,7 @@ from tests.cluster.system import wait_until, with_descendants
 from tests.docker.conftest import Dockerd, Podman, Service, as_nobody
 from tests.environments_contract import EnvironmentContract, Subject, wait_until_nothing_is_left
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 NO_INIT = 'init_path = "/nowhere"'
 """podman on a machine without catatonit."""

@@ -22,7 +22,7 @@ from tests.conftest import unavailable
 from tests.engine import contract
 from tests.engine.contract import MODEL, PAGE, READ, ask
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 NOT_ITS_OWN = {
     "reads_files_below_its_root_only",  # it opens any file: the wrapper looks at each (checks_media)

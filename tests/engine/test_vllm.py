@@ -21,7 +21,7 @@ from tests.conftest import unavailable
 from tests.engine import contract
 from tests.engine.contract import MODEL, PAGE, READ, ROOT, START, Engine, ask
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 VLLM = "hpcbench.engines.vllm:VllmEngine"
 

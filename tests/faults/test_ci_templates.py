@@ -29,7 +29,7 @@ from tests.faults.conftest import Bench
 
 TEMPLATES = Path(__file__).parent.parent.parent / "ci_templates"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -130,7 +130,7 @@ class Runner:
         """Run shell as the service does; its exit code."""
         done = subprocess.run(
             ["bash", *options, "-c", text], cwd=self.checkout, env={**self.environ, **environ},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=500, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         self.said = done.stdout + done.stderr
         assert "Traceback" not in self.said, self.said

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.conftest import Bench, Trial, kill, question, until, whole
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 
 def all_but(trial: Trial, calm: Trial, guilty: set[int]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.conftest import Bench, Trial, kill, until, whole
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 SLOW = [200, 300]
 """Milliseconds of an answer, where something is to happen meanwhile."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.conftest import Bench, Trial, kill, until
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 
 def submitted(bench: Bench, *arguments: object, size: int = 2, **script: Any) -> Trial:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.conftest import Bench, Trial, until, whole
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 BOTH = ({"name": "first"}, {"name": "second"})
 

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.cli.main import main
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_login_node_without_internet_installs_hpcbench_from_one_file(

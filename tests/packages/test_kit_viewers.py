@@ -51,8 +51,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
     made = folder / "bin" / "python"
     install = [*uv, "pip", "install", "-q", "--python", str(made)]
-    subprocess.run([*install, *PACKAGES], check=True, timeout=400)
-    subprocess.run([*install, "--no-deps", ALONE], check=True, timeout=100)
+    subprocess.run([*install, *PACKAGES], check=True, timeout=900)
+    subprocess.run([*install, "--no-deps", ALONE], check=True, timeout=600)
     return made
 
 

@@ -40,7 +40,7 @@ class Bench:
     def run(self, *arguments: str | Path, mode: str = "prod", code: int = 0) -> Any:
         done = subprocess.run(
             [sys.executable, "-m", "hpcbench.cli.main", *map(str, arguments)],
-            cwd=self.folder, capture_output=True, text=True, check=False, timeout=300,
+            cwd=self.folder, capture_output=True, text=True, check=False, timeout=900,
             env={
                 **os.environ, "HPCBENCH_HOME": str(self.folder / "home"), "RUN_MODE": mode,
                 "XDG_CONFIG_HOME": str(self.folder / "config"), **self.environ,

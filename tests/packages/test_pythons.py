@@ -15,7 +15,7 @@ from hpcbench import environments
 from hpcbench.inference import Client
 from hpcbench.schema.documents import ContainerSite
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def interpreters() -> list[str]:

@@ -19,7 +19,7 @@ from tests.remote.conftest import Server, settle
 
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.runpod.fake_api import KEY, FakeRunPod
 
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 def test_an_experiment_in_a_pod(

@@ -19,7 +19,7 @@ from tests.cluster.lab import Lab
 from tests.conftest import build_wheel, run, unavailable
 from tests.user import User, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 VQA = {
     "name": "vqa",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.slurm.drill import Drill, Run, alarm, until, whole
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 
 def test_a_cancelled_element_leaves_its_work_to_the_others(drill: Drill, calm: Run) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.lab import Lab
 from tests.slurm.drill import Drill, Run, alarm, until, whole
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 
 def test_a_worker_that_outlives_its_slurmd_is_fenced_and_ends(

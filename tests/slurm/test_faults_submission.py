@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.lab import Lab
 from tests.slurm.drill import Drill, Run, alarm, until, whole
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 DYING = """
 import os, signal

@@ -13,7 +13,7 @@ from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
 from tests.slurm.drill import Drill, Run
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1200)]
 
 
 def test_arms_take_turns_on_each_node_and_every_pair_is_of_one_worker(drill: Drill) -> None:

@@ -27,7 +27,7 @@ from tests.remote.cutter import Cutter
 from tests.remote.sshd import Sshd
 from tests.user import User, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 
 class Laptop:
@@ -76,7 +76,7 @@ class Laptop:
 
     def run(self, *words: str | Path, code: int = 0) -> tuple[str, str]:
         process = self.start(*words)
-        out, err = process.communicate(timeout=400)
+        out, err = process.communicate(timeout=900)
         assert process.returncode == code, f"{words}: {process.returncode}\n{out}\n{err}"
         return out, err
 
@@ -182,7 +182,7 @@ def test_following_survives_a_connection_that_is_cut(
     login_node.drop_sessions()
     threading.Thread(target=_heal_after, args=(cutter, 2), daemon=True).start()
 
-    out, err = running.communicate(timeout=400)
+    out, err = running.communicate(timeout=900)
     assert running.returncode == 0, out + err
     assert "the connection broke; trying again" in err
     assert [row["state"] for row in slurm_user.json("list")] == ["done"]

@@ -14,7 +14,7 @@ import yaml
 
 from tests.user import User, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 TEAM = "hpcbench-team"
 ODD = 'it\'s $HOME, `id` \\ "é"\t*'

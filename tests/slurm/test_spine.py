@@ -16,7 +16,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from tests.user import User, answers_on_disk, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 VQA = {
     "name": "vqa",
@@ -101,7 +101,7 @@ def test_two_experiments_at_once_do_not_disturb_each_other(slurm_user: User) -> 
         for name, task in (("one", VQA), ("two", KIE))
     ]
     running = [user.start("submit", plan, "--registry", user.registry, "--wait") for plan in plans]
-    outputs = [process.communicate(timeout=300)[0] for process in running]
+    outputs = [process.communicate(timeout=900)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], outputs
     states = {row["id"].split("-")[2]: row["state"] for row in user.json("list")}
     assert states == {"one": "done", "two": "done"}

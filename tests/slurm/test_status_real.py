@@ -17,7 +17,7 @@ from tests.slurm.test_reliability import _workers
 from tests.slurm.test_spine import VQA
 from tests.user import User, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

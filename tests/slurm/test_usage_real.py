@@ -6,7 +6,7 @@ import pytest
 
 from tests.user import User, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 VQA = {
     "name": "vqa",

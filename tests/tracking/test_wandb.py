@@ -17,7 +17,7 @@ from hpcbench.tracking.wandb import WandbTracker
 from tests.tracking.servers import closed_port
 from tests.unit.tracked import answer, begun, end, ended
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 BLOCK = 32768
 
