@@ -144,7 +144,11 @@ def _in_layout(text: str, reference: str) -> tuple[Path, str]:
     """Folder of an OCI layout and the digest of one of its images: FOLDER, FOLDER:TAG or FOLDER@DIGEST."""
     place, _, wanted = text.partition("@")
     tag = ""
-    if not wanted and not Path(place).expanduser().is_dir():
+    try:
+        tagged = not wanted and not Path(place).expanduser().is_dir()
+    except OSError:  # it lies in a folder of somebody else
+        tagged = True
+    if tagged:
         place, _, tag = place.rpartition(":")
     folder = Path(place).expanduser().absolute()
     try:
@@ -215,6 +219,11 @@ class _SocketConnection(HTTPConnection):
 
 def _file(path: str, reference: str) -> Path:
     found = Path(path).expanduser().absolute()
-    if not found.is_file():
+    try:
+        there = found.is_file()
+    except OSError as error:
+        what = f"image '{reference}': {found} cannot be read: {error.strerror}"
+        raise UserError(Problem(what)) from error
+    if not there:
         raise UserError(Problem(f"image '{reference}': there is no file {found}"))
     return found

@@ -6,18 +6,21 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbench.environments.failures import is_apptainers_own
+from tests.cluster.lab import Lab
 from tests.user import User
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 BUILD = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from hpcbench.environments.sif import Program
 from hpcbench.environments.sources import Source
@@ -31,6 +34,7 @@ print(source.transport, source.digest, program.label(Path(target)))
 
 RUN = """
 import json, os, subprocess, sys
+from collections.abc import Iterator
 from pathlib import Path
 from hpcbench import environments
 from hpcbench.schema.documents import ContainerSite
@@ -46,9 +50,12 @@ sys.exit(done.returncode)
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An OCI layout with one image, `1`, of one file."""
-    folder = tmp_path_factory.mktemp("forms")
+def layout(lab: Lab) -> Iterator[Path]:
+    """An OCI layout with one image, `1`, of one file.
+
+    In the lab: whenever another pytest begins, it closes the folder of all their temporary folders.
+    """
+    folder = lab.new_directory("forms")
     (folder / "hello").write_text("hello")
     layout = folder / "oci"
     for argv in (
@@ -56,12 +63,11 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["umoci", "init", "--layout", layout],
         ["umoci", "new", "--image", f"{layout}:1"],
         ["umoci", "raw", "add-layer", "--image", f"{layout}:1", folder / "layer.tar"],
-        # These only: what lies in them belongs to other tests.
-        ["chmod", "a+x", *folder.parents[:2]],
         ["chmod", "-R", "a+rX", folder],
     ):
         subprocess.run(list(map(str, argv)), check=True, capture_output=True)
-    return layout
+    yield layout
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -95,6 +95,19 @@ def test_no_daemon_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Source.of("docker-daemon:x:1", tmp_path, ContainerSite())
 
 
+@pytest.mark.parametrize(
+    "form", ["oci:{}:1", "oci-archive:{}", "docker-archive:{}", "{}.sif", "{}.def", "{}/Dockerfile"]
+)
+def test_what_the_file_system_refuses_is_one_line(form: str, tmp_path: Path) -> None:
+    reference = form.format(
+        tmp_path / ("x" * 300)
+    )  # as a folder of somebody else, which root may enter
+    with pytest.raises(
+        UserError, match=r"cannot be read: File name too long|is no OCI layout \(OSError\)"
+    ):
+        Source.of(reference, tmp_path, ContainerSite())
+
+
 @pytest.mark.parametrize("reference", ["x", "ftp://x/y", "/tmp/x.tar", ""])
 def test_what_is_no_image_is_told_what_would_be(reference: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is no image \(write docker://"):
