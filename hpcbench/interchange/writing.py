@@ -119,7 +119,9 @@ def _write_parquet(rows: _Count, path: Path) -> None:
 
     lazy = register_io_source(source, schema=dict(rows.schema))
     try:
-        lazy.sink_parquet(path, row_group_size=ROW_GROUP, compression="zstd")
+        # By name polars may make the file anew after it has failed: it opens it in a thread of its own.
+        with path.open("wb") as file:
+            lazy.sink_parquet(file, row_group_size=ROW_GROUP, compression="zstd")
     except Exception as error:
         if rows.failed is not None:
             raise rows.failed from error
