@@ -275,17 +275,18 @@ class ScoresSheet(Sheet):
 
         wanted = [name for name in dict.fromkeys(names) if name != "place"]
         timed = not {*TIMES}.isdisjoint(wanted)
+        own = [name for name in wanted if name not in TIMES]
         # Times are found by ids: one pass over the file reads both.
-        columns = self._columns([*wanted, *(["sample"] if timed else [])])
+        columns = self._columns([*own, *(["sample"] if timed else [])])
         if timed:
             columns |= self._times().to_dict()
         places = polars.int_range(self.rows, dtype=polars.UInt32, eager=True).alias("place")
         return polars.DataFrame([places, *(columns[name] for name in wanted)])
 
     def _columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """Those of the columns that stand in the file."""
-        kept, own = self.room.columns, [name for name in dict.fromkeys(names) if name not in TIMES]
-        held = {name: kept.held((*self.key, name), self.stamp) for name in own}
+        """Columns of the file."""
+        kept = self.room.columns
+        held = {name: kept.held((*self.key, name), self.stamp) for name in dict.fromkeys(names)}
         lacking = [name for name, one in held.items() if one is None]
         read: Any = self._scan().select(lacking).collect() if lacking else None
         return {
@@ -307,9 +308,9 @@ class ScoresSheet(Sheet):
 
         def make() -> Any:
             times = times_of(self.experiment, self.name).select("sample", *TIMES)
-            ids = self.frame(["sample"]).select("sample")
-            if not ids["sample"].equals(times["sample"]):
-                times = ids.join(
+            ids = self._columns(["sample"])["sample"]
+            if not ids.equals(times["sample"]):
+                times = ids.to_frame().join(
                     times.unique("sample", keep="first"),
                     on="sample", how="left", maintain_order="left",
                 )  # fmt: skip
