@@ -96,7 +96,10 @@ class Line(Generic[T]):
         with self._changed:
             self._running = 0
             while True:
-                self._ready = [entry for entry in self._ready if not entry[1].cancelled]
+                wanted = [entry for entry in self._ready if not entry[1].cancelled]
+                if len(wanted) < len(self._ready):
+                    self._ready = wanted
+                    self._changed.notify_all()  # there is room: `put` may be waiting for it
                 if self._closed:
                     return []
                 patience = self._patience()

@@ -174,7 +174,7 @@ def test_a_client_that_leaves_frees_the_model(wrapper: Wrapper, page: Path) -> N
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             response = await client.ask(request(page, max_tokens=1))
-            assert response.outcome == "truncated"
+            assert response.outcome == "truncated", response.error
             while (await client.status())["in_flight"]:
                 await asyncio.sleep(0.02)
 

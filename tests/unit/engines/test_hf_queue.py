@@ -130,6 +130,23 @@ def test_those_nobody_waits_for_are_left_out() -> None:
     assert names(line.take()) == "a"
 
 
+def test_preparing_goes_on_when_nobody_waits_for_what_was_prepared_ahead() -> None:
+    line: Line[One] = Line(1, 0.0)
+    gone = [One(str(n)) for n in range(AHEAD + 1)]
+    add(line, *gone[:AHEAD])
+    line.announce()
+    blocked = threading.Thread(target=line.put, args=[gone[-1]], daemon=True)
+    blocked.start()
+    for one in gone:
+        one.cancelled = True
+    thread, found = taken(line)
+    blocked.join(10)
+    assert not blocked.is_alive()  # the thread that prepares has the next one to do
+    add(line, One("x"))
+    thread.join(10)
+    assert found == ["x"]
+
+
 def test_only_so_much_is_prepared_ahead() -> None:
     line: Line[One] = Line(1, 0.0)
     add(line, *(One(name) for name in "abcdef"[:AHEAD]))
