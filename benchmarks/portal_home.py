@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # processes share the work
 
 from hpcbench.evaluation import Scored, evaluate, load_metrics, tabulate  # noqa: E402
-from hpcbench.evaluation.scores import KEYS, Place  # noqa: E402
+from hpcbench.evaluation.scores import KEYS, VERSION, Place  # noqa: E402
 from hpcbench.experiment.baselines import name_it  # noqa: E402
 from hpcbench.experiment.claims import Owner, claim, shard_states  # noqa: E402
 from hpcbench.experiment.files import write_atomic, write_json  # noqa: E402
@@ -445,11 +445,14 @@ def _scores(
 ) -> dict[str, Any]:
     """Write the scores of a run task; returns what `metrics.json` says of them."""
     import numpy as np
+    import polars
 
     rows = _rows(size, int(one.dataset.name[5:]))
-    picked = rows[drawn["variants"] * size.samples + np.arange(size.samples)]
+    picked = rows[drawn["variants"] * size.samples + np.arange(size.samples)].with_columns(
+        polars.col("e2e_ms") * drawn["pace"]
+    )
     keys = {
-        "version": 2, "samples": f"{here.id}/{one.name}", "columns": ["doc_type"], "rows": size.samples,
+        "version": VERSION, "samples": f"{here.id}/{one.name}", "columns": ["doc_type"], "rows": size.samples,
         "fields": 0, "metrics": {metric.name: f"{one.dataset.name}/{metric.name}" for metric in one.metrics},
     }  # fmt: skip
     picked.write_parquet(

@@ -15,7 +15,7 @@ MISSING = "missing"
 
 
 class Answer(NamedTuple):
-    """What evaluation needs of a response; its times are `speed`'s."""
+    """What evaluation needs of a response; of its times only what is told beside each sample."""
 
     sample_id: str
     """The sample it belongs to."""
@@ -29,6 +29,10 @@ class Answer(NamedTuple):
     """The request's prompt."""
     images: int = 0
     """Images that were sent."""
+    e2e_ms: float | None = None
+    """End to end, ms: send → last chunk; None without an answer to a request that was sent."""
+    completion_tokens: int | None = None
+    """The engine's count; None: it did not tell."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Answer:
@@ -37,8 +41,7 @@ class Answer(NamedTuple):
         Raises:
             KeyError, TypeError: it is no response.
         """
-        record["times"], record["usage"]
-        text = record["text"]
+        times, usage, text = record["times"], record["usage"], record["text"]
         if text is not None and not isinstance(text, str):
             raise TypeError("an answer is a text")
         return cls(
@@ -48,7 +51,24 @@ class Answer(NamedTuple):
             record.get("error"),
             str(record.get("prompt", "")),
             len(record.get("image_sha256", ())),
+            _e2e_ms(record, times),
+            _count(usage),
         )
+
+
+def _e2e_ms(record: Mapping[str, Any], times: Mapping[str, Any]) -> float | None:
+    """As `speed` has it; what is damaged in times costs the time, not the answer."""
+    try:
+        if record["outcome"] not in ANSWERED or not record["tries"]:
+            return None
+        return round(float(times["chunks"][-1] - times["send"]) / 1e6, 6)
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError):
+        return None
+
+
+def _count(usage: Any) -> int | None:
+    count = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return count if isinstance(count, int) and 0 <= count < 1 << 63 else None
 
 
 def is_answered(answer: Answer | None) -> bool:

@@ -37,7 +37,7 @@ from hpcbench.experiment.files import open_beside, replacing
 from hpcbench.parsers import reader
 from hpcbench.schema.plan import ResolvedRunTask
 
-VERSION = 2
+VERSION = 3
 """Of the scores files."""
 
 KEYS = "hpcbench.keys"
@@ -286,6 +286,8 @@ def _series(name: str, values: Sequence[Any]) -> Any:
         return polars.Series(name, values, dtype=polars.Boolean)
     if name == "images":
         return polars.Series(name, values, dtype=polars.Int32)
+    if name == "completion_tokens":
+        return polars.Series(name, values, dtype=polars.Int64)
     if name in TEXTS or name.startswith(META) or name.endswith((".counts", ".fault")):
         return _texts(name, values)
     return polars.Series(name, values, dtype=polars.Float64)

@@ -32,7 +32,9 @@ TEXTS = (
 )  # fmt: skip
 """Text columns of every sample."""
 
-OF_SAMPLES = (*TEXTS, "images", "truncated", "invalid", "references")
+OF_SAMPLES = (
+    *TEXTS, "images", "truncated", "invalid", "e2e_ms", "completion_tokens", "references",
+)  # fmt: skip
 """Columns of every sample, beside its metadata and its metrics' own."""
 
 ENDINGS = (".numerator", ".denominator", ".counts", ".fault")
@@ -128,6 +130,8 @@ def _scored(
         add["images"](answer.images if answer else None)
         add["truncated"](answer.outcome == "truncated" if answer else None)
         add["invalid"](reading is not None and value is None)
+        add["e2e_ms"](answer.e2e_ms if answer else None)
+        add["completion_tokens"](answer.completion_tokens if answer else None)
         add["references"]([as_text(one) for one in sample.references])
         for one in columns:
             add[META + one](as_text(sample.metadata.get(one, sample.fields.get(one))))

@@ -87,6 +87,8 @@ SCORES = (
     Column("images", "whole number", "images that were sent with it"),
     Column("truncated", "yes or no", "cut at max_tokens; none: not asked"),
     Column("invalid", "yes or no", "an answer without a value"),
+    Column("e2e_ms", "number", "end to end, ms: send → last chunk; answers only"),
+    Column("completion_tokens", "whole number", "the engine's count; none: it did not tell"),
     Column("references", "list of text", "acceptable answers, those that are no text as JSON"),
     Column("meta.NAME", "text", "metadata of the sample, other than text as JSON: the dataset's `group_by`, "
            "and what somebody grouped by"),

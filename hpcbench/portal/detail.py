@@ -19,7 +19,7 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.logs import masked
 from hpcbench.portal.media import described
 from hpcbench.portal.models.samples import MetricAccount, SampleDetail, SampleImage, Word
-from hpcbench.portal.recorded import Recorded, Took
+from hpcbench.portal.recorded import Recorded
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
 from hpcbench.portal.sheet import Sheet
 from hpcbench.portal.sound import sound
@@ -79,7 +79,6 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
             sheet,
             place,
             row,
-            recorded.took if recorded else Took(),
             None,  # it stands beside it in full
             flagged=row["sample"] in notes,
         ),
@@ -99,7 +98,7 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
 def _columns(sheet: Sheet) -> list[str]:
     names = [
         "sample", "document", "outcome", "reason", "answer", "prediction", "references", "error", "prompt",
-        "form", "repairs", "faults", "invalid",
+        "form", "repairs", "faults", "invalid", "latency", "output_tokens",
     ]  # fmt: skip
     for metric in sheet.metrics:
         endings = ("", ".numerator", ".denominator", ".counts", ".fault")

@@ -25,7 +25,7 @@ from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
 from hpcbench.portal.samples import Chosen, Ordered, Sorted
-from hpcbench.portal.sheet import TIMES, Sheet
+from hpcbench.portal.sheet import Sheet
 
 Form = Literal["csv", "json", "parquet"]
 
@@ -93,7 +93,6 @@ def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
     import polars
 
     found = Ordered(sheet, chosen, ordered)
-    times = sheet.frame(list(TIMES))
     notes = sheet.room.flags.of(sheet.experiment.id, sheet.name)
     text, number = polars.String, polars.Float64
     metas = {META + name: text for name in sheet.metadata}
@@ -101,8 +100,9 @@ def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
         "place": polars.UInt32, "sample": text, "document": text, "outcome": text, "reason": text,
         **dict.fromkeys(sheet.metrics, number), "answer": text, "prediction": text,
         "references": polars.List(text), "error": text, **metas,
+        "latency": number, "output_tokens": polars.Int64,
     }  # fmt: skip
-    schema = {**told, "latency": number, "output_tokens": polars.Int64, "note": text}
+    schema = {**told, "note": text}
 
     def frames() -> Iterator[Any]:
         for begin in range(0, found.total, BATCH):
@@ -114,11 +114,8 @@ def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
                 if name != "place"
             }
             frame = polars.DataFrame({"place": polars.Series(places, dtype=polars.UInt32), **cells})
-            own = times[places].select(
-                polars.col("latency").cast(number), polars.col("output_tokens").cast(polars.Int64)
-            )
             marks = polars.Series("note", [notes.get(row["sample"]) for row in rows], dtype=text)
-            yield frame.hstack([*own.get_columns(), marks]).select(list(schema))
+            yield frame.hstack([marks]).select(list(schema))
 
     return Table(schema, frames, found.total)
 

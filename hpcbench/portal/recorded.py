@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hpcbench.experiment.files import parse_line
 from hpcbench.experiment.folded import FOLDED, Folder
@@ -19,15 +19,6 @@ from hpcbench.speed import LATENCIES
 
 MOST_BYTES = 64 << 20
 """Of answers that are read for one page; of what stands in further shards nothing is told there."""
-
-
-class Took(NamedTuple):
-    """What an answer took, in the list of samples."""
-
-    latency: float | None = None
-    """Seconds from sending to the last text."""
-    output_tokens: int | None = None
-    """Tokens as the engine counted them."""
 
 
 FEW = 4
@@ -73,9 +64,9 @@ class Recorded:
             return None
 
     @property
-    def took(self) -> Took:
-        """As the list of samples has it."""
-        return Took(self.latency, self.usage["completion_tokens"])
+    def output_tokens(self) -> int | None:
+        """Tokens as the engine counted them."""
+        return self.usage["completion_tokens"]
 
     @property
     def usage(self) -> dict[str, int | None]:

@@ -14,8 +14,7 @@ from hpcbench.evaluation.scoring import META
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import SamplePage, SampleRow
-from hpcbench.portal.recorded import Took
-from hpcbench.portal.sheet import BEGINNING, Sheet, escaped
+from hpcbench.portal.sheet import BEGINNING, TIMES, Sheet, escaped
 from hpcbench.portal.sound import sound
 from hpcbench.speed import ANSWERED
 
@@ -141,27 +140,18 @@ def named(sheet: Sheet, text: str, limit: int) -> tuple[SampleRow, ...]:
 
 def rows_of(sheet: Sheet, places: Sequence[int]) -> Iterator[SampleRow]:
     """Rows of the list, in the order of `places`."""
-    names = ("sample", "document", "outcome", "reason", "answer", *sheet.metrics)
+    names = ("sample", "document", "outcome", "reason", "answer", *TIMES, *sheet.metrics)
     rows = sheet.rows_at(places, names)
     flagged = sheet.room.flags.of(sheet.experiment.id, sheet.name)
-    asked = {
-        place: row["sample"]
-        for place, row in zip(places, rows, strict=True)
-        if row["outcome"] != MISSING
-    }
-    took = sheet.took(asked)
     for place, row in zip(places, rows, strict=True):
         answer = _beginning(row["answer"])
-        yield row_of(
-            sheet, place, row, took.get(place, Took()), answer, flagged=row["sample"] in flagged
-        )
+        yield row_of(sheet, place, row, answer, flagged=row["sample"] in flagged)
 
 
 def row_of(
     sheet: Sheet,
     place: int,
     row: Mapping[str, Any],
-    took: Took,
     answer: str | None,
     *,
     flagged: bool,
@@ -172,7 +162,6 @@ def row_of(
         sheet: the run task's samples.
         place: which one.
         row: what is known of it, by column.
-        took: what its answer took, as far as it is known.
         answer: so much of its answer as is to be told.
         flagged: whether the user has flagged it.
     """
@@ -184,8 +173,8 @@ def row_of(
         reason=sound(row["reason"]),
         scores={name: sound(row.get(name)) for name in sheet.metrics},
         answer=sound(answer),
-        latency=took.latency,
-        output_tokens=took.output_tokens,
+        latency=sound(row["latency"]),
+        output_tokens=row["output_tokens"],
         flagged=flagged,
     )
 
@@ -280,8 +269,7 @@ class Ordered:
             return found["place"].to_numpy()
 
         key = (*sheet.key, sheet.live, chosen, column, self._down)
-        stamp = (sheet.stamp_for(needed), flagged)
-        return sheet.room.places.of(key, stamp, make)
+        return sheet.room.places.of(key, (sheet.stamp, flagged), make)
 
 
 class _Reversed:

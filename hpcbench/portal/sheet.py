@@ -8,14 +8,15 @@ that are shown. A row's number is the sample's *place*, its address in the porta
 | `place` | all | number of the sample among those asked |
 | `sample`, `document`, `outcome` | all | as in docs/scores.md |
 | `reason`, `invalid`, metrics, `meta.NAME` | scores | as in docs/scores.md |
-| `latency`, `output_tokens` | answers | seconds from sending to the last text; the engine's count of tokens |
+| `latency`, `output_tokens` | all | seconds from sending to the last text; the engine's count of tokens |
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.evaluation.reading import MISSING
+from hpcbench.evaluation.scores import KEYS
 from hpcbench.evaluation.scoring import META, as_text
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import wishes
@@ -33,7 +35,6 @@ from hpcbench.portal.flags import Flags
 from hpcbench.portal.kept import Kept, stamp_of
 from hpcbench.portal.recorded import (
     Recorded,
-    Took,
     answers_stamp,
     cut_of,
     records_at,
@@ -59,7 +60,7 @@ GATHERED = 20_000
 """Samples up to which rows here and there are picked from whole columns."""
 
 TIMES = ("latency", "output_tokens")
-"""Columns that come from the answers."""
+"""What an answer took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +170,6 @@ class Sheet(ABC):
             return {}
         return {asked[there]: one for there, one in found.items()}
 
-    def took(self, samples: Mapping[int, str]) -> dict[int, Took]:
-        """What answers took, by the places of their samples, as far as they can be found."""
-        return {place: one.took for place, one in self.recorded(samples).items()}
-
     def asked_place(self, place: int) -> int:
         """Number of a row's sample among all that the run task was to ask."""
         return place
@@ -191,17 +188,6 @@ class Sheet(ABC):
         if not self.live and found.id != self.rows_at([place], ["sample"])[0]["sample"]:
             raise Gone("the dataset was changed since: another sample stands there now")
         return found
-
-    def _kept(self, name: str, stamp: Hashable, make: Callable[[], Any], *, large: bool) -> Any:
-        """A column or a frame, made here, or beside the requests where that takes long."""
-        kept, key = self.room.columns, (*self.key, name)
-        if large:
-            return self.room.slow.of(kept, key, stamp, make)
-        return kept.of(key, stamp, make)
-
-    def stamp_for(self, names: Sequence[str]) -> Hashable:
-        """What tells some columns now from what they were at another time."""
-        return self.stamp
 
     @abstractmethod
     def frame(self, names: Sequence[str]) -> Any:
@@ -246,7 +232,7 @@ class ScoresSheet(Sheet):
         self.path = experiment.scores_file(run_task)
         self.stamp = stamp_of(self.path)
         self.rows, columns = room.shapes.of(self.key, self.stamp, self._shape)
-        self.there = frozenset(columns)
+        self.there = frozenset((*columns, *TIMES))
         self.metrics = tuple(
             name.removesuffix(".fault") for name in columns if name.endswith(".fault")
         )
@@ -258,8 +244,8 @@ class ScoresSheet(Sheet):
 
         try:
             columns = tuple(polars.read_parquet_schema(self.path))
-            rows = int(self._scan().select(polars.len()).collect().item())
-        except (OSError, polars.exceptions.PolarsError) as error:
+            rows = int(json.loads(polars.read_parquet_metadata(self.path)[KEYS])["rows"])
+        except (OSError, ValueError, KeyError, polars.exceptions.PolarsError) as error:
             raise _unreadable(self.experiment) from error
         if not set(columns) >= _NEEDED:
             raise _unreadable(self.experiment)
@@ -273,69 +259,26 @@ class ScoresSheet(Sheet):
     def frame(self, names: Sequence[str]) -> Any:
         import polars
 
-        wanted = [name for name in dict.fromkeys(names) if name != "place"]
-        timed = not {*TIMES}.isdisjoint(wanted)
-        own = [name for name in wanted if name not in TIMES]
-        # Times are found by ids: one pass over the file reads both.
-        columns = self._columns([*own, *(["sample"] if timed else [])])
-        if timed:
-            columns |= self._times().to_dict()
-        places = polars.int_range(self.rows, dtype=polars.UInt32, eager=True).alias("place")
-        return polars.DataFrame([places, *(columns[name] for name in wanted)])
-
-    def _columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """Columns of the file."""
         kept = self.room.columns
-        held = {name: kept.held((*self.key, name), self.stamp) for name in dict.fromkeys(names)}
+        wanted = [name for name in dict.fromkeys(names) if name != "place"]
+        held = {name: kept.held((*self.key, name), self.stamp) for name in wanted}
         lacking = [name for name, one in held.items() if one is None]
-        read: Any = self._scan().select(lacking).collect() if lacking else None
-        return {
-            name: one[0]
+        read: Any = self._scan().select(map(_in_file, lacking)).collect() if lacking else None
+        columns = [
+            one[0]
             if one is not None
             else kept.of((*self.key, name), self.stamp, lambda name=name: read[name])  # type: ignore[misc]
             for name, one in held.items()
-        }
-
-    def stamp_for(self, names: Sequence[str]) -> Hashable:
-        return self._times_stamp if {*TIMES} & {*names} else self.stamp
-
-    @cached_property
-    def _answers_stamp(self) -> Hashable:
-        return answers_stamp(self.experiment, self.name)
-
-    def _times(self) -> Any:
-        """Times of all samples, in a frame."""
-
-        def make() -> Any:
-            times = times_of(self.experiment, self.name).select("sample", *TIMES)
-            ids = self._columns(["sample"])["sample"]
-            if not ids.equals(times["sample"]):
-                times = ids.to_frame().join(
-                    times.unique("sample", keep="first"),
-                    on="sample", how="left", maintain_order="left",
-                )  # fmt: skip
-            return times.select(*TIMES)
-
-        return self._kept("times", self._times_stamp, make, large=self.rows > LARGE)
-
-    @property
-    def _times_stamp(self) -> Hashable:
-        return self.stamp, self._answers_stamp
-
-    def took(self, samples: Mapping[int, str]) -> dict[int, Took]:
-        held = self.room.columns.held((*self.key, "times"), self._times_stamp)
-        if held is None:
-            return super().took(samples)
-        places = list(samples)
-        rows = held[0].select(TIMES)[places].iter_rows()
-        return dict(zip(places, map(Took._make, rows), strict=True))
+        ]
+        places = polars.int_range(self.rows, dtype=polars.UInt32, eager=True).alias("place")
+        return polars.DataFrame([places, *columns])
 
     def rows_at(
         self, places: Sequence[int], names: Sequence[str], *, whole: bool = False
     ) -> list[dict[str, Any]]:
         import polars
 
-        columns = {name: polars.col(name) for name in names if name in self.there}
+        columns = {name: _in_file(name) for name in names if name in self.there}
         if "answer" in columns and not whole:
             columns["answer"] = polars.col("answer").str.head(BEGINNING + 1)
         return rows_of_file(self.path, self.rows, places, [*columns.values()])
@@ -385,15 +328,20 @@ class ScoresSheet(Sheet):
 
 
 _NEEDED = {
-    "sample",
-    "document",
-    "outcome",
-    "answer",
-    "prediction",
-    "reason",
-    "invalid",
-    "references",
-}
+    "sample", "document", "outcome", "answer", "prediction", "reason", "invalid", "references", "e2e_ms",
+    "completion_tokens",
+}  # fmt: skip
+
+
+def _in_file(name: str) -> Any:
+    """A column of the sheet as an expression over a scores file."""
+    import polars
+
+    if name == "latency":
+        return (polars.col("e2e_ms") / 1000).alias(name)
+    if name == "output_tokens":
+        return polars.col("completion_tokens").alias(name)
+    return polars.col(name)
 
 
 def _unreadable(experiment: Experiment) -> PortalFault:
@@ -476,8 +424,11 @@ class LiveSheet(Sheet):
         return self.rows > LARGE
 
     def _whole(self) -> Any:
-        """All samples with their answers' outcome and times."""
-        return self._kept("live", self.stamp, self._made, large=self._large)
+        """All samples with their answers' outcome and times; of many, made beside the requests."""
+        kept, key = self.room.columns, (*self.key, "live")
+        if self._large:
+            return self.room.slow.of(kept, key, self.stamp, self._made)
+        return kept.of(key, self.stamp, self._made)
 
     def _made(self) -> Any:
         import polars
@@ -528,6 +479,8 @@ class LiveSheet(Sheet):
                     "answer": record.get("text"),
                     "error": record.get("error"),
                     "prompt": record.get("prompt") or None,
+                    "latency": None if answer is None else answer.latency,
+                    "output_tokens": None if answer is None else answer.output_tokens,
                 }
             )
         return rows
@@ -551,7 +504,7 @@ class LiveSheet(Sheet):
         def make() -> Any:
             import polars
 
-            whole = self._kept("live", self.stamp, self._made, large=False)
+            whole = self.room.columns.of((*self.key, "live"), self.stamp, self._made)
             pattern = f"(?i){escaped(text)}"
             said = samples_saying(self.experiment, self.name, pattern)
             name = polars.col("sample")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from hpcbench.evaluation.scores import read_keys
 from hpcbench.experiment.fold import fold
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.documents import Metric
+from hpcbench.schema.records import Response
+from hpcbench.speed import LATENCIES
 from tests.unit.evaluation import strange as metrics_module
 from tests.unit.evaluation.scene import asked, strange, told, with_metrics
 from tests.unit.small import record, response, write_attempt
@@ -52,6 +55,20 @@ def test_the_bytes_do_not_depend_on_shards_or_batches(
     assert plain.metrics_file.read_bytes() == other.metrics_file.read_bytes()
     assert scores(plain).equals(scores(other))
     assert [path.name for path in other.scores_dir.iterdir()] == ["rt.parquet"]
+
+
+def test_times_and_tokens_are_those_that_speed_tells(tmp_path: Path) -> None:
+    here = asked(tmp_path, ["0", None, "2", "3"], FULL, shard_size=4)
+    path = here.shard_responses("rt", 0, 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b'"chunks":[', b'"chunks":[],"was":[')  # damaged
+    path.write_bytes(b"".join(lines))
+    told(here)
+    found = scores(here)
+    one = Response.from_json(json.loads(lines[0]))
+    assert found["e2e_ms"].to_list() == [LATENCIES["e2e_ms"](one), None, found["e2e_ms"][2], None]
+    assert found["completion_tokens"][0] == one.usage["completion_tokens"]
+    assert found["outcome"].to_list() == ["ok", "failed", "ok", "ok"]
 
 
 def test_what_is_scored_is_not_scored_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 import polars
 
 from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.scores import KEYS
 from hpcbench.experiment.files import write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.planning import plan_work
@@ -91,6 +93,7 @@ def scored(
     text, number = polars.String, polars.Float64
     schema: dict[str, Any] = {
         **dict.fromkeys(KEPT, text), "invalid": polars.Boolean, "references": polars.List(text),
+        "e2e_ms": number, "completion_tokens": polars.Int64,
         **dict.fromkeys(metas, text),
     }  # fmt: skip
     for metric in metrics:
@@ -104,7 +107,10 @@ def scored(
         ]
         for column in schema
     }
-    polars.DataFrame(cells, schema=schema).write_parquet(here.scores_file("rt"))
+    keys = json.dumps({"rows": len(rows)})
+    polars.DataFrame(cells, schema=schema).write_parquet(
+        here.scores_file("rt"), metadata={KEYS: keys}
+    )
     return here
 
 

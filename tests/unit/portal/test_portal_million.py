@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy
 import polars
 import pytest
 
+from hpcbench.evaluation.scores import KEYS
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, page_of
 from hpcbench.portal.sheet import COLUMNS_BYTES, ScoresSheet, room_of, sheet_of
@@ -29,7 +31,7 @@ def make(folder: Path) -> numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]:
     places = polars.int_range(COUNT, eager=True)
     whole = polars.select(
         *(polars.lit(one[name][0], kind).repeat_by(COUNT).explode().alias(name)
-          for name, kind in one.schema.items() if kind == polars.String or kind == polars.Boolean),
+          for name, kind in one.schema.items() if kind != polars.List),
     )  # fmt: skip
     whole.with_columns(
         sample=polars.format("s{}", places),
@@ -38,7 +40,9 @@ def make(folder: Path) -> numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]:
         references=polars.concat_list(polars.format("reference {}", places)),
         anls=polars.Series(values),
         **{"anls.numerator": polars.Series(values), "anls.denominator": polars.lit(1.0)},
-    ).select(one.columns).write_parquet(here.scores_file("rt"))
+    ).select(one.columns).write_parquet(
+        here.scores_file("rt"), metadata={KEYS: json.dumps({"rows": COUNT})}
+    )
     return values
 
 

@@ -224,41 +224,16 @@ def test_the_best_value_is_what_the_metric_says(tmp_path: Path) -> None:
     assert [row.place for row in found.items] == [1, 2]
 
 
-def with_answers(tmp_path: Path) -> Sheet:
-    """Six samples; each was answered quicker than the one before."""
-    here = scored(tmp_path, [{"anls": 0.1 * number} for number in range(6)], shard_size=3)
-    for shard in (0, 1):
-        some = [
-            answered_after(number, 10 * (6 - number)) for number in range(3 * shard, 3 * shard + 3)
-        ]
-        write_attempt(here, shard, 1, some)
-    return sheet_of(portal_over(tmp_path), ID, "rt")
-
-
-def test_latency_and_tokens_come_from_the_answers(tmp_path: Path) -> None:
-    one = with_answers(tmp_path)
+def test_latency_and_tokens_are_columns_too(tmp_path: Path) -> None:
+    times = [{"e2e_ms": 10.0 * (6 - number), "completion_tokens": 1} for number in range(6)]
+    one = sheet(tmp_path, times)
     slow = page_of(one, Chosen(latency_over=0.035), Sorted("latency", "desc"), None, 9)
     assert [(row.place, row.latency) for row in slow.items] == [(0, 0.06), (1, 0.05), (2, 0.04)]
     assert {row.output_tokens for row in slow.items} == {1}
     assert page_of(one, Chosen(latency_over=0.06), Sorted(), None, 9).total == 0
 
 
-def answered_after(number: int, milliseconds: int) -> Any:
-    from dataclasses import replace
-
-    one = response(f"s{number}", "x")
-    return replace(one, times=replace(one.times, send=0, chunks=(milliseconds * 10**6,)))
-
-
 # --- by their ids -----------------------------------------------------------------------------------------
-
-
-def test_times_are_the_same_read_for_the_rows_of_a_page_or_for_all(tmp_path: Path) -> None:
-    one = with_answers(tmp_path)
-    alone = page_of(one, Chosen(), Sorted(), None, 9)
-    page_of(one, Chosen(), Sorted("latency"), None, 9)  # from here on all times are known
-    assert page_of(one, Chosen(), Sorted(), None, 9) == alone
-    assert any(row.latency and row.output_tokens for row in alone.items)
 
 
 def test_samples_are_found_by_their_ids_the_nearest_first(tmp_path: Path) -> None:
@@ -333,6 +308,23 @@ def test_scores_that_answers_have_overtaken_give_way_to_the_answers(tmp_path: Pa
     assert sheet_of(portal, here.id, "rt").live
     portal.index.row = SimpleNamespace(state="done", answered=5)
     assert not sheet_of(portal, here.id, "rt").live
+
+
+def test_times_are_the_same_before_the_scores_are_made_and_after(tmp_path: Path) -> None:
+    here = running(tmp_path, ["0", None, "2", "3", "4"])
+    portal = portal_over(tmp_path)
+
+    def rows() -> list[tuple[float | None, int | None]]:
+        page = page_of(sheet_of(portal, here.id, "rt"), Chosen(), Sorted(), None, 9)
+        return [(row.latency, row.output_tokens) for row in page.items]
+
+    before = rows()
+    from hpcbench.evaluation import evaluate
+
+    evaluate(here)
+    assert rows() == before
+    assert before[0][0]
+    assert before[1][0] is None
 
 
 def test_without_its_dataset_a_run_task_that_runs_shows_what_was_answered(tmp_path: Path) -> None:
