@@ -19,7 +19,7 @@ from hpcbench.errors import Problem, RunFailed, UserError
 from hpcbench.evaluation import estimate, load_metrics
 from hpcbench.evaluation import format as form
 from hpcbench.evaluation.reading import MISSING
-from hpcbench.evaluation.scores import Place, rows_of
+from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.tables import Scored, read_parts
 from hpcbench.experiment.layout import Experiment
@@ -391,7 +391,7 @@ def _scored(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
     place = Place(experiment.scores_dir, run_task.name)
     again = f"`hpcbench score {experiment.id}` makes them"
     try:
-        there = set(polars.read_parquet_schema(place.scores))
+        there = set(scan(place.scores).collect_schema().names())
     except FileNotFoundError:
         raise RunFailed(f"{experiment.id} has no scores of {run_task.name}: {again}") from None
     except (OSError, polars.exceptions.PolarsError):

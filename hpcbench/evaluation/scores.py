@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ KEYS = "hpcbench.keys"
 
 ROW_GROUP = 25_000
 """Rows of scores that a reader of a few of them has to decode, where a column is a list."""
+
+SMALL = 256 << 10
+"""Bytes of a scores file that is read whole: to open it takes as long as all its columns."""
+
+HELD = 16
+"""Small files that are held: whoever reads one has three questions, not one."""
 
 SPILL = 256 << 20
 """Bytes of scores in memory above which they wait on the disk."""
@@ -345,10 +352,10 @@ def _beside(
     """A batch with the columns of metrics that stay, taken from the rows of the old file."""
     import polars
 
-    scan = polars.scan_parquet(old.place.scores, glob=False)
-    names = [name for name in scan.collect_schema().names() if metric_of(name, kept)]
+    rows = scan(old.place.scores)
+    names = [name for name in rows.collect_schema().names() if metric_of(name, kept)]
     whole = polars.concat(
-        [frame, scan.select(names).slice(at, frame.height).collect()], how="horizontal"
+        [frame, rows.select(names).slice(at, frame.height).collect()], how="horizontal"
     )
     first = [*OF_SAMPLES, *(META + one for one in columns)]
     found = [name for metric in order for name in whole.columns if metric_of(name, (metric,))]
@@ -428,15 +435,36 @@ class _Held:
             path.unlink(missing_ok=True)
 
 
+def scan(path: Path) -> Any:
+    """A scores file as a lazy frame of polars.
+
+    Raises:
+        OSError, PolarsError: a small one cannot be read; of others `collect` says so.
+    """
+    import polars
+
+    stat = path.stat()
+    if stat.st_size <= SMALL:
+        return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns)).lazy()
+    return polars.scan_parquet(path, glob=False)
+
+
+@lru_cache(maxsize=HELD)
+def _whole(path: Path, _stamp: tuple[int, int, int]) -> Any:
+    import polars
+
+    return polars.read_parquet(path, glob=False)
+
+
 def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = None) -> Any:
     """Some columns of a scores file, those that it has; of all samples, or only of some by their ids."""
     import polars
 
-    scan = polars.scan_parquet(path, glob=False)
-    known = set(scan.collect_schema().names())
+    rows = scan(path)
+    known = set(rows.collect_schema().names())
     if only is not None:
-        scan = scan.filter(polars.col("sample").is_in(list(only)))
-    return scan.select([name for name in columns if name in known]).collect()
+        rows = rows.filter(polars.col("sample").is_in(list(only)))
+    return rows.select([name for name in columns if name in known]).collect()
 
 
 def _hash(data: Any) -> str:

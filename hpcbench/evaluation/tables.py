@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import estimate
-from hpcbench.evaluation.scores import Place, fields_of
+from hpcbench.evaluation.scores import Place, fields_of, scan
 from hpcbench.evaluation.scoring import META, Policy, is_corpus, takes_reading
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
@@ -354,8 +354,8 @@ def read_parts(
     """
     import polars
 
-    scan = polars.scan_parquet(one.place.scores, glob=False)
-    there = scan.collect_schema().names()
+    rows = scan(one.place.scores)
+    there = rows.collect_schema().names()
     col, lit = polars.col, polars.lit
     answered = col("outcome").is_in(list(ANSWERED))
     invalid = col("invalid") if not takes_reading(one.metrics[metric]) else lit(value=False)
@@ -381,14 +381,14 @@ def read_parts(
         )
     parts = ("counts",) if is_corpus(one.metrics[metric]) else ("numerator", "denominator")
     if FIELD in keys:
-        frame = scan.select(columns).collect()
+        frame = rows.select(columns).collect()
         fields = fields_of(one.place).filter(col("metric") == metric)
         frame = frame.join(
             fields.select("sample", "field", "numerator", "denominator"), on="sample", how="inner"
         )
     else:
         columns += [col(f"{metric}.{part}").alias(part) for part in parts]
-        frame = scan.select(columns).collect()
+        frame = rows.select(columns).collect()
     if weight is not None:
         _check_weights(frame["#weight"], weight)
     return frame

@@ -24,7 +24,7 @@ from typing import Any
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.evaluation.reading import MISSING
-from hpcbench.evaluation.scores import KEYS
+from hpcbench.evaluation.scores import KEYS, scan
 from hpcbench.evaluation.scoring import META, as_text
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import wishes
@@ -243,18 +243,13 @@ class ScoresSheet(Sheet):
         import polars
 
         try:
-            columns = tuple(polars.read_parquet_schema(self.path))
+            columns = tuple(scan(self.path).collect_schema().names())
             rows = int(json.loads(polars.read_parquet_metadata(self.path)[KEYS])["rows"])
         except (OSError, ValueError, KeyError, polars.exceptions.PolarsError) as error:
             raise _unreadable(self.experiment) from error
         if not set(columns) >= _NEEDED:
             raise _unreadable(self.experiment)
         return rows, columns
-
-    def _scan(self) -> Any:
-        import polars
-
-        return polars.scan_parquet(self.path, glob=False)
 
     def frame(self, names: Sequence[str]) -> Any:
         import polars
@@ -263,7 +258,7 @@ class ScoresSheet(Sheet):
         wanted = [name for name in dict.fromkeys(names) if name != "place"]
         held = {name: kept.held((*self.key, name), self.stamp) for name in wanted}
         lacking = [name for name, one in held.items() if one is None]
-        read: Any = self._scan().select(map(_in_file, lacking)).collect() if lacking else None
+        read: Any = scan(self.path).select(map(_in_file, lacking)).collect() if lacking else None
         columns = [
             one[0]
             if one is not None
@@ -296,7 +291,7 @@ class ScoresSheet(Sheet):
             )
             # Batch by batch: all texts of a million samples would not fit.
             engine = "streaming" if self.rows > LARGE else "auto"
-            found = self._scan().with_row_index("place").filter(holds).select("place")
+            found = scan(self.path).with_row_index("place").filter(holds).select("place")
             return found.collect(engine=engine)["place"].cast(polars.UInt32).to_numpy()
 
         key = (*self.key, "text", text)
@@ -366,20 +361,20 @@ def rows_of_file(
 
     if not places:
         return []
-    scan = polars.scan_parquet(path, glob=False)
+    table = scan(path)
     first, last = min(places), max(places)
     near = last - first < max(1_000, 4 * len(places))
     if count is None and not near:
-        count = int(scan.select(polars.len()).collect().item())
+        count = int(table.select(polars.len()).collect().item())
     if near or (count or 0) <= GATHERED:
-        block = scan.slice(first, last - first + 1)
+        block = table.slice(first, last - first + 1)
         index = polars.Series([place - first for place in places], dtype=polars.UInt32)
         found = block.select(columns).collect()[index]
     else:
         # By their ids: of other columns only the pages with these rows are read.
-        ids = scan.select(polars.col("sample").gather(list(places))).collect()
+        ids = table.select(polars.col("sample").gather(list(places))).collect()
         wanted = ids["sample"].implode()
-        some = scan.filter(polars.col("sample").is_in(wanted)).select(
+        some = table.filter(polars.col("sample").is_in(wanted)).select(
             polars.col("sample").alias("#sample"), *columns
         )
         known = some.collect().unique("#sample", keep="first")
