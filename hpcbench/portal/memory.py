@@ -24,9 +24,26 @@ def share_heaps() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
-def give_back() -> None:
-    """Return to the system what Python and the C library keep for later; nobody gets a turn meanwhile."""
+def collect_little() -> None:
+    """Have Python look for garbage among few young objects at a time, and among all only in `give_back`.
+
+    Nobody gets a turn meanwhile: 2,000 objects take some 0.5 ms, the 200,000 of our commands 100 ms, and all
+    that a busy portal holds a quarter of a second.
+    """
+    gc.set_threshold(2_000, 10, 1 << 30)
+    gc.freeze()
+
+
+def give_back(*, thoroughly: bool = False) -> None:
+    """Return to the system what Python and the C library keep for later; nobody gets a turn meanwhile.
+
+    Args:
+        thoroughly: look among all objects, not only those that came since the last time.
+    """
+    if thoroughly:
+        gc.unfreeze()
     gc.collect()
+    gc.freeze()
     trim()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import getpass
 import ipaddress
 import logging
@@ -55,6 +54,9 @@ GRACE_SECONDS = 3
 
 REST_SECONDS = 5.0
 """Without a request, after which memory that nobody needs is given back."""
+
+BUSY_SECONDS = 600.0
+"""With requests all the time, after which it is given back all the same."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class _Process:
             place.write_state(self.here, state)
             stack.callback(self.here.state.unlink, missing_ok=True)
             self.tell(how_to_reach(state, self.desk.sessions.code()))
-            gc.freeze()  # what is there by now stays: nobody has to look through it again
+            memory.collect_little()
             asyncio.run(self._serve(server, portal, follower, sockets))
         if self.why is not None:
             raise self.why
@@ -281,16 +283,17 @@ class _Process:
         idle = self.settings.idle_hours * 3600
         await asyncio.sleep(min(FIRST_SECONDS, idle))
         follower.start()
-        rested = portal.used
+        given = portal.used
         while not server.should_exit:
             await asyncio.sleep(min(1.0, idle))
-            if rested < portal.used < time.monotonic() - REST_SECONDS:
-                # Now it makes nobody wait; in the middle of work it takes a third of a second.
+            now = time.monotonic()
+            resting = portal.used < now - REST_SECONDS
+            if given < portal.used and (resting or given < now - BUSY_SECONDS):
                 memory.give_back()
-                rested = portal.used
+                given = now
             used = memory.resident()
             if used > CROWDED * MEMORY:
-                memory.give_back()
+                memory.give_back(thoroughly=True)
                 used = memory.resident()
             self.access.crowded = used > CROWDED * MEMORY
             if used > MEMORY:
