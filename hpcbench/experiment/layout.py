@@ -28,7 +28,6 @@ EXPERIMENT/
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -275,7 +274,7 @@ class Experiment:
     @cached_property
     def work(self) -> WorkPlan:
         """Groups and shards, as submit planned them."""
-        return WorkPlan.model_validate_json(json.dumps(self.manifest["work"]))
+        return WorkPlan.model_validate(self.manifest["work"])
 
 
 def attempts_in(names: Iterable[str]) -> dict[int, list[int]]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ PLANS = 4
 ALONE = 128
 """Plans with one run task alone that are kept."""
 
-_RUN_TASK = re.compile(r'"task":\s*\{')
+_RUN_TASK = re.compile(rb'"task":\s*\{')
 """First in a run task; looked for by its first letters, which is quick."""
 
 _PART = re.compile(rb'\n    ("[^\n]*"): \{')
@@ -89,6 +90,13 @@ class Seen(Experiment):
         with self._readable():
             return frozenset(cut.run_task for cut in self.work.cuts)
 
+    @cached_property
+    def manifest(self) -> dict[str, object]:
+        """The manifest, as submit wrote it; pydantic reads JSON in half the time."""
+        found = from_json(self.manifest_file.read_bytes())
+        assert isinstance(found, dict)
+        return found
+
     @property
     def resolved(self) -> ResolvedPlan:
         """The whole plan; ask for `alone` where that will do.
@@ -111,7 +119,7 @@ class Seen(Experiment):
             return self._plans.alone.of(key, stamp, lambda: self._only(run_task))
 
     def _only(self, run_task: str) -> ResolvedPlan:
-        text = self.resolved_file.read_text(encoding="utf-8")
+        text = self.resolved_file.read_bytes()
         if (cut := with_only(text, run_task)) is not None:
             with suppress(ValueError):
                 found = ResolvedPlan.model_validate_json(cut)
@@ -132,7 +140,7 @@ class Seen(Experiment):
             raise PortalFault(409, "unreadable", what) from None
 
 
-def with_only(resolved: str, run_task: str) -> str | None:
+def with_only(resolved: bytes, run_task: str) -> bytes | None:
     """The text of a resolved plan without its other run tasks; to parse it whole takes ten times as long.
 
     Quotes within a text are escaped, so what looks like the beginning of a run task is one, or an object in
@@ -141,21 +149,31 @@ def with_only(resolved: str, run_task: str) -> str | None:
     Returns:
         None: this is not how we lay it out, or there is no such run task.
     """
-    begins = [resolved.rfind("{", 0, one.start()) for one in _RUN_TASK.finditer(resolved)]
+    begins = [resolved.rfind(b"{", 0, one.start()) for one in _RUN_TASK.finditer(resolved)]
     if not begins:
         return None
-    name = json.dumps(run_task)
-    decode = json.JSONDecoder().raw_decode
+    name = json.dumps(run_task).encode()
     try:
-        _, end = decode(resolved, begins[-1])
+        _, end = _object(resolved, begins[-1], len(resolved))
         for begin, after in zip(begins, [*begins[1:], end], strict=True):
-            if name in resolved[begin:after]:
-                found, stop = decode(resolved, begin)
+            if resolved.find(name, begin, after) >= 0:
+                found, stop = _object(resolved, begin, after)
                 if found["task"]["name"] == run_task:
                     return resolved[: begins[0]] + resolved[begin:stop] + resolved[end:]
     except (ValueError, RecursionError, LookupError, TypeError):
         return None
     return None
+
+
+def _object(data: bytes, begin: int, end: int) -> tuple[Any, int]:
+    """The JSON object that begins at a byte and ends before another, and where it ends.
+
+    Raises:
+        ValueError: there is none.
+    """
+    text = data[begin:end].decode()
+    found, length = json.JSONDecoder().raw_decode(text)
+    return found, begin + (length if text.isascii() else len(text[:length].encode()))
 
 
 @dataclass(frozen=True)

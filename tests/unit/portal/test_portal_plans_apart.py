@@ -31,7 +31,7 @@ def plan(metadata: object = None) -> ResolvedPlan:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_task_is_cut_out_of_the_text(name: str, indent: int | None) -> None:
     whole = plan()
-    cut = with_only(whole.model_dump_json(indent=indent), name)
+    cut = with_only(whole.model_dump_json(indent=indent).encode(), name)
     assert cut is not None
     assert ResolvedPlan.model_validate_json(cut) == whole.model_copy(
         update={"run_tasks": (whole.run_task(name),)}
