@@ -227,7 +227,7 @@ def times_of(experiment: Experiment, run_task: str) -> Any:
             "sample",
             "shard",
             "outcome",
-            (polars.col("e2e_ms") / 1000).alias("latency"),
+            (polars.col("e2e_ms") / 1000).round(9).alias("latency"),
             polars.col("completion_tokens").alias("output_tokens"),
         )
         for frame in answer_frames(experiment, run_task, _untold, _OF_TIMES)

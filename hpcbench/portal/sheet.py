@@ -333,7 +333,7 @@ def _in_file(name: str) -> Any:
     import polars
 
     if name == "latency":
-        return (polars.col("e2e_ms") / 1000).alias(name)
+        return (polars.col("e2e_ms") / 1000).round(9).alias(name)
     if name == "output_tokens":
         return polars.col("completion_tokens").alias(name)
     return polars.col(name)

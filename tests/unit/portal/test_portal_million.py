@@ -39,6 +39,7 @@ def make(folder: Path) -> numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]:
         answer=polars.format("the answer to number {} is forty two", places),
         references=polars.concat_list(polars.format("reference {}", places)),
         anls=polars.Series(values),
+        e2e_ms=(places * 7_919 % COUNT).cast(polars.Float64),  # each has one of its own
         **{"anls.numerator": polars.Series(values), "anls.denominator": polars.lit(1.0)},
     ).select(one.columns).write_parquet(
         here.scores_file("rt"), metadata={KEYS: json.dumps({"rows": COUNT})}
@@ -61,6 +62,8 @@ def test_a_million_samples_are_paged_filtered_and_sorted(tmp_path: Path) -> None
     places = [row.place for page in (first, second) for row in page.items]
     assert places == order[:400].tolist()
     assert [row.sample for row in second.items] == [f"s{place}" for place in order[200:400]]
+    slowest = page_of(sheet, Chosen(), Sorted("latency", "desc"), None, 3)
+    assert [row.latency for row in slowest.items] == [999.999, 999.998, 999.997]
     wrong = Chosen(wrong=True, low=0.5)
     wanted = numpy.flatnonzero((values >= 0.5) & (values < 1))
     found = page_of(sheet, wrong, Sorted(), None, 5)
