@@ -248,6 +248,10 @@ def _said(dataset: int, number: int, variant: str) -> str | None:
     return "" if variant == "empty" else None
 
 
+_SEND_NS = 900_000
+"""From when a request is begun until it is sent."""
+
+
 def _response(dataset: int, number: int, variant: str, pace: float = 1.0) -> Response:
     """An answer as a worker records it; `pace` stretches its times."""
     text = _said(dataset, number, variant)
@@ -262,7 +266,7 @@ def _response(dataset: int, number: int, variant: str, pace: float = 1.0) -> Res
         text=text,
         finish_reason=None if text is None else "stop",
         usage=None if text is None else {"prompt_tokens": 812, "completion_tokens": 6},
-        times=Times(begun, begun + 900_000, begun + 9_000_000, chunks if text else (), done),
+        times=Times(begun, begun + _SEND_NS, begun + 9_000_000, chunks if text else (), done),
         tries=3 if text is None else 1,
         image_sha256=(f"{dataset:032d}{number // QUESTIONS % PAGES:032d}",),
         error="the engine hung up" if text is None else None,
@@ -449,7 +453,7 @@ def _scores(
 
     rows = _rows(size, int(one.dataset.name[5:]))
     picked = rows[drawn["variants"] * size.samples + np.arange(size.samples)].with_columns(
-        polars.col("e2e_ms") * drawn["pace"]
+        (polars.col("e2e_ms") + _SEND_NS / 1e6) * drawn["pace"] - _SEND_NS / 1e6
     )
     keys = {
         "version": VERSION, "samples": f"{here.id}/{one.name}", "columns": ["doc_type"], "rows": size.samples,
