@@ -93,7 +93,7 @@ def test_the_fuse_helper_of_a_killed_container_is_ended_and_a_living_one_stays(
             user.lab.user_argv(words), env=user.lab.env(), text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        until(lambda: bool(set(helpers(user)) - before), 20, "a FUSE helper")
+        until(lambda: bool(set(helpers(user)) - before), 90, "a FUSE helper")
         return process
 
     def kill(process: subprocess.Popen[str]) -> None:
@@ -115,8 +115,8 @@ def test_the_fuse_helper_of_a_killed_container_is_ended_and_a_living_one_stays(
         assert set(helpers(user)) == kept, "the helper ends by itself: nothing is to be reaped"
         said = user.lab.run_as_user([user.python, "-c", REAP]).stdout
         assert said.count("squashfuse") == 1, said
-        until(lambda: len(helpers(user)) == len(kept) - 1, 10, "the orphan's end")
+        until(lambda: len(helpers(user)) == len(kept) - 1, 60, "the orphan's end")
     finally:
         kill(living)
         user.lab.run_as_user([user.python, "-c", REAP])
-    until(lambda: not helpers(user), 10, "the end of all helpers")
+    until(lambda: not helpers(user), 60, "the end of all helpers")

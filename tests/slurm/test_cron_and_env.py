@@ -144,7 +144,7 @@ def test_a_job_that_inherits_nothing_has_the_secret_and_nothing_else_shows_it(
         assert own.finish(experiment) == "done", json.dumps(own.status(experiment), indent=1)
     assert SECRET not in shown
     assert not any(SECRET.encode() in one for one in lists)
-    until(lambda: not kept.exists(), 30, "the secrets to be forgotten")
+    until(lambda: not kept.exists(), 90, "the secrets to be forgotten")
     for path in own.experiment(experiment).rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 

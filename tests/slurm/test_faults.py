@@ -37,8 +37,8 @@ def test_a_requeued_element_drains_and_takes_up_its_own_shard(drill: Drill, calm
 
     drill.slurm("scontrol", "requeue", worker.id)
 
-    until(lambda: run.said("stopped"), "the drained end", timeout=20)
-    until(lambda: not run.processes(), "its process to end", timeout=20)
+    until(lambda: run.said("stopped"), "the drained end", timeout=90)
+    until(lambda: not run.processes(), "its process to end", timeout=90)
     assert run.status()["state"] in ("pending", "running")
     drill.script(answer_ms=[1, 3])
     status = run.wait()
@@ -69,8 +69,8 @@ def test_preempted_jobs_drain_and_go_on_when_the_others_are_through(
         "--job-name=urgent", "--output=/dev/null", "--time=1", "--wrap=sleep 300",
     ).strip()  # fmt: skip
     try:
-        until(lambda: len(run.said("stopped")) == 2, "both to drain", timeout=40)
-        until(lambda: len(run.workers_at("PD")) == 2, "both to be requeued", timeout=40)
+        until(lambda: len(run.said("stopped")) == 2, "both to drain", timeout=120)
+        until(lambda: len(run.workers_at("PD")) == 2, "both to be requeued", timeout=120)
         assert run.status()["state"] in ("pending", "running")
         drill.script(answer_ms=[1, 3])
     finally:

@@ -98,7 +98,7 @@ def probed(user: User) -> Path:
     )
     assert done.returncode == 0, done.stderr
     try:
-        until((folder / "seen.json").exists, 60, f"job {done.stdout.strip()} to have run")
+        until((folder / "seen.json").exists, 150, f"job {done.stdout.strip()} to have run")
     except AssertionError as error:
         logs = [path.read_text() for path in folder.glob("jobs/*_log.out")]
         raise AssertionError("\n".join([str(error), *logs])) from None
@@ -185,7 +185,7 @@ def test_a_job_runs_in_its_reservation(user: User) -> None:
         profile_of(user, slurm={"reservation": name}, env={"PYTHONPATH": str(user.folder)})
         seen = json.loads((probed(user) / "seen.json").read_text())
     finally:
-        until(lambda: _deleted(name, root), 30, "the reservation to go")
+        until(lambda: _deleted(name, root), 90, "the reservation to go")
     assert (seen["SLURM_JOB_RESERVATION"], seen["SLURMD_NODENAME"]) == (name, "n4")
 
 

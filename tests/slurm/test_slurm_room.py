@@ -113,10 +113,10 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
     long = shell.sbatch("-t", "2-0")
     array = shell.sbatch("--array=0-3%1", "-t", "5")
     wanted = [next_one, behind, long, array]
-    until(lambda: shell.state(array) == "PENDING", 20, "the array's first task to start", every=0.5)
+    until(lambda: shell.state(array) == "PENDING", 90, "the array's first task to start", every=0.5)
     until(
         lambda: (shell.job(next_one) or {}).get("reason") == "Resources",
-        30,
+        120,
         "the scheduler to give its reasons",
         every=0.5,
     )
@@ -140,7 +140,7 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
 
 def test_throttle_and_hold_of_an_array_are_changed(shell: Shell) -> None:
     array = shell.sbatch("--array=0-5%1", "-t", "5")
-    until(lambda: shell.state(f"{array}_0") == "RUNNING", 20, "the first task to run", every=0.5)
+    until(lambda: shell.state(f"{array}_0") == "RUNNING", 90, "the first task to run", every=0.5)
     told = shell.ask(
         "told = [slurm.set_throttle(ids[0], 2), slurm.hold(ids)]\n"
         "show([told, slurm.snapshot(0).find(ids[0])])",
@@ -159,13 +159,13 @@ def test_throttle_and_hold_of_an_array_are_changed(shell: Shell) -> None:
 
 def test_a_requeued_job_runs_elsewhere_once_its_node_is_excluded(shell: Shell) -> None:
     job = shell.sbatch("-t", "5")
-    until(lambda: shell.state(job) == "RUNNING", 20, "the job to run", every=0.5)
+    until(lambda: shell.state(job) == "RUNNING", 90, "the job to run", every=0.5)
     first = (shell.job(job) or {})["node"]
     assert shell.ask("show(slurm.requeue(ids[0]))", job)
-    until(lambda: shell.state(job) == "PENDING", 20, "the job to wait again", every=0.5)
+    until(lambda: shell.state(job) == "PENDING", 90, "the job to wait again", every=0.5)
     assert shell.ask("show(slurm.exclude_nodes(ids[0], [ids[1]]))", job, first)
     shell.lab.release_requeued(job)
-    until(lambda: shell.state(job) == "RUNNING", 60, "the job to run again", every=0.5)
+    until(lambda: shell.state(job) == "RUNNING", 150, "the job to run again", every=0.5)
     again = shell.job(job) or {}
     assert again["node"] != first
     assert again["restarts"] == 1
@@ -180,7 +180,9 @@ def test_a_requeued_job_runs_elsewhere_once_its_node_is_excluded(shell: Shell) -
         found: list[dict[str, Any]] = shell.ask(code, job)["runs"]
         return found
 
-    until(lambda: [one["state"] for one in runs()] == ["REQUEUED", "CANCELLED"], 60, "both runs", 1)
+    until(
+        lambda: [one["state"] for one in runs()] == ["REQUEUED", "CANCELLED"], 150, "both runs", 1
+    )
     assert [one["node"] for one in runs()] == [first, again["node"]]
 
 
@@ -188,7 +190,7 @@ def test_fates_of_jobs_that_failed_never_started_or_are_not_ours(shell: Shell) -
     failed = shell.sbatch(wrap="exit 3")
     held = shell.sbatch("--hold", "--array=0-2")
     shell.lab.run_as_user(["scancel", held])
-    until(lambda: shell.state(failed) == "FAILED", 20, "the job to fail", every=0.5)
+    until(lambda: shell.state(failed) == "FAILED", 90, "the job to fail", every=0.5)
     code = (
         f"told = slurm.fates(ids, ['{shell.name}'])\n"
         "show({job: (one.state, one.exit_code) for job, one in told.items()})"

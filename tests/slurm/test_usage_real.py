@@ -37,7 +37,7 @@ def test_gpu_hours_are_those_of_slurms_accounting_and_the_next_estimate_rests_on
     # A worker's last word comes before its job's end.
     until(
         lambda: not [job for job in user.lab.squeue() if experiment in job.name],
-        60,
+        150,
         "its jobs to end",
     )
     told = user.json("usage", experiment)
