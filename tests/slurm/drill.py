@@ -170,7 +170,7 @@ class Run(Trial):
                     ["scontrol", "update", f"JobId={job.id}", "StartTime=now"]
                 )
 
-    def wait(self, *states: str, timeout: float = 240) -> Any:
+    def wait(self, *states: str, timeout: float = 480) -> Any:
         """Wait until nothing happens any more; returns the last status, whose state is one of these."""
         deadline = time.monotonic() + timeout
         now: Any = None
@@ -183,7 +183,7 @@ class Run(Trial):
         assert now["state"] in (states or ("done",)), self.story(now)
         return now
 
-    def wait_alone(self, timeout: float = 240) -> None:
+    def wait_alone(self, timeout: float = 480) -> None:
         """Wait until it has ended, with no command of hpcbench's anywhere."""
         deadline = time.monotonic() + timeout
         while not (self.path / "outcome.json").exists():

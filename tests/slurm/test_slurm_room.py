@@ -44,8 +44,8 @@ class Shell:
             shutil.chown(path, "hpcuser", "hpcuser")
         self.env = {"XDG_RUNTIME_DIR": str(runtime), "PATH": f"{folder}:{lab.env()['PATH']}"}
 
-    def sbatch(self, *options: str, wrap: str = "sleep 60") -> str:
-        """Submit a job; returns its id."""
+    def sbatch(self, *options: str, wrap: str = "sleep 240") -> str:
+        """Submit a job that outlives its test; returns its id."""
         words = ["sbatch", "--parsable", "-J", self.name, "-o", "/dev/null", *options]
         done = self.lab.run_as_user([*words, "--wrap", wrap])
         assert done.returncode == 0, done.stderr
@@ -114,12 +114,12 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
     array = shell.sbatch("--array=0-3%1", "-t", "5")
     wanted = [next_one, behind, long, array]
     until(lambda: shell.state(array) == "PENDING", 90, "the array's first task to start", every=0.5)
-    until(
-        lambda: (shell.job(next_one) or {}).get("reason") == "Resources",
-        120,
-        "the scheduler to give its reasons",
-        every=0.5,
-    )
+
+    def told() -> bool:
+        job = shell.job(next_one) or {}
+        return job.get("reason") == "Resources" and bool(job.get("start"))
+
+    until(told, 120, "the scheduler to give its reasons", every=0.5)
     said = shell.ask(
         "now = slurm.snapshot(0)\nshow([slurm.why_pending(now.find(job), now) for job in ids])",
         *wanted,
