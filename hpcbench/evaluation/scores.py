@@ -50,7 +50,7 @@ ROW_GROUP = 25_000
 SMALL = 256 << 10
 """Bytes of a scores file that is read whole: to open it takes as long as all its columns."""
 
-HELD = 16
+HELD = 8
 """Small files that are held: whoever reads one has three questions, not one."""
 
 SPILL = 256 << 20
