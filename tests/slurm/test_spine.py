@@ -65,6 +65,8 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(slurm_user: User) -> 
     assert _files_with(experiment, SECRET) == []
     assert (user.folder / "known" / "drawn").exists(), "no worker drew the key we look for"
     assert _files_with(experiment, KEY) == []
+    # It has reported, and Slurm has yet to write down that its job ended.
+    until(lambda: "RUNNING" not in _accounting(user, experiment.name), 120, "the jobs' ends")
     states = _accounting(user, experiment.name)
     # The last worker reports, and spares the job that would have done it.
     assert {state.partition(" ")[0] for state in states} <= {"COMPLETED", "CANCELLED"}, states

@@ -368,7 +368,7 @@ def test_a_submission_that_ends_while_we_look_is_not_taken_for_cut_off(
 
 def test_the_rate_is_of_the_last_minutes(scene: Scene) -> None:
     scene.job("4711_0")
-    scene.worker("4711_0", ago=4000)
+    scene.worker("4711_0", ("progress", {"shard": "a/2", "answered": 5}), ago=4000)
     scene.claimed("a", 0, answered=10, end="done", ago=3600, took=100)
     scene.claimed("a", 1, answered=10, end="done", ago=200, took=100)
     scene.claimed("a", 2, answered=5, ago=100)
@@ -378,11 +378,25 @@ def test_the_rate_is_of_the_last_minutes(scene: Scene) -> None:
 
 def test_answers_of_an_earlier_attempt_are_not_this_minutes_rate(scene: Scene) -> None:
     scene.job("4711_1")
-    scene.worker("4711_1")
+    scene.worker("4711_1", ("progress", {"shard": "a/0", "answered": 10}))
     scene.claimed("a", 0, answered=9, ago=3600, end="drained")
     scene.claimed("a", 0, "4711_1", attempt=2, answered=1, ago=300)
     now = scene.look()
     assert now.rate == pytest.approx(1 / 300, abs=0.001)
+
+
+@pytest.mark.parametrize("off", [-5400.0, 7200.0])
+def test_a_worker_whose_clock_is_hours_off_moves_neither_rate_nor_estimate(
+    scene: Scene, off: float
+) -> None:
+    scene.job("4711_0")
+    told = {"shard": "a/0", "answered": 5, "time": scene.now - 2 + off}
+    scene.worker("4711_0", ("progress", told), ago=60 - off)
+    scene.claimed("a", 0, answered=5, ago=50 - off)
+    now = scene.look()
+    assert now.rate == pytest.approx(5 / 50, rel=0.1)
+    assert now.eta is not None
+    assert 100 < now.eta.likely - now.time < 1000
 
 
 def test_an_estimate_says_that_the_wait_for_slurm_is_not_in_it(scene: Scene) -> None:

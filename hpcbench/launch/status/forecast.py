@@ -41,19 +41,32 @@ class Span(NamedTuple):
     """Whether its pace says something."""
 
 
-def spans(states: Iterable[ShardState], now: float) -> list[Span]:
-    """Attempts that brought answers, the newest of each shard; the latest first."""
+SYNCHRONOUS = 60.0
+"""Seconds by which clocks of nodes may differ before it matters to a rate of minutes."""
+
+
+def spans(states: Iterable[ShardState], now: float, ahead: Mapping[str, float]) -> list[Span]:
+    """Attempts that brought answers, the newest of each shard; the latest first.
+
+    Args:
+        states: shards.
+        now: seconds since the epoch.
+        ahead: worker → seconds that its clock is ahead of ours; it says when a shard began.
+    """
     found = []
     for state in states:
         if not state.began or state.state in ("free", "released"):
             continue
         done, works = state.state == "done", state.state == "claimed"
-        end = now if works else state.began + state.seconds
+        began = state.began
+        if works and abs(off := ahead.get(_worker(state), 0.0)) > SYNCHRONOUS:
+            began -= off
+        end = now if works else began + state.seconds
         samples = state.shard.stop - state.shard.start
         own = samples if done and state.attempt == 1 else _own(state)
-        if own and end > state.began:
+        if own and end > began:
             far = done or (works and own >= FAR_ENOUGH * samples)
-            found.append(Span(state.shard.run_task, state.began, end, own, far))
+            found.append(Span(state.shard.run_task, began, end, own, far))
     found.sort(key=lambda span: -span.began)
     return found
 
@@ -90,6 +103,11 @@ def forecast(facts: Facts, known: Sequence[Span]) -> Eta | None:
     else:
         text = eta.span_text(low, high, now) + (", and the wait for Slurm" if waits else "")
     return Eta(low=low, likely=likely, high=high, confidence=eta.CONFIDENCE, waits=waits, text=text)
+
+
+def _worker(state: ShardState) -> str:
+    """Who holds a shard; empty: nobody."""
+    return f"{state.owner['job']}-{state.owner['restart']}" if state.owner is not None else ""
 
 
 def _own(state: ShardState) -> int:
@@ -135,7 +153,7 @@ def _left(facts: Facts) -> tuple[dict[str, tuple[int, int]], dict[str, ShardStat
     for state, shard in facts.shards:
         name = state.shard.run_task
         if shard.state in ("claimed", "running", "silent") and state.owner is not None:
-            held[f"{state.owner['job']}-{state.owner['restart']}"] = state
+            held[_worker(state)] = state
         elif shard.state in WAITING and not facts.story.wished.rests(name):
             shards, samples = left.get(name, (0, 0))
             left[name] = (shards + 1, samples + shard.samples - shard.answered)

@@ -41,7 +41,8 @@ Look = tuple[Folder, dict[int, list[int]]]
 def in_words(facts: Facts, state: State) -> ExperimentStatus:
     """The whole answer."""
     experiment, story = facts.experiment, facts.story
-    known = [] if facts.ended else spans((state for state, _ in facts.shards), facts.now)
+    ahead = {worker.id: worker.ahead for worker in facts.living}
+    known = [] if facts.ended else spans((state for state, _ in facts.shards), facts.now, ahead)
     pace = rates(known, facts.now)
     run_tasks = _run_tasks(facts, pace)
     failures, alarms = _failures(facts, state)

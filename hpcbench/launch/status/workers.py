@@ -82,6 +82,8 @@ class Worker:
     """When, seconds since the epoch."""
     heard: float = 0.0
     """When it was last heard of, by the shared file system's clock or its own."""
+    ahead: float = 0.0
+    """Seconds that its clock is ahead of the shared file system's."""
     model: str | None = None
     """Model it holds or loads."""
     loading: float | None = None
@@ -142,13 +144,14 @@ class Workers:
         return list(self._known.values())
 
     def _news(self, folder: Folder, path: Path, worker: Worker) -> None:
-        begun = self._read.get(path, 0)
+        begun, written = self._read.get(path, 0), None
         try:
             with path.open("rb") as file:
                 file.seek(begun)
                 data = file.read()
                 # Of an open file: over NFS a mere look at its name may be minutes old.
-                worker.heard = max(worker.heard, os.fstat(file.fileno()).st_mtime)
+                written = os.fstat(file.fileno()).st_mtime
+                worker.heard = max(worker.heard, written)
         except FileNotFoundError:  # it was folded
             data = folder.read(path.name)[begun:]
         except OSError:  # it is being replaced, or the file server is away: next time
@@ -158,8 +161,11 @@ class Workers:
         if whole and not worker.log:
             log = path.with_name(path.name.removesuffix(".events.jsonl") + ".log")
             worker.log = str(log if log.exists() else path)
+        at = None
         for event in _told(whole):
-            _take(worker, event)
+            at = _take(worker, event)
+        if at is not None and written is not None:
+            worker.ahead = at - written
 
 
 def monitor_heard(experiment: Experiment, worker: Worker) -> float:
@@ -228,7 +234,8 @@ def _parsed(line: bytes) -> Any:
         return None
 
 
-def _take(worker: Worker, event: Mapping[str, Any]) -> None:
+def _take(worker: Worker, event: Mapping[str, Any]) -> float:
+    """Learn from an event; returns when it was, by the worker's clock."""
     kind, at = str(event["event"]), float(event.get("time", 0.0))
     worker.heard = max(worker.heard, at)
     if kind == "started":
@@ -255,6 +262,7 @@ def _take(worker: Worker, event: Mapping[str, Any]) -> None:
         worker.complaints.append(worker.complain(kind, why, at, alarm=True))
     if kind in LAST_WORDS:
         worker.last_words = kind
+    return at
 
 
 def _complaint(worker: Worker, kind: str, event: Mapping[str, Any], at: float) -> Complaint:
