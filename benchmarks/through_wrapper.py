@@ -1,8 +1,10 @@
 """A dataset through client and wrapper, beside the same requests sent to vLLM itself, and beside `LLM.chat`.
 
 One real vLLM on CPUs serves the tiny model. The very same bodies go once the way a worker sends them (client,
-wrapper, engine), and once from a bare aiohttp loop to the engine's own socket: that is the floor. One request
-at a time, the two ways alternate with every document, bodies made before as `drive` makes them ahead of their
+wrapper, engine), and once from a bare aiohttp loop to the engine's own socket. A third way says what any hop
+costs here: the same loop through a relay that copies bytes and does nothing else, since client and hop take
+processor time from an engine that would use every core. One request at a time, the ways alternate with every
+document, bodies made before as `drive` makes them ahead of their
 turn; the ratio of documents a second comes with a bootstrap interval over the pairs. Many at a time, through
 `drive`, the processes fight for the same few cores, so the CPU time of each is shown instead. Then vLLM's
 offline `LLM.chat` reads the same documents. Figures depend on the machine and on what else runs there.
@@ -58,6 +60,36 @@ texts = [answer.outputs[0].text for answer in answers]
 json.dump({"walls": walls, "texts": texts}, open(sys.argv[2], "w"))
 """
 
+RELAY = """\
+import asyncio, sys
+listens, engine = sys.argv[1:]
+
+class Up(asyncio.Protocol):
+    def __init__(self, down): self.down = down
+    def connection_made(self, transport): self.transport = transport
+    def data_received(self, data): self.down.transport.write(data)
+    def connection_lost(self, error): self.down.transport.close()
+
+class Down(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport, self.up, self.early = transport, None, []
+        self.connecting = asyncio.ensure_future(self.connect())
+    async def connect(self):
+        loop = asyncio.get_running_loop()
+        _, self.up = await loop.create_unix_connection(lambda: Up(self), engine)
+        for data in self.early: self.up.transport.write(data)
+    def data_received(self, data):
+        self.up.transport.write(data) if self.up else self.early.append(data)
+    def connection_lost(self, error):
+        if self.up: self.up.transport.close()
+
+async def main():
+    await (await asyncio.get_running_loop().create_unix_server(Down, listens)).serve_forever()
+
+asyncio.run(main())
+"""
+"""The least that a hop can do: bytes from one socket to the other."""
+
 Way = Callable[[Sequence[Request], int], Awaitable[None]]
 """Asks requests, so many at a time."""
 
@@ -93,6 +125,7 @@ class Served:
     """The wrapper, as a worker starts it, in vLLM's Python."""
 
     def __init__(self, python: str) -> None:
+        self.relay: subprocess.Popen[bytes] | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="hb"))  # short: sockets hold 107 bytes
         self.socket, self.log = self.folder / "s", self.folder / "engine.log"
         (self.folder / "e").mkdir()
@@ -114,6 +147,9 @@ class Served:
 
     def __exit__(self, *error: object) -> None:
         assert self.process.stdin is not None
+        if self.relay is not None:
+            self.relay.kill()
+            self.relay.wait()
         self.process.stdin.close()
         self.process.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -164,16 +200,32 @@ async def measure(
     """Both ways, one at a time and many at a time; returns the answers."""
     async with Client(str(served.socket), KEY, NAME) as client:
         await served.load(client)
-        # vLLM closes idle connections after 5 s; a request sent just then is lost
-        connector = aiohttp.UnixConnector(str(served.engine_socket), limit=0, keepalive_timeout=3)
-        async with aiohttp.ClientSession("http://engine", connector=connector) as session:
+        relay = await relayed(served)
+        async with bare(served.engine_socket) as session, bare(relay) as copied:
             bodies = {one.sample_id: prepare(NAME, one)[0] for one in (*timed, *warm)}
             ways = {"through": through(client), "direct": direct(session, bodies)}
             for way in ways.values():
                 await way(warm, 4)
-            texts = await one_at_a_time(client, session, timed, args.rounds)
+            texts = await one_at_a_time(client, session, copied, timed, args.rounds)
             await many_at_a_time(served, ways, timed, args.rounds, args.at_once)
             return texts
+
+
+def bare(socket: Path) -> aiohttp.ClientSession:
+    """As little of a client as can be."""
+    # vLLM closes idle connections after 5 s; a request sent just then is lost
+    connector = aiohttp.UnixConnector(str(socket), limit=0, keepalive_timeout=3)
+    return aiohttp.ClientSession("http://engine", connector=connector)
+
+
+async def relayed(served: Served) -> Path:
+    """The socket of a relay to the engine; it ends with us."""
+    socket = served.folder / "r"
+    argv = [sys.executable, "-c", RELAY, str(socket), str(served.engine_socket)]
+    served.relay = subprocess.Popen(argv)
+    while not socket.exists():
+        await asyncio.sleep(0.05)
+    return socket
 
 
 def through(client: Client) -> Way:
@@ -220,37 +272,44 @@ def said(raw: bytes) -> str:
 
 
 async def one_at_a_time(
-    client: Client, session: aiohttp.ClientSession, timed: list[Request], rounds: int
+    client: Client,
+    session: aiohttp.ClientSession,
+    copied: aiohttp.ClientSession,
+    timed: list[Request],
+    rounds: int,
 ) -> dict[str, str]:
-    """Every document both ways, the first way by turns; prints the ratio of documents a second."""
-    walls: dict[str, list[float]] = {"through": [], "direct": []}
+    """Every document each way, the first way by turns; prints the ratios of documents a second."""
+    walls: dict[str, list[float]] = {"through": [], "copied": [], "direct": []}
     texts = {}
     prepared = [await client.prepare(request) for request in timed]
     for number, one in enumerate(prepared * rounds):
         answers = {}
-        for name in list(walls)[:: 1 if number % 2 else -1]:
+        for name in (list(walls) * 2)[number % 3 :][:3]:
             begin = time.perf_counter()
             if name == "through":
                 answers[name] = (await client.send(one, time.monotonic_ns())).text or ""
                 walls[name].append(time.perf_counter() - begin)
             else:
-                raw = await post(session, one.body)
+                raw = await post(session if name == "direct" else copied, one.body)
                 walls[name].append(time.perf_counter() - begin)
                 answers[name] = said(raw)
-        assert answers["through"] == answers["direct"], answers
+        assert len(set(answers.values())) == 1, answers
         texts[one.request.sample_id] = answers["direct"]
     count = len(walls["direct"])
-    low, high = bootstrap(walls["direct"], walls["through"])
-    print(f"\none at a time, {count} pairs")
+    print(f"\none at a time, {count} documents each way")
     for name, seconds in walls.items():
         print(
             f"  {name:<8} {count / sum(seconds):7.2f} docs/s   "
             f"median {statistics.median(seconds) * 1000:6.1f} ms a document"
         )
-    ratio = sum(walls["direct"]) / sum(walls["through"])
-    added = [a - b for a, b in zip(walls["through"], walls["direct"], strict=True)]
-    print(f"  through ÷ direct = {ratio:.3f}  (95 % interval {low:.3f} to {high:.3f})")
-    print(f"  added to a document: median {statistics.median(added) * 1000:.2f} ms")
+    for one_way, other in (("through", "direct"), ("copied", "direct"), ("through", "copied")):
+        ratio = sum(walls[other]) / sum(walls[one_way])
+        low, high = bootstrap(walls[other], walls[one_way])
+        added = [a - b for a, b in zip(walls[one_way], walls[other], strict=True)]
+        print(
+            f"  {one_way} ÷ {other} = {ratio:.3f}  (95 % interval {low:.3f} to {high:.3f}); "
+            f"added to a document: median {statistics.median(added) * 1000:.2f} ms"
+        )
     return texts
 
 
