@@ -4,10 +4,10 @@ One real vLLM on CPUs serves the tiny model. The very same bodies go once the wa
 wrapper, engine), and once from a bare aiohttp loop to the engine's own socket. A third way says what any hop
 costs here: the same loop through a relay that copies bytes and does nothing else, since client and hop take
 processor time from an engine that would use every core. One request at a time, the ways alternate with every
-document, bodies made before as `drive` makes them ahead of their
-turn; the ratio of documents a second comes with a bootstrap interval over the pairs. Many at a time, through
-`drive`, the processes fight for the same few cores, so the CPU time of each is shown instead. Then vLLM's
-offline `LLM.chat` reads the same documents. Figures depend on the machine and on what else runs there.
+document, bodies made before as `drive` makes them ahead of their turn; the ratio of documents a second comes
+with a bootstrap interval over the pairs. Many at a time, through `drive`, the processes fight for the same
+few cores, so the CPU time of each is shown instead. Then vLLM's offline `LLM.chat` reads the same documents.
+Figures depend on the machine and on what else runs there.
 
     python benchmarks/through_wrapper.py [--vllm PYTHON] [--docs 64] [--rounds 3] [--at-once 32]
 """

@@ -41,7 +41,8 @@ class Answer(NamedTuple):
         Raises:
             KeyError, TypeError: it is no response.
         """
-        times, usage, text = record["times"], record["usage"], record["text"]
+        record["times"]
+        usage, text = record["usage"], record["text"]
         if text is not None and not isinstance(text, str):
             raise TypeError("an answer is a text")
         return cls(
@@ -51,14 +52,15 @@ class Answer(NamedTuple):
             record.get("error"),
             str(record.get("prompt", "")),
             len(record.get("image_sha256", ())),
-            _e2e_ms(record, times),
+            e2e_ms(record),
             _count(usage),
         )
 
 
-def _e2e_ms(record: Mapping[str, Any], times: Mapping[str, Any]) -> float | None:
-    """As `speed` has it; what is damaged in times costs the time, not the answer."""
+def e2e_ms(record: Mapping[str, Any]) -> float | None:
+    """End to end, ms, as `speed` has it; what is damaged in times costs the time, not the answer."""
     try:
+        times = record["times"]
         if record["outcome"] not in ANSWERED or not record["tries"]:
             return None
         return round(float(times["chunks"][-1] - times["send"]) / 1e6, 6)

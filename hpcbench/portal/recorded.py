@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.evaluation.reading import e2e_ms
 from hpcbench.experiment.files import parse_line
 from hpcbench.experiment.folded import FOLDED, Folder
 from hpcbench.experiment.layout import Experiment, attempts_in
@@ -54,14 +55,8 @@ class Recorded:
     @property
     def latency(self) -> float | None:
         """Seconds from sending to the last text; None where there is no answer of a real request."""
-        record = self.record
-        try:
-            times = record["times"]
-            if record.get("text") is None or not record["tries"] or not times["chunks"]:
-                return None
-            return float(times["chunks"][-1] - times["send"]) / 1e9
-        except (KeyError, TypeError, IndexError):
-            return None
+        found = e2e_ms(self.record)
+        return None if found is None else round(found / 1000, 9)
 
     @property
     def output_tokens(self) -> int | None:
@@ -89,27 +84,20 @@ def shard_at(cut: Cut, place: int) -> int:
     return 0 if place < first else bool(cut.pilot) + (place - first) // cut.size
 
 
-def answers_stamp(experiment: Experiment, run_task: str, *, sizes: bool = False) -> Stamp:
-    """What tells the answers of a run task now from those of another time.
-
-    Args:
-        experiment: the experiment.
-        run_task: its name.
-        sizes: look at every file, as is needed while workers write.
-    """
+def answers_stamp(experiment: Experiment, run_task: str) -> Stamp:
+    """What tells the answers of a run task now from those of another time, while workers write, too."""
     folder = experiment.shards_dir(run_task)
     here, folded = stamp_of(folder), stamp_of(folder / FOLDED)
     if here is None:
         return None
     total = 0
-    if sizes:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".responses.jsonl"):
-                    try:
-                        total += entry.stat().st_size
-                    except FileNotFoundError:  # folded meanwhile
-                        continue
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".responses.jsonl"):
+                try:
+                    total += entry.stat().st_size
+                except FileNotFoundError:  # folded meanwhile
+                    continue
     return here[2], total, folded[2] if folded else 0
 
 

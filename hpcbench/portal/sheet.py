@@ -405,7 +405,7 @@ class LiveSheet(Sheet):
         assert cut is not None  # whoever made it has looked
         self.cut = cut
         self.rows = cut.samples
-        self.stamp = answers_stamp(experiment, run_task, sizes=True)
+        self.stamp = answers_stamp(experiment, run_task)
 
     def _names(self) -> Names | None:
         """What its samples are called; None: the dataset does not say."""

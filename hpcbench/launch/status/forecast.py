@@ -26,6 +26,10 @@ SEEN = 100
 """Shards of a run task that are looked at; more say nothing new."""
 
 
+SYNCHRONOUS = 60.0
+"""Seconds by which clocks of nodes may differ before it matters to a rate of minutes."""
+
+
 class Span(NamedTuple):
     """What the newest attempt at a shard did. A tuple: there may be 100,000."""
 
@@ -39,10 +43,6 @@ class Span(NamedTuple):
     """Answers of this attempt."""
     far: bool
     """Whether its pace says something."""
-
-
-SYNCHRONOUS = 60.0
-"""Seconds by which clocks of nodes may differ before it matters to a rate of minutes."""
 
 
 def spans(states: Iterable[ShardState], now: float, ahead: Mapping[str, float]) -> list[Span]:
