@@ -64,11 +64,11 @@ class Server:
         self.images: list[str] = []
         self.in_step: set[Stream] = set()
         texts = [_chunk({"content": " word"}, number + 1) for number in range(args.tokens)]
-        self.texts = texts
         self.first = _HEAD + _chunk({"role": "assistant", "content": ""}, 0)
-        end = _chunk({}, args.tokens, "stop") + _framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-        self.end = end
-        self.all = self.first + b"".join(texts) + end
+        # The token that ends an answer takes its time and is counted, and has no text.
+        end = _chunk({}, args.tokens + 1, "stop") + _framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+        self.steps = [*texts, end]
+        self.all = self.first + b"".join(self.steps)
 
 
 class Stream(asyncio.Protocol):
@@ -135,17 +135,18 @@ class Stream(asyncio.Protocol):
         self._buffer = bytearray()
 
     def write_next(self, due: float) -> None:
-        """Write the next text; the clock is read right before."""
+        """Write the next text, or the end; of a text the clock is read right before."""
         server = self.server
-        text = server.texts[self._number]
+        step = server.steps[self._number]
         self._number += 1
+        if self._number == len(server.steps):
+            self._transport.write(step)
+            server.in_step.discard(self)
+            return
         self._truth["due"].append(int(due * 1e9))
         self._truth["written"].append(time.monotonic_ns())
-        self._transport.write(text)
-        if self._number == len(server.texts):
-            self._transport.write(server.end)
-            server.in_step.discard(self)
-        elif not server.args.in_step:
+        self._transport.write(step)
+        if not server.args.in_step:
             due += server.args.gap
             asyncio.get_running_loop().call_at(due, self.write_next, due)
 

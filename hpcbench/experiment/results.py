@@ -12,8 +12,8 @@ from hpcbench.experiment.layout import Experiment
 METRICS_VERSION = 2
 """Of `metrics.json`: 2 since it tells invalid answers, faults and groups."""
 
-PERFORMANCE_VERSION = 2
-"""Of `performance.json`: 2 since its figures have intervals, rates and notes."""
+PERFORMANCE_VERSION = 3
+"""Of `performance.json`: 3 since TPOT has the token that ends an answer in time and count, or in neither."""
 
 
 def metrics_of(experiment: Experiment) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from hpcbench.experiment.files import parse_line
 from hpcbench.experiment.layout import Experiment, attempts_in
 from hpcbench.schema.records import Outcome
-from hpcbench.speed import ANSWERED
+from hpcbench.speed import ANSWERED, token_span
 
 BLOCK = 4 << 20
 """Bytes of lines that are decoded at once."""
@@ -135,7 +135,7 @@ _FOR: Mapping[str, tuple[str, ...]] = {
 
 
 _STAMPS: Mapping[str, tuple[str, ...]] = {
-    "chunks": ("chunks",), "ttft_ms": ("send", "chunks"), "tpot_ms": ("chunks", "tokens"),
+    "chunks": ("chunks",), "ttft_ms": ("send", "chunks"), "tpot_ms": ("chunks", "empty", "tokens"),
     "e2e_ms": ("send", "chunks"), "ttft_due_ms": ("start", "scheduled", "chunks"),
     "e2e_due_ms": ("start", "scheduled", "chunks"), "queue_ms": ("start", "scheduled"),
     "prepare_ms": ("start", "send"), "headers_ms": ("send", "headers"), "done_ms": ("send", "done"),
@@ -150,7 +150,7 @@ def _schema(columns: Collection[str] | None) -> dict[str, Any]:
 
     whole, text = polars.Int64, polars.String
     stamps: dict[str, Any] = dict.fromkeys(("start", "send", "headers", "done", "scheduled"), whole)
-    stamps |= dict.fromkeys(("chunks", "tokens"), polars.List(whole))
+    stamps |= dict.fromkeys(("chunks", "empty", "tokens"), polars.List(whole))
     if columns is not None:
         read = {"send"}.union(*(_STAMPS.get(name, ()) for name in columns))
         stamps = {name: kind for name, kind in stamps.items() if name in read}
@@ -255,7 +255,7 @@ def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
     col, when = polars.col, polars.when
     stamp: Mapping[str, Any] = {
         name: col("times").struct.field(name)
-        for name in ("start", "send", "headers", "done", "scheduled", "chunks", "tokens")
+        for name in ("start", "send", "headers", "done", "scheduled", "chunks", "empty", "tokens")
     }
     sent = col("tries") > 0
     answered = col("outcome").is_in(list(ANSWERED)) & sent
@@ -265,7 +265,9 @@ def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
     usage = {
         name: col("usage").struct.field(name) for name in ("prompt_tokens", "completion_tokens")
     }
-    after = usage["completion_tokens"].fill_null(0) - stamp["tokens"].list.first().fill_null(1)
+    until, after = token_span(
+        stamp["chunks"], stamp["empty"], stamp["tokens"], usage["completion_tokens"]
+    )
 
     def ms(difference: Any, holds: Any) -> Any:
         return when(holds).then((difference / 1e6).round(6))
@@ -286,7 +288,7 @@ def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
         "image_sha256": col("image_sha256"),
         "chunks": count,
         "ttft_ms": ms(first - stamp["send"], answered),
-        "tpot_ms": ms((last - first) / after, answered & (after > 0) & (count > 1)),
+        "tpot_ms": ms((until - first) / after, answered & (after > 0) & (count > 1)),
         "e2e_ms": ms(last - stamp["send"], answered),
         "ttft_due_ms": ms(first - due, answered),
         "e2e_due_ms": ms(last - due, answered),

@@ -29,7 +29,7 @@ from typing import Any
 from hpcbench import statistics
 from hpcbench.schema.documents import Slo
 from hpcbench.speed import spread
-from hpcbench.speed.lines import read
+from hpcbench.speed.lines import read, token_span
 from hpcbench.speed.rates import (
     Stream,
     Window,
@@ -61,8 +61,8 @@ from hpcbench.speed.timed import (
 
 __all__ = [
     "ANSWERED", "EVENTS", "LATENCIES", "NOT_TOLD", "SHARES", "Latency", "Timed", "columns", "e2e", "e2e_due",
-    "good", "knee", "measure", "prepare", "queue", "read", "steady_window", "sweeps", "take", "tpot", "ttft",
-    "ttft_due",
+    "good", "knee", "measure", "prepare", "queue", "read", "steady_window", "sweeps", "take", "token_span",
+    "tpot", "ttft", "ttft_due",
 ]  # fmt: skip
 
 RECOUNT_TOLERANCE = 0.01

@@ -46,7 +46,8 @@ def _at_once(page: bytes) -> Timed | None:
     except (UnicodeDecodeError, polars.exceptions.PolarsError):
         return None
     size, counted = (col(name).list.len().fill_null(0) for name in ("chunks", "tokens"))
-    first, total = col("tokens").list.first(), col("completion_tokens")
+    total = col("completion_tokens")
+    until, after = token_span(col("chunks"), col("empty"), col("tokens"), total)
     numbers = frame.select(
         answered=col("outcome").is_in(ANSWERED),
         tries="tries",
@@ -59,7 +60,8 @@ def _at_once(page: bytes) -> Timed | None:
         done="done",
         size=size,
         counted=counted,
-        after=total.fill_null(0) - first.fill_null(1),
+        until=until.fill_null(0),
+        after=after,
         prompt_tokens=col("prompt_tokens").fill_null(NOT_TOLD),
         completion_tokens=total.fill_null(NOT_TOLD),
         recount=col("recount").fill_null(NOT_TOLD),
@@ -72,18 +74,29 @@ def _at_once(page: bytes) -> Timed | None:
     return Timed(**{name: field.to_numpy() for name, field in fields.items()})
 
 
+def token_span(chunks: Any, empty: Any, tokens: Any, total: Any) -> tuple[Any, Any]:
+    """`until`, null without a chunk, and `after` of `Timed`, as polars expressions of a response's fields."""
+    from polars import max_horizontal, when
+
+    by_chunk, last = tokens.list.last() - tokens.list.first(), chunks.list.last()
+    unseen = when(by_chunk.is_null()).then(empty.list.last())
+    until = when(last.is_not_null()).then(max_horizontal(last, unseen))
+    return until, when(by_chunk.is_null()).then(total.fill_null(0) - 1).otherwise(by_chunk)
+
+
 def _form() -> Any:
     """What a line has to have of what is needed."""
     from polars import Int64, List, String, Struct
 
     times = dict.fromkeys(("start", "send", "done", "scheduled"), Int64)
     counts = dict.fromkeys(("prompt_tokens", "completion_tokens"), Int64)
+    arrivals = dict.fromkeys(("chunks", "empty", "tokens"), List(Int64))
     return Struct(
         {
             "outcome": String,
             "tries": Int64,
             "recount": Int64,
             "usage": Struct(counts),
-            "times": Struct({**times, "chunks": List(Int64), "tokens": List(Int64)}),
+            "times": Struct({**times, **arrivals}),
         }
     )

@@ -43,8 +43,12 @@ class Timed(NamedTuple):
     """Chunks with new text."""
     counted: Any
     """Chunks with which the engine counted tokens."""
+    until: Any
+    """When the last token of `after` came; 0 without a chunk. Where the engine counts by chunk, `last`; else
+    its total holds the token that ends an answer and has no text: the last chunk of any kind."""
     after: Any
-    """Tokens that came after the first chunk. That one's are those the engine counted with it, else one."""
+    """Tokens that came after the first chunk, up to `until`. That one's are those the engine counted with it,
+    else one."""
     prompt_tokens: Any
     """The engine's count, or `NOT_TOLD`."""
     completion_tokens: Any
@@ -65,6 +69,7 @@ class Timed(NamedTuple):
         """
         times, usage, recount = record["times"], record["usage"] or {}, record.get("recount")
         start, chunks, tokens = times["start"], times.get("chunks") or (), times.get("tokens") or ()
+        unseen = () if tokens else times.get("empty") or ()
         scheduled = times.get("scheduled")
         prompt, total = usage.get("prompt_tokens"), usage.get("completion_tokens")
         return cls(
@@ -79,7 +84,8 @@ class Timed(NamedTuple):
             times["done"],
             len(chunks),
             len(tokens),
-            (total or 0) - (tokens[0] if tokens else 1),
+            max((*chunks[-1:], *unseen[-1:])) if chunks else 0,
+            tokens[-1] - tokens[0] if tokens else (total or 0) - 1,
             NOT_TOLD if prompt is None else prompt,
             NOT_TOLD if total is None else total,
             NOT_TOLD if recount is None else recount,
@@ -224,9 +230,9 @@ e2e_due = Latency(_has_text, lambda one: (one.last - one.due) / 1e6)
 
 tpot = Latency(
     lambda one: (one.after > 0) & (one.size > 1),
-    lambda one: (one.last - one.first) / 1e6 / one.after,
+    lambda one: (one.until - one.first) / 1e6 / one.after,
 )
-"""Time per output token: from first chunk to last, over the tokens that came after the first chunk.
+"""Time per output token: from first chunk to `until`, over the tokens that came after the first chunk.
 
 An answer of one chunk has no time between tokens.
 """

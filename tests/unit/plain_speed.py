@@ -64,10 +64,13 @@ def due(one: Response) -> int:
 
 def tpot(one: Response) -> float | None:
     times, total = one.times, (one.usage or {}).get("completion_tokens", 0)
-    after = total - (times.tokens[0] if times.tokens else 1)
-    if after <= 0 or len(times.chunks) < 2:
+    if len(times.chunks) < 2:
         return None
-    return (times.chunks[-1] - times.chunks[0]) / 1e6 / after
+    if times.tokens:
+        last, after = times.chunks[-1], times.tokens[-1] - times.tokens[0]
+    else:
+        last, after = max((times.chunks[-1], *times.empty)), total - 1
+    return (last - times.chunks[0]) / 1e6 / after if after > 0 else None
 
 
 def since(moment: Any, place: int) -> Any:

@@ -99,7 +99,7 @@ def test_performance_tells_the_load_and_counts_every_request_that_was_made(tmp_p
     write_attempt(here, 0, 2, [response("s0", "0"), response("s1", "1")])
     assert evaluate(here)["run_tasks"]["rt"]["answered"] == 2
     table = read_json(here.performance_file)
-    assert (table["version"], table["sweeps"]) == (2, {})
+    assert (table["version"], table["sweeps"]) == (3, {})
     figures = table["run_tasks"]["rt"]
     assert (figures["requests"], figures["window"]["pieces"]) == (3, 2)
     assert figures["load"] == {

@@ -36,6 +36,14 @@ def test_tokens_of_the_first_chunk_take_no_part_in_time_per_token() -> None:
     assert speed.tpot(one) == 80 / 8
 
 
+def test_the_token_that_ends_an_answer_takes_its_own_time_or_none() -> None:
+    # Two words, 20 ms apart, and the end 20 ms after them: three tokens by the engine's total.
+    counted = answered(1, 0, 100, 120, chunks=2, counted=True, ended=140)
+    assert speed.tpot(counted) == 20
+    assert speed.tpot(answered(1, 0, 100, 120, chunks=2, ended=140)) == 20
+    assert speed.e2e(counted) == 120
+
+
 def test_an_answer_of_one_chunk_has_no_time_per_token() -> None:
     assert speed.tpot(answered(1, 0, 100, 100, chunks=1, tokens=30)) is None
 

@@ -41,6 +41,7 @@ def responses(draw: st.DrawFn) -> Response:
     tokens = sorted(draw(st.lists(st.integers(0, 30), min_size=len(chunks), max_size=len(chunks))))
     if not draw(st.integers(0, 9)):
         tokens = [*tokens, 31]
+    empty = sorted(send + step for step in draw(st.lists(st.integers(0, 2_000 * MS), max_size=2)))
     usage = {"prompt_tokens": draw(COUNTS), "completion_tokens": draw(COUNTS)}
     known = {name: count for name, count in usage.items() if count is not None}
     return Response(
@@ -56,6 +57,7 @@ def responses(draw: st.DrawFn) -> Response:
             chunks=tuple(chunks),
             done=(chunks or [send])[-1] + draw(st.sampled_from([0, 0, MS])),
             scheduled=draw(st.none() | st.just(begun)),
+            empty=tuple(empty),
             tokens=tuple(tokens) if counted else (),
         ),
         draw(st.sampled_from([1, 1, 1, 1, 0, 2, 3])),

@@ -40,9 +40,13 @@ def answered(
     chunks: int = 5,
     tokens: int | None = None,
     counted: bool = False,
+    ended: float | None = None,
     **more: Any,
 ) -> Response:
-    """An answer sent, begun and ended at these times in ms, in `chunks` equal steps."""
+    """An answer sent, begun and ended at these times in ms, in `chunks` equal steps.
+
+    `ended` is when a token without text ended it.
+    """
     tokens = chunks if tokens is None else tokens
     step = (last - first) / max(1, chunks - 1)
     arrivals = tuple(round((first + step * index) * MS) for index in range(chunks))
@@ -51,13 +55,14 @@ def answered(
         "outcome": "ok",
         "text": "text",
         "finish_reason": "stop",
-        "usage": {"prompt_tokens": 100, "completion_tokens": tokens},
+        "usage": {"prompt_tokens": 100, "completion_tokens": tokens + (ended is not None)},
         "times": Times(
             start=round((send if start is None else start) * MS),
             send=round(send * MS),
             headers=round(first * MS),
             chunks=arrivals,
-            done=round(last * MS),
+            done=round((last if ended is None else ended) * MS),
+            empty=() if ended is None else (round(ended * MS),),
             scheduled=None if scheduled is None else round(scheduled * MS),
             tokens=tuple(tokens * (index + 1) // chunks for index in range(chunks))
             if counted

@@ -44,7 +44,7 @@ def evaluated(here: Experiment, **tables: Any) -> None:
         "memory": {"gpu_peak": 20 << 30},
     }
     write_json(here.metrics_file, {"version": 2, "run_tasks": tables})
-    performance = {"version": 2, "run_tasks": dict.fromkeys(tables, speed), "sweeps": {}}
+    performance = {"version": 3, "run_tasks": dict.fromkeys(tables, speed), "sweeps": {}}
     write_json(here.performance_file, performance)
 
 

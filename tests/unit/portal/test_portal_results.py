@@ -48,7 +48,7 @@ def test_a_name_elsewhere_in_the_file_is_not_taken_for_a_run_task(tmp_path: Path
     here = Experiment(tmp_path)
     tables: dict[str, Any] = {"other": {"a": {"answered": 1}}}
     write_json(
-        here.performance_file, {"version": 2, "run_tasks": tables, "sweeps": {"a": {"points": []}}}
+        here.performance_file, {"version": 3, "run_tasks": tables, "sweeps": {"a": {"points": []}}}
     )
     assert Results().of_run_task(here, "a") == ({}, {})
 
