@@ -32,6 +32,8 @@ class Script:
 
     pieces: tuple[str, ...] = ("The total ", "is ", "12,50 €", ".")
     """Text chunks of each answer."""
+    thoughts: tuple[str, ...] = ()
+    """Chunks of reasoning before them."""
     plan: list[str] = field(default_factory=list)
     """What becomes of the first, second … request; then `ok`. See `Server._chat`."""
     first: float = 0.0
@@ -115,10 +117,12 @@ class Server:
         self.seen.append({"headers": dict(request.headers), "raw": raw})
         act = self.script.plan.pop(0) if self.script.plan else "ok"
         if act.startswith("status:"):
-            code, _, later = act[7:].partition(" after ")
+            status, _, later = act[7:].partition(" after ")
+            status, _, code = status.partition(":")
+            code = code or status
             error = {"message": f"scripted {code}", "type": "x", "code": code}
             headers = {"Retry-After": later} if later else {}
-            return web.json_response({"error": error}, status=int(code), headers=headers)
+            return web.json_response({"error": error}, status=int(status), headers=headers)
         if act == "no_model":
             error = {"message": "no model is ready (failed): it died", "code": "no_model"}
             return web.json_response({"error": error}, status=503)
@@ -166,11 +170,14 @@ class Server:
     def _events(self, body: Mapping[str, Any], act: str) -> list[bytes]:
         pieces = self.script.pieces
         chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}]
-        chunks += [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+        deltas = [{"reasoning": thought} for thought in self.script.thoughts]
+        deltas += [{"content": piece} for piece in pieces]
+        chunks += [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
         if act == "error_event":
             chunks = [*chunks[:2], {"error": {"message": "scripted error", "code": 500}}]
         elif act != "unfinished":
-            reason = act if act in ("length", "content_filter", "abort") else "stop"
+            known = ("length", "content_filter", "repetition", "abort")
+            reason = act[7:] if act.startswith("reason:") else act if act in known else "stop"
             chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}]
             if act == "refusal":
                 chunks[1:-1] = [{"choices": [{"index": 0, "delta": {"refusal": "I will not."}}]}]
@@ -182,7 +189,7 @@ class Server:
         self, chunks: list[dict[str, Any]], options: Mapping[str, Any], act: str
     ) -> list[dict[str, Any]]:
         """With the engine's counts: in each chunk, in the last with choices, in one of its own, or none."""
-        total = len(self.script.pieces)
+        total = len(self.script.thoughts) + len(self.script.pieces)
         once = act in ("no_usage", "usage_once", "last_usage")
         if options.get("continuous_usage_stats") and not once:
             chunks = [

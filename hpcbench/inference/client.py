@@ -275,11 +275,15 @@ class Client:
             image_sha256=prepared.image_sha256,
             error=attempt.error,
             prompt=request.prompt,
+            reasoning=attempt.stream.reasoning if answered else None,
         )
 
     async def recounted(self, response: Response) -> Response:
-        """The same with the tokens counted by the model's own tokenizer, off the event loop."""
-        if self._recount is None or response.text is None:
+        """The same with the tokens counted by the model's own tokenizer, off the event loop.
+
+        Not where reasoning was told apart: the engine's count has the marks around it, which no text shows.
+        """
+        if self._recount is None or response.text is None or response.reasoning is not None:
             return response
         try:
             count = await self.in_thread(self._recount, response.text)
@@ -352,7 +356,9 @@ class Attempt:
         elif stream.outcome is not None:
             self.outcome = stream.outcome
         else:
-            self.fail(f"the answer broke off with finish_reason {stream.finish_reason}")
+            reason = stream.finish_reason
+            again = reason in (None, "abort", "error")  # others say what the model did
+            self.fail(f"the answer broke off with finish_reason {reason}", transient=again)
 
     def judge(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Decide what an HTTP error means.
@@ -372,7 +378,9 @@ class Attempt:
         if status in (400, 413, 422):
             self.fail(text, transient=False, outcome="invalid")
         else:
-            self.fail(f"HTTP {status}: {text}", transient=status in (408, 429) or status >= 500)
+            # Out of memory it was alone in its batch, and will be so again.
+            passing = status in (408, 429) or (status >= 500 and status != 501)
+            self.fail(f"HTTP {status}: {text}", transient=passing and code != "out_of_memory")
         if status in (429, 503):
             self.retry_after = retry_after(headers.get("retry-after", ""))
 

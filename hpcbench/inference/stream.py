@@ -12,6 +12,7 @@ from hpcbench.schema.records import Outcome
 _OUTCOMES: Mapping[str | None, Outcome] = {
     "stop": "ok",
     "length": "truncated",
+    "repetition": "truncated",  # vLLM's: its rule against loops
     "content_filter": "refused",
 }
 _USAGE = ("prompt_tokens", "completion_tokens")
@@ -33,6 +34,7 @@ class Stream:
         self._tokens: list[int | None] = []
         self._texts: list[str] = []
         self._refusals: list[str] = []
+        self._thoughts: list[str] = []
         self._events = EventParser()
 
     def take(self, now: int, block: bytes) -> None:
@@ -65,7 +67,10 @@ class Stream:
             self._texts.append(text)
         if refusal:
             self._refusals.append(refusal)
-        if text or refusal or delta.get("reasoning_content") or delta.get("reasoning"):
+        thought = delta.get("reasoning") or delta.get("reasoning_content")
+        if thought:
+            self._thoughts.append(thought)
+        if text or refusal or thought:
             self.chunks.append(now)
             self._tokens.append(usage.get("completion_tokens") if usage else None)
         else:
@@ -76,6 +81,11 @@ class Stream:
     def text(self) -> str:
         """The answer; of a model that only refused, the words in which it did."""
         return "".join(self._texts or self._refusals)
+
+    @property
+    def reasoning(self) -> str | None:
+        """What the engine told apart as the model's reasoning."""
+        return "".join(self._thoughts) or None
 
     @property
     def tokens(self) -> tuple[int, ...]:

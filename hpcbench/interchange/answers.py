@@ -128,8 +128,9 @@ def _parsed(data: bytes, lines: int, columns: Collection[str] | None) -> Any:
 
 
 _FOR: Mapping[str, tuple[str, ...]] = {
-    "text": ("answer",), "finish_reason": ("finish_reason",), "error": ("error",), "prompt": ("prompt",),
-    "image_sha256": ("images", "image_sha256"), "recount": ("recount",),
+    "text": ("answer",), "reasoning": ("reasoning",), "finish_reason": ("finish_reason",),
+    "error": ("error",), "prompt": ("prompt",), "image_sha256": ("images", "image_sha256"),
+    "recount": ("recount",),
 }  # fmt: skip
 """Field of a record → columns that need it, of those that take long."""
 
@@ -158,6 +159,7 @@ def _schema(columns: Collection[str] | None) -> dict[str, Any]:
         "sample_id": text,
         "outcome": text,
         "text": text,
+        "reasoning": text,
         "finish_reason": text,
         "usage": polars.Struct({"prompt_tokens": whole, "completion_tokens": whole}),
         "times": polars.Struct(stamps),
@@ -193,6 +195,7 @@ def _line(line: bytes) -> bytes | None:
             "sample_id": _text(str(record["sample_id"])),
             "outcome": record["outcome"],
             "text": _text(record["text"]),
+            "reasoning": _text(record.get("reasoning")),
             "finish_reason": _text(record.get("finish_reason")),
             "usage": {
                 key: _whole(usage.get(key)) for key in ("prompt_tokens", "completion_tokens")
@@ -200,7 +203,10 @@ def _line(line: bytes) -> bytes | None:
             "times": {
                 **{key: int(times[key]) for key in ("start", "send", "done")},
                 **{key: _whole(times.get(key)) for key in ("headers", "scheduled")},
-                **{key: [int(one) for one in times.get(key, ())] for key in ("chunks", "tokens")},
+                **{
+                    key: [int(one) for one in times.get(key, ())]
+                    for key in ("chunks", "empty", "tokens")
+                },
             },
             "tries": int(record["tries"]),
             "image_sha256": [str(one) for one in record["image_sha256"]],
@@ -278,6 +284,7 @@ def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
         "attempt": col("attempt"),
         "outcome": col("outcome"),
         "answer": col("text"),
+        "reasoning": col("reasoning"),
         "error": col("error"),
         "finish_reason": col("finish_reason"),
         "prompt": when(col("prompt") != "").then(col("prompt")),

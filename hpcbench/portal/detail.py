@@ -56,6 +56,7 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
     references = _references(row, sample)
     answer: str | None = row["answer"]
     thoughts, said = _parted(answer)
+    told_apart = recorded.record.get("reasoning") if recorded is not None else None
     read = row.get("prediction")
     pieces: list[Any] = []
     if references:
@@ -69,7 +70,7 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         "metadata": _metadata(sheet, row, sample),
         "references": references,
         "answer": answer,
-        "reasoning": thoughts,
+        "reasoning": told_apart if isinstance(told_apart, str) else thoughts,
         "prediction": read,
         "error": None if row.get("error") is None else masked(row["error"]),
         "raw": _raw(recorded, row),

@@ -218,7 +218,7 @@ class Response:
     text: str | None
     """The answer as it came; None without one."""
     finish_reason: str | None
-    """The engine's own word: stop, length, content_filter."""
+    """The engine's own word: stop, length, content_filter, repetition."""
     usage: Mapping[str, int] | None
     """The engine's count of tokens: prompt_tokens, completion_tokens."""
     times: Times
@@ -233,6 +233,8 @@ class Response:
     """The request's prompt."""
     recount: int | None = None
     """Tokens of the text by the model's own tokenizer, a check of the engine's count; None: not counted."""
+    reasoning: str | None = None
+    """What the engine told apart as the model's reasoning; no metric sees it."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""

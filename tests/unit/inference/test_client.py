@@ -80,6 +80,15 @@ def test_reasoning_counts_as_the_first_text() -> None:
     ):
         stream.take_chunk(now, json.dumps({"choices": [{"delta": delta}]}))
     assert (stream.chunks, stream.empty, stream.text) == ([1, 2, 3], [0], "4")
+    assert stream.reasoning == "soso"
+
+
+def test_reasoning_is_kept_beside_the_answer_and_spoils_no_recount() -> None:
+    response, _ = answer(Script(thoughts=("Let me ", "see.")), recount=len)
+    assert (response.text, response.reasoning) == (TEXT, "Let me see.")
+    assert len(response.times.chunks) == 2 + len(Script().pieces)
+    assert response.recount is None  # the engine counts thoughts and the marks around them, too
+    assert answer(Script())[0].reasoning is None
 
 
 def test_events_of_one_block_share_its_time() -> None:
@@ -117,6 +126,7 @@ def test_a_stream_may_be_cut_anywhere(newline: str, block: int, decorate: bool) 
     [
         ("length", "truncated", TEXT, "length"),
         ("content_filter", "refused", TEXT, "content_filter"),
+        ("repetition", "truncated", TEXT, "repetition"),
         ("no_usage", "ok", TEXT, "stop"),
     ],
 )
@@ -152,6 +162,14 @@ def test_what_will_not_pass_is_not_tried_again(status: int, outcome: str) -> Non
     assert (response.outcome, response.tries, len(server.seen)) == (outcome, 1, 1)
     assert response.error is not None
     assert f"scripted {status}" in response.error
+
+
+@pytest.mark.parametrize("act", ["status:501", "status:503:out_of_memory", "reason:tool_calls"])
+def test_what_would_end_the_same_again_is_not_tried_again(act: str) -> None:
+    response, server = answer(Script(plan=[act]))
+    assert (response.outcome, response.tries, len(server.seen)) == ("failed", 1, 1)
+    assert response.error is not None
+    assert act.rpartition(":")[2] in response.error
 
 
 def test_a_server_that_says_when_to_come_again_is_heard() -> None:

@@ -137,16 +137,22 @@ def responses(draw: st.DrawFn) -> Response:
             chunks,
             max((first, *chunks)),
             scheduled=draw(st.none() | stamps),
+            empty=tuple(sorted(draw(st.lists(st.integers(send, first + 2**34), max_size=2)))),
             tokens=tuple(tokens) if counted else (),
         ),
     )
 
 
 @settings(max_examples=60, deadline=None)
-@given(responses())
-def test_times_are_those_of_speed(tmp_path_factory: pytest.TempPathFactory, one: Response) -> None:
+@given(responses(), st.booleans())
+def test_times_are_those_of_speed(
+    tmp_path_factory: pytest.TempPathFactory, one: Response, damaged: bool
+) -> None:
     here = experiment(tmp_path_factory.mktemp("e"), [record(0)])
     write_attempt(here, 0, 1, [one])
+    if damaged:
+        with here.shard_responses("rt", 0, 1).open("ab") as file:
+            file.write(b"{}\n")
     (row,) = rows(here, columns=["*", "chunk_ms"]).rows(named=True)
     answered = one.outcome in speed.ANSWERED
     for name, latency in speed.LATENCIES.items():

@@ -136,6 +136,13 @@ def test_thoughts_stand_apart(tmp_path: Path) -> None:
     assert detail(tmp_path, 2).reasoning is None
 
 
+def test_thoughts_that_the_engine_told_apart_are_shown(tmp_path: Path) -> None:
+    here = running(tmp_path, ["0"], asked=0)
+    write_attempt(here, 0, 1, [response("s0", "0", reasoning="1 - 1")])
+    evaluate(here)
+    assert detail(tmp_path, 0).reasoning == "1 - 1"
+
+
 def test_secrets_are_masked(tmp_path: Path) -> None:
     secret.remember("hunter2-hunter2")
     here = running(tmp_path, ["0", "1"], asked=1)
