@@ -1,10 +1,11 @@
-"""Whether a model leaves anything behind: load, one answer, end, twenty times over.
+"""Whether a model leaves anything behind: load, one answer, unload, twenty times over, through one wrapper.
 
-Starts the Hugging Face engine as the wrapper does, asks once, ends it with SIGTERM, and looks at the machine:
-MemAvailable (what a new process could have), shared memory, and processes that the engine left. The floor is
-the machine before the first load; other work on the machine shows in the figures, too.
+After each time it looks at the machine: MemAvailable (what a new process could have), shared memory, files
+in /tmp and /dev/shm, processes that the engine left, memory in use on GPUs; and at the wrapper: its memory
+and open files. The floor is the machine after the first time, when caches are warm. Other work on the machine
+shows in the figures, too.
 
-    python benchmarks/load_unload.py [--times 20] [--model examples/demo/model] [--gpus 0]
+    python benchmarks/load_unload.py [--engine huggingface] [--python PYTHON] [--times 20] [--gpus 0]
 """
 
 from __future__ import annotations
@@ -13,28 +14,91 @@ import argparse
 import asyncio
 import os
 import subprocess
-import tempfile
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import aiohttp
+from wrapped import KEY, ROOT, Wrapper
 
-from hpcbench.engines.huggingface import HuggingFaceEngine
-from hpcbench.plugins import EngineSpec
+from hpcbench.inference import Client
+from hpcbench.schema.records import Message, Request
 
-ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 600
-"""Seconds until the model must be up."""
+NAME, TIMEOUT = "m", 600
+DRIFT = {"available": 256, "shared": 16, "gpu": 64, "wrapper": 8, "files": 0, "left": 0, "open": 2}
+"""How far the last may be from the first, each to its worse side: MiB, or a number of them."""
 
 
-def memory() -> dict[str, int]:
-    """MiB of the machine."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    values = {
-        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--model", type=Path, default=ROOT / "examples/demo/model")
+    parser.add_argument("--engine", default="huggingface", choices=["huggingface", "vllm"])
+    parser.add_argument("--python", default=sys.executable, help="the one that has the engine")
+    parser.add_argument("--gpus", type=int, default=0)
+    args = parser.parse_args()
+    with Wrapper(args.python) as wrapper:
+        rows = asyncio.run(cycles(wrapper, args))
+    drifts = {name: rows[-1][name] - rows[0][name] for name in DRIFT}
+    drifts["available"] = -drifts["available"]
+    kept = all(drift <= DRIFT[name] for name, drift in drifts.items())
+    told = ", ".join(f"{name} {drift:+.0f} of {DRIFT[name]}" for name, drift in drifts.items())
+    print(f"{'kept' if kept else 'MISSED'}: worse by {told}")
+
+
+async def cycles(wrapper: Wrapper, args: argparse.Namespace) -> list[Mapping[str, float]]:
+    """What was there after each time."""
+    body: dict[str, Any] = {
+        "engine": args.engine, "model_path": str(args.model), "model_name": NAME, "gpus": args.gpus,
+        "dtype": "bfloat16" if args.gpus else "float32", "cpus": len(os.sched_getaffinity(0)),
+    }  # fmt: skip
+    if args.engine == "vllm":
+        body |= {"context_length": 1024, "options": {"enforce_eager": True, "max_num_seqs": 4}}
+    ask = Request("s", (Message("user", "Read all text."),), {"max_tokens": 8}, 120)
+    rows: list[Mapping[str, float]] = []
+    print("time | load s  unload s | " + "  ".join(f"{name:>9}" for name in DRIFT))
+    async with Client(str(wrapper.socket), KEY, NAME) as client:
+        for number in range(1, args.times + 1):
+            loaded = await wrapper.load(client, TIMEOUT, **body)
+            answer = await client.ask(ask)
+            assert answer.text is not None, answer.error
+            begun = time.perf_counter()
+            await client.unload()
+            took = time.perf_counter() - begun
+            rows.append(seen(wrapper.process.pid, args.gpus))
+            print(
+                f"{number:4} | {loaded['seconds']:6.1f} {took:9.2f} | "
+                + "  ".join(f"{rows[-1][name]:9,.0f}" for name in DRIFT),
+                flush=True,
+            )
+    return rows
+
+
+def seen(wrapper: int, gpus: int) -> dict[str, float]:
+    """What is there now: MiB, or numbers."""
+    machine = _kib(Path("/proc/meminfo"))
+    return {
+        "available": machine["MemAvailable"] / 1024,
+        "shared": machine["Shmem"] / 1024,
+        "gpu": gpu_memory() if gpus else 0,
+        "wrapper": _kib(Path(f"/proc/{wrapper}/status"))["VmRSS"] / 1024,
+        "files": entries(Path("/tmp")) + entries(Path("/dev/shm")),
+        "left": len(children(wrapper)),
+        "open": entries(Path(f"/proc/{wrapper}/fd")),
     }
-    return {name: values[name] // 1024 for name in ("MemAvailable", "Shmem")}
+
+
+def children(wrapper: int) -> list[int]:
+    """Children of the wrapper; one is its guard, which ends engines should it be killed."""
+    found = Path(f"/proc/{wrapper}/task/{wrapper}/children").read_text().split()
+    return [int(pid) for pid in found]
+
+
+def entries(folder: Path) -> int:
+    """How many there are in a folder."""
+    return sum(1 for _ in folder.iterdir())
 
 
 def gpu_memory() -> int:
@@ -44,83 +108,11 @@ def gpu_memory() -> int:
     return sum(map(int, done.stdout.split()))
 
 
-def left(session: int) -> int:
-    """Processes of the engine's session that are still there."""
-    count = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            count += int(stat.read_text().rpartition(")")[2].split()[3]) == session
-        except OSError:  # it has just ended
-            continue
-    return count
-
-
-async def answer(socket: Path) -> int:
-    """Tokens of one answer."""
-    connector = aiohttp.UnixConnector(str(socket))
-    messages = [{"role": "user", "content": "Read all text."}]
-    body = {"model": "m", "messages": messages, "max_tokens": 8, "temperature": 0}
-    async with (
-        aiohttp.ClientSession("http://e", connector=connector) as session,
-        session.post("/v1/chat/completions", json=body) as reply,
-    ):
-        return int((await reply.json())["usage"]["completion_tokens"])
-
-
-def cycle(model: Path, gpus: int, socket: Path) -> Mapping[str, float]:
-    """One load and unload: seconds of each, and processes left."""
-    spec = EngineSpec(model_path=str(model), model_name="m", socket=str(socket), gpus=gpus)
-    command = HuggingFaceEngine().launch_command(spec)
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        list(command.argv), cwd=ROOT, env={**os.environ, **command.env},
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    while not socket.exists():
-        assert process.poll() is None, "the engine ended"
-        assert time.perf_counter() - begun < PATIENCE, "the engine does not come up"
-        time.sleep(0.02)
-    loaded = time.perf_counter()
-    assert asyncio.run(answer(socket)) > 0
-    asked = time.perf_counter()
-    process.terminate()
-    code = process.wait(60)
-    ended = time.perf_counter()
+def _kib(table: Path) -> dict[str, int]:
+    lines = (line.partition(":") for line in table.read_text().splitlines())
     return {
-        "load": loaded - begun,
-        "end": ended - asked,
-        "code": code,
-        "left": left(process.pid),
+        name: int(words[0]) for name, _, rest in lines if (words := rest.split())[-1:] == ["kB"]
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--model", type=Path, default=ROOT / "examples/demo/model")
-    parser.add_argument("--gpus", type=int, default=0)
-    args = parser.parse_args()
-    before = memory()
-    gpu = gpu_memory() if args.gpus else 0
-    print(
-        f"before: {before['MemAvailable']:,} MiB available, {before['Shmem']:,} shared, GPU {gpu:,}"
-    )
-    print(
-        "time | load s  end s | exit code | processes left | MemAvailable  Shmem  GPU in use, MiB"
-    )
-    available: list[int] = []
-    with tempfile.TemporaryDirectory(prefix="hb") as folder:
-        for number in range(1, args.times + 1):
-            found = cycle(args.model, args.gpus, Path(folder) / f"s{number}")
-            now = memory()
-            available.append(now["MemAvailable"])
-            gpu = gpu_memory() if args.gpus else 0
-            print(
-                f"{number:4} | {found['load']:6.1f} {found['end']:6.2f} | {found['code']:9.0f} "
-                f"| {found['left']:14.0f} | {now['MemAvailable']:12,} {now['Shmem']:6,} {gpu:11,}",
-                flush=True,
-            )
-    print(f"MemAvailable, last / first: {available[-1] / available[0]:.4f}")
 
 
 if __name__ == "__main__":

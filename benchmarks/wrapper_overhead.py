@@ -200,6 +200,7 @@ async def one(session: aiohttp.ClientSession, body: bytes, expected: int, found:
             raise aiohttp.ClientError(f"{answer.status}, {size} bytes of {expected}")
     except (aiohttp.ClientError, OSError):
         found.errors += 1
+        return
     found.ttft.append((first - begin) * 1e3)
     found.whole.append((time.perf_counter() - begin) * 1e3)
 

@@ -4,7 +4,7 @@ Makes a model of true size with random weights (`random_vlm.py`), has the wrappe
 pages of true size at several concurrencies, then loads and ends it again and again. Prints Markdown for
 docs/gpu.md. Peers of the same run: the same requests sent to the engine's own socket, and `nvidia-smi`.
 
-    python benchmarks/gpu/measure.py [--layers 28] [--pages 64] [--cycles 20]
+    python benchmarks/gpu/measure.py [--layers 30] [--pages 64] [--cycles 20]
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ import torch
 from PIL import Image, ImageDraw
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from random_vlm import write  # noqa: E402
+from wrapped import KEY, Wrapper  # noqa: E402
 
 from hpcbench.inference import Client, Health, drive, warm_up  # noqa: E402
 from hpcbench.monitor import Monitor, gpus, memory_figures, over_socket  # noqa: E402
 from hpcbench.schema.records import Message, Request, Response  # noqa: E402
+from hpcbench.speed import tpot  # noqa: E402
 
-KEY, NAME, TOKENS = "a-key-of-the-benchmark", "random-vlm", 64
+NAME, TOKENS = "random-vlm", 64
 SIZE = (1275, 1650)
 """A letter page at 150 dpi."""
 
@@ -45,28 +46,35 @@ SIZE = (1275, 1650)
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--pages", type=int, default=64)
     parser.add_argument("--cycles", type=int, default=20)
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 4, 8])
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="hb"))
     try:
-        parameters = write(folder / "model", args.layers)
-        torch.cuda.empty_cache()
-        heading(parameters)
+        # In a process of its own: what this one held on the card would be in every figure.
+        make = [
+            sys.executable,
+            str(Path(__file__).with_name("random_vlm.py")),
+            str(folder / "model"),
+        ]
+        made = subprocess.run(
+            [*make, "--layers", str(args.layers)], capture_output=True, text=True, check=True
+        )
+        heading(made.stdout.rpartition(": ")[2].strip())
         asyncio.run(measure(folder, args))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def heading(parameters: int) -> None:
+def heading(parameters: str) -> None:
     """What was measured on what, and when."""
     import transformers
 
     cards = ", ".join(f"{card.name} ({card.memory_bytes / 2**30:.0f} GiB)" for card in gpus())
     print(f"Date: {time.strftime('%Y-%m-%d')}. GPU: {cards or 'none: on the CPU'}.")
-    print(f"Model: {parameters / 1e9:.2f} B parameters, random, bfloat16. Pages of {SIZE} pixels,")
+    print(f"Model: {parameters}, random, bfloat16. Pages of {SIZE} pixels,")
     print(
         f"{TOKENS} tokens an answer. Python {platform.python_version()}, torch {torch.__version__},"
     )
@@ -98,7 +106,7 @@ async def measure(folder: Path, args: argparse.Namespace) -> None:
     """All of it."""
     pages = [request(page(number, folder)) for number in range(args.pages)]
     others = [request(page(10_000 + number, folder)) for number in range(8)]
-    gpu = 1 if torch.cuda.is_available() else 0
+    gpu = 1 if gpus() else 0
     load = {
         "engine": "huggingface",
         "model_path": str(folder / "model"),
@@ -110,13 +118,13 @@ async def measure(folder: Path, args: argparse.Namespace) -> None:
     monitor = Monitor(os.getpid())
     monitor.start()
     smi = Smi()
-    with Wrapper(folder) as wrapper:
+    with Wrapper() as wrapper:
         async with Client(str(wrapper.socket), KEY, NAME) as client:
-            ready = await client.load(load, 1200)
+            ready = await wrapper.load(client, 1200, **load)
             monitor.ask_engine(over_socket(wrapper.socket, KEY))
             await warm_up(client, others, 8)
-            [engine] = (folder / "e").glob("*/s")
-            await speed(client, Client(str(engine), KEY, NAME), pages, args.at_once, monitor)
+            engine = Client(str(wrapper.engine_socket), KEY, NAME)
+            await speed(client, engine, pages, args.at_once, monitor)
             memory(monitor, smi, args.at_once)
             monitor.ask_engine(None)
             await client.unload()
@@ -144,8 +152,9 @@ async def speed(
             rates: dict[str, list[float]] = {"through": [], "direct": []}
             kept: list[Response] = []
             health = Health()
-            for _ in range(3):
-                for way, asked in (("direct", direct), ("through", client)):
+            for number in range(4):
+                ways = (("direct", direct), ("through", client))
+                for way, asked in ways[:: 1 if number % 2 else -1]:
                     monitor.mark(f"{count} at once")
                     begin = time.perf_counter()
                     watching = health if way == "through" else Health()
@@ -160,9 +169,7 @@ async def speed(
                     kept += answers if way == "through" else []
             through, floor = (statistics.median(rates[way]) for way in ("through", "direct"))
             first = statistics.median((one.times.chunks[0] - one.times.send) / 1e6 for one in kept)
-            each = statistics.median(
-                (one.times.chunks[-1] - one.times.chunks[0]) / 1e6 / (TOKENS - 1) for one in kept
-            )
+            each = statistics.median(found for one in kept if (found := tpot(one)) is not None)
             print(
                 f"| {count} | {through:.2f} | {through / floor:.3f} | {first:.0f} | {each:.1f} "
                 f"| {health.lag_ms(0.99):.2f} |"
@@ -229,34 +236,6 @@ def _asked(what: str) -> list[int]:
     argv = ["nvidia-smi", what, "--format=csv,noheader,nounits"]
     lines = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split("\n")
     return [int(line) for line in lines if line.strip().isdigit()] or [0]
-
-
-class Wrapper:
-    """The wrapper as a worker starts it, in this Python."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket = folder / "s"
-        (folder / "e").mkdir()
-        argv = ["--socket", self.socket, "--engine-dir", folder / "e", "--log", folder / "log"]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "hpcbench.wrapper", *map(str, argv)],
-            stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-
-    def __enter__(self) -> Wrapper:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{KEY}\n".encode())
-        self._process.stdin.flush()
-        deadline = time.monotonic() + 60
-        while not self.socket.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
 
 
 if __name__ == "__main__":

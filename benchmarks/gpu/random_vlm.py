@@ -1,11 +1,10 @@
 """A vision-language model of true size with random weights, for figures of speed and memory.
 
-Qwen2-VL's architecture at the size of its 2B model; only the vocabulary is the tiny model's, since no
-tokenizer can be fetched where this runs. What it says is noise, so answers end at `max_tokens`; what it
-computes for each token and holds in memory is what the real one does, but for 0.2 B parameters of the
-vocabulary.
+Qwen2-VL's architecture in the widths of its 2B model, with two layers more, which makes 2.1 B parameters: the
+vocabulary is the tiny model's, since no tokenizer can be fetched where this runs. What it says is noise, so
+answers end at `max_tokens`; what it computes for each token and holds in memory is what a real one does.
 
-    python benchmarks/gpu/random_vlm.py FOLDER [--layers 28]
+    python benchmarks/gpu/random_vlm.py FOLDER [--layers 30]
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def main() -> None:
     """Write the folder that engines load."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--layers", type=int, default=28, help="fewer for a try without a GPU")
+    parser.add_argument("--layers", type=int, default=30, help="fewer for a try without a GPU")
     args = parser.parse_args()
     parameters = write(args.folder, args.layers)
     print(f"{args.folder}: {parameters / 1e9:.2f} B parameters")
