@@ -10,7 +10,6 @@ import asyncio
 import email.utils
 import json
 import random
-import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from hpcbench.errors import RunFailed
 from hpcbench.inference.body import Prepared, prepare
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.inference.wire import Answer, Connections, NotConnected
+from hpcbench.monitor import engine_state
 from hpcbench.schema.documents import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times
 
@@ -34,11 +34,6 @@ PREPARERS = 2
 _PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds; full jitter between 0 and these
 _FIRST_POLL, _LONGEST_POLL = 0.03, 0.5  # seconds between looks at an engine that loads
 _GROWTH = 1.15  # of those: what is noticed late is at most so much of the load
-_WAITING = re.compile(
-    rb"^(?:vllm:num_requests_waiting|sglang:num_queue_reqs|hpcbench_requests_waiting)"
-    rb"(?:\{[^}\n]*\})?[ \t]+(\S+)",
-    re.MULTILINE,
-)
 
 T = TypeVar("T")
 
@@ -193,8 +188,7 @@ class Client:
     async def waiting(self) -> float | None:
         """Requests that wait inside the engine; None if it does not say."""
         _, text = await self._talk("GET", "/metrics", None, 10)
-        found = [float(value) for value in _WAITING.findall(text)]
-        return sum(found) if found else None
+        return engine_state(text.decode(errors="replace")).waiting
 
     async def _control(
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float
