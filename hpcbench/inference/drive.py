@@ -194,6 +194,7 @@ class _Room:
     def __init__(self, concurrency: int | Adaptive) -> None:
         self._concurrency = concurrency
         self._in_flight = self._unread = 0
+        self._was_open = True
         self._free_since = time.monotonic_ns()
         self._waiter: asyncio.Future[None] | None = None
 
@@ -209,25 +210,26 @@ class _Room:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         self._in_flight += 1
+        self.changed()
         return self._free_since
 
     def leave(self) -> None:
         """One was answered."""
-        was_open = self._open
         self._in_flight -= 1
         self._unread += 1
-        self._changed(was_open)
+        self.changed()
 
     def read(self) -> None:
         """One answer was taken."""
-        was_open = self._open
         self._unread -= 1
-        self._changed(was_open)
+        self.changed()
 
-    def _changed(self, was_open: bool) -> None:
-        if self._open and not was_open:
+    def changed(self) -> None:
+        """The limit, or what is in flight, is another: there may be room now."""
+        was_open, self._was_open = self._was_open, self._open
+        if self._was_open and not was_open:
             self._free_since = time.monotonic_ns()
-        if self._open and self._waiter is not None and not self._waiter.done():
+        if self._was_open and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 

@@ -301,6 +301,22 @@ def test_the_limit_that_adapts_is_the_number_in_flight() -> None:
     run(journey())
 
 
+def test_a_request_starts_when_a_higher_limit_made_room_for_it() -> None:
+    class Growing(Adaptive):
+        def completed(self, now: float) -> None:
+            self.limit = 5
+
+    async def journey() -> list[Response]:
+        async with talking(Script(first=0.5)) as (client, _):
+            requests = [request(f"s{n}") for n in range(4)]
+            driving = drive(client, requests, Growing(first=1), asyncio.Event())
+            return [response async for response in driving]
+
+    first, *others = run(journey())
+    for one in others:
+        assert first.times.done <= one.times.start <= one.times.send < first.times.done + 0.2e9
+
+
 def test_the_engines_own_queue_is_read_from_its_metrics() -> None:
     async def journey() -> None:
         async with talking() as (client, server):
