@@ -4,13 +4,15 @@ An engine that batches answers more a second the more it is asked at once, up to
 only wait longer, or, when its memory runs out, are thrown back and begun anew. Where that point lies depends
 on model, images and machine, so it is looked for while the work is done:
 
-- each limit is held for a window of answers, and answers a second are noted. What was in flight when the
-  limit changed is not counted;
+- each limit is held for a window of answers, of one run or of several, and answers a second are noted. The
+  first answers after a change or a start, and those after the last request of a run, are not counted: other
+  numbers were in flight. A run too short for anything else counts whole: what it loses at its ends is lost;
 - the limit doubles while the highest one tried is clearly better than all others;
 - then the limits around the smallest that is within `ENOUGH` of the best are tried, that one is held, and its
   neighbours are looked at again from time to time, ever more rarely;
 - when the rate at a limit is far from what it was, all that was learnt is forgotten;
-- requests that wait inside the engine need not be there: no limit above those it really works on is tried.
+- requests that always wait inside the engine need not be there: as soon as that is known, the limit falls to
+  what the engine really works on and a little more, and none above it is tried.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ ENOUGH = 0.94
 """A smaller limit is as good as the best when it brings this share of its answers a second."""
 
 _WINDOW = 24  # answers, at least; twice the limit where that is more
-_IDLE = 0.1  # share of those in flight that may wait inside the engine, so that it never runs dry
+_LONG = 8  # answers for each in flight: what so long a run loses at its ends hardly counts
+_IDLE = 0.1  # share of those at work that may wait inside the engine, so that it never runs dry
+_LOOKS = 10  # at the engine's queue, at least, before it counts
 _DOUBT = (
     0.5  # standard errors that speak for the smaller limit: less is in flight where it is in doubt
 )
@@ -36,15 +40,26 @@ _OTHER = (
 
 
 @dataclass
+class _Span:
+    """Answers, and the seconds that they took."""
+
+    answers: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: _Span) -> _Span:
+        return _Span(self.answers + other.answers, self.seconds + other.seconds)
+
+
+@dataclass
 class _Seen:
     """Answers and seconds at one limit; what is older counts half with each new look."""
 
     answers: float = 0.0
     seconds: float = 0.0
 
-    def add(self, answers: int, seconds: float) -> None:
-        self.answers = self.answers / 2 + answers
-        self.seconds = self.seconds / 2 + seconds
+    def add(self, span: _Span) -> None:
+        self.answers = self.answers / 2 + span.answers
+        self.seconds = self.seconds / 2 + span.seconds
 
     @property
     def rate(self) -> float:
@@ -56,8 +71,30 @@ class _Seen:
         return self.rate * (1 + _DOUBT / math.sqrt(self.answers))
 
 
+@dataclass
+class _Queue:
+    """What looks at the engine's queue have told."""
+
+    looks: int = 0
+    answers: int = 0
+    """Since the first look."""
+    at_work: float = 0.0
+    """The most that did not wait."""
+    waiting: float = math.inf
+    """The fewest."""
+
+    @property
+    def known(self) -> bool:
+        """Whether all at work have made room for others and these for others again.
+
+        An engine may take up new requests only when it has answered all it had: until then they wait, and
+        it would not be right to send fewer.
+        """
+        return self.looks >= _LOOKS and self.answers >= 2 * self.at_work
+
+
 class Adaptive:
-    """Looks for the best limit; pure: it is told what happened and when."""
+    """Looks for the best limit; pure: it is told what happened and when (seconds on any clock)."""
 
     def __init__(self, most: int = 256, first: int = 4) -> None:
         self.most = most
@@ -65,54 +102,96 @@ class Adaptive:
         self.limit = min(first, most)
         """How many requests may be in flight now."""
         self._seen: dict[int, _Seen] = {}
-        self._ceiling = float(most)
-        self._to_ignore = 0
-        self._begin: float | None = None
-        self._answers = 0
-        self._waiting: list[float] = []
+        self._ceiling = most
+        self._queue = _Queue()
         self._rest = self._rested = 0
         self._upwards = True
+        self._kept = _Span()  # of the open window: what earlier runs brought
+        self._steady = _Span()  # of the open window: what this run has brought
+        self._began: float | None = None  # this run, if it has had no other limit
+        self._last: float | None = None  # answer of this run
+        self._answered = self._longest = 0  # in this run; in any
+        self._to_ignore = 0
+        self._exhausted = False
+
+    def resume(self, now: float) -> None:
+        """The first request of a run is sent, perhaps after a pause; what is known stays."""
+        self._end_run()
+        self._began, self._last, self._answered = now, None, 0
+        self._to_ignore, self._exhausted = self.limit, False
+
+    def exhausted(self) -> None:
+        """The last request of this run has been sent: what is in flight becomes less."""
+        self._exhausted = True
 
     def completed(self, now: float) -> None:
-        """A request has been answered at `now` (seconds on any clock)."""
+        """A request has been answered."""
+        self._answered += 1
+        self._longest = max(self._longest, self._answered)
+        self._queue.answers += 1
         if self._to_ignore > 0:
             self._to_ignore -= 1
-        elif self._begin is None:
-            self._begin = now
-        else:
-            self._answers += 1
-            if self._answers >= max(_WINDOW, 2 * self.limit):
-                self._end_window(now - self._begin)
+        elif self._last is not None and not self._exhausted:
+            self._steady += _Span(1, now - self._last)
+        self._last = now
+        if self._is_long:
+            self._end_window_if_full()
 
-    def resume(self) -> None:
-        """A new run begins, perhaps after a pause: the open window is dropped, what is known stays."""
-        self._to_ignore = self.limit
-        self._begin, self._answers, self._waiting = None, 0, []
+    def queued(self, waiting: float, in_flight: int) -> None:
+        """So many of those in flight wait inside the engine."""
+        if self._exhausted:
+            return
+        queue = self._queue
+        if not queue.looks:
+            queue.answers = 0
+        queue.looks += 1
+        queue.at_work = max(queue.at_work, in_flight - waiting)
+        queue.waiting = min(queue.waiting, waiting)
+        if not queue.known:
+            return
+        self._queue = _Queue()
+        enough = max(1, math.ceil(queue.at_work * (1 + _IDLE)))
+        if enough < self.limit:
+            self._ceiling = enough
+            self._change(enough)
+        elif queue.waiting == 0 and self.limit >= self._ceiling:
+            self._ceiling = self.most
 
-    def queued(self, waiting: float) -> None:
-        """So many requests wait inside the engine."""
-        if self._begin is not None:
-            self._waiting.append(waiting)
+    def _end_run(self) -> None:
+        """Keep what this run has brought to the open window."""
+        if not self._is_long:
+            self._steady = _Span()
+            filled = self._exhausted and self._answered >= self.limit
+            if filled and self._began is not None and self._last is not None:
+                self._steady = _Span(self._answered, self._last - self._began)
+        self._kept, self._steady = self._kept + self._steady, _Span()
+        self._end_window_if_full()
 
-    def _end_window(self, seconds: float) -> None:
+    @property
+    def _is_long(self) -> bool:
+        return self._answered >= _LONG * self.limit
+
+    def _end_window_if_full(self) -> None:
+        window = self._kept + self._steady
+        if window.answers < max(_WINDOW, 2 * self.limit):
+            return
         seen = self._seen.setdefault(self.limit, _Seen())
-        rate = self._answers / max(seconds, 1e-9)
+        rate = window.answers / max(window.seconds, 1e-9)
         if seen.answers and not 1 / _OTHER < rate / seen.rate < _OTHER:
             self._seen, self._rest = {self.limit: (seen := _Seen())}, 0
-        seen.add(self._answers, seconds)
-        if self._waiting:
-            waiting = sum(self._waiting) / len(self._waiting)
-            if waiting > _IDLE * self.limit + 0.5:
-                self._ceiling = max(1.0, (self.limit - waiting) * (1 + _IDLE))
-            elif self.limit >= math.floor(self._ceiling):
-                self._ceiling = float(self.most)
-        before, self.limit = self.limit, self._next()
-        self._to_ignore = before if before != self.limit else 0
-        self._begin, self._answers, self._waiting = None, 0, []
+        seen.add(window)
+        self._change(self._next())
+
+    def _change(self, limit: int) -> None:
+        """Open a window at this limit."""
+        if limit != self.limit:
+            self._to_ignore = self.limit
+        self.limit = limit
+        self._kept, self._steady, self._began = _Span(), _Span(), None
 
     def _next(self) -> int:
         """The limit for the next window."""
-        ceiling = max(1, min(self.most, round(self._ceiling)))
+        ceiling = min(self._ceiling, self._longest)  # no run has had more in flight
         best = max(seen.rate for seen in self._seen.values())
         tried = sorted(self._seen)
         enough = next(limit for limit in tried if self._seen[limit].likely >= ENOUGH * best)

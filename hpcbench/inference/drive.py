@@ -96,8 +96,6 @@ class _Run:
         self.client, self.source = client, source
         self.arrivals = None if arrivals is None else iter(arrivals)
         self.adaptive = concurrency if isinstance(concurrency, Adaptive) else None
-        if self.adaptive is not None:
-            self.adaptive.resume()
         self.room = _Room(concurrency)
         self.answers: asyncio.Queue[Response | None] = asyncio.Queue()
         self.preparing: set[asyncio.Future[Prepared]] = set()
@@ -120,6 +118,8 @@ class _Run:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             await _cancel(*sending[:2])
+            if self.adaptive is not None and not self.failed.done():
+                self.adaptive.exhausted()
             while self.in_flight and not self.failed.done():
                 await asyncio.wait(
                     {*self.in_flight, self.failed}, return_when=asyncio.FIRST_COMPLETED
@@ -145,9 +145,12 @@ class _Run:
         begin = None
         while (preparing := await self.ready.get()) is not None:
             prepared = await preparing
+            if begin is None:
+                begin = time.monotonic_ns()
+                if self.adaptive is not None:
+                    self.adaptive.resume(begin / 1e9)
             scheduled = None
             if self.arrivals is not None:
-                begin = begin or time.monotonic_ns()
                 offset = next(self.arrivals, None)
                 if offset is None:
                     return
@@ -185,7 +188,8 @@ class _Run:
             with contextlib.suppress(HpcbenchError):  # the requests will meet the same, and say it
                 waiting = await self.client.waiting()
                 if waiting is not None:
-                    adaptive.queued(waiting)
+                    adaptive.queued(waiting, len(self.in_flight))
+                    self.room.changed()
 
 
 class _Room:

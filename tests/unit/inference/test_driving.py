@@ -301,6 +301,21 @@ def test_the_limit_that_adapts_is_the_number_in_flight() -> None:
     run(journey())
 
 
+def test_a_limit_is_learnt_in_runs_shorter_than_a_window() -> None:
+    async def journey() -> None:
+        async with talking(Script(first=0.1)) as (client, server):
+            adaptive = Adaptive(first=2)
+            for _ in range(4):
+                requests = [request(f"s{n}") for n in range(12)]
+                driving = drive(client, requests, adaptive, asyncio.Event())
+                assert len([response async for response in driving]) == 12
+                await asyncio.sleep(0.5)  # a pause that is no engine's
+            assert adaptive.limit > 2
+            assert server.most_active > 2
+
+    run(journey())
+
+
 def test_a_request_starts_when_a_higher_limit_made_room_for_it() -> None:
     class Growing(Adaptive):
         def completed(self, now: float) -> None:
