@@ -196,6 +196,12 @@ class Checks:
                 f"a rate of {task.rate:g} with one request in flight is no rate: what is due would wait",
                 f"`load: {{rate: [{task.rate:g}]}}`, or a larger `concurrency`",
             )  # fmt: skip
+        elif task.rate is not None and task.concurrency == "auto":
+            self._say(
+                source, where("concurrency"),
+                f"a rate of {task.rate:g} with `concurrency: auto` is no rate: what is due would wait",
+                f"`load: {{rate: [{task.rate:g}]}}`, or a number that is never reached: `concurrency: 256`",
+            )  # fmt: skip
 
     def _choice_of_samples(
         self, task: RunTask, dataset: Dataset, source: Source, where: Where

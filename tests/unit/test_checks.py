@@ -432,6 +432,11 @@ def test_a_sweep_without_points_and_a_rate_without_room_are_refused(files: Files
     (told,) = files.refusal(PLAN + "    rate: 2.5\n")
     assert told.startswith("p.yaml:8:11: a rate of 2.5 with one request in flight is no rate")
     files.resolved(PLAN + "    rate: 2.5\n    concurrency: 64\n")
+    told = files.refusal(PLAN + "    rate: 2.5\n    concurrency: auto\n")
+    assert told == [
+        "p.yaml:9:18: a rate of 2.5 with `concurrency: auto` is no rate: what is due would wait "
+        "(`load: {rate: [2.5]}`, or a number that is never reached: `concurrency: 256`)"
+    ]
 
 
 def test_a_point_that_stands_twice_and_one_that_is_none_are_refused(files: Files) -> None:
