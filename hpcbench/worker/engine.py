@@ -75,18 +75,18 @@ class EngineProcess:
         self.elsewhere = self._environment.kind in environments.ELSEWHERE
         """Whether it runs on another machine, whose memory and GPUs cannot be looked at from here."""
         self._key = secrets.token_urlsafe(32)
-        self._folder: Path | None = None
+        self._folder: Path
         self._process: subprocess.Popen[bytes] | None = None
-        self._clean_up = contextlib.AsyncExitStack()
+        self._clients = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> EngineProcess:
         self._folder = Path(tempfile.mkdtemp(prefix="hpcbench-", dir=scratch(self.site.scratch)))
-        self._clean_up.callback(shutil.rmtree, self._folder, ignore_errors=True)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._end_process()
-        await self._clean_up.aclose()
+        await self._clients.aclose()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     async def load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
         """Have the wrapper up with this model and no other.
@@ -105,7 +105,7 @@ class EngineProcess:
             self.model = None
         recount, uncounted = _counter(model)
         files_under = self._media_root(tasks)
-        self.client = await self._client(model.name, files_under=files_under, recount=recount)
+        await self._talk_to(model.name, files_under=files_under, recount=recount)
         images = [self._measured.get("images", {}).get(task.name, 0) for task in tasks]
         reuse = [self._measured.get("reuse", {}).get(task.name, False) for task in tasks]
         body = load_body(
@@ -157,7 +157,6 @@ class EngineProcess:
         return Path(os.path.commonpath(folders))
 
     async def _start_process(self) -> None:
-        assert self._folder is not None
         await self._end_process()
         socket = self._folder / f"{secrets.token_hex(3)}.sock"
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -191,12 +190,14 @@ class EngineProcess:
         self._process.stdin.write(self._key.encode() + b"\n")
         self._process.stdin.flush()
         self._socket = str(socket)
-        self.client = await self._client("")  # asks for its state only
+        await self._talk_to("")  # asks for its state only
         await self._wait_until_up()
 
-    async def _client(self, model_name: str, **how: Any) -> Client:
+    async def _talk_to(self, model_name: str, **how: Any) -> None:
+        """Have a client for this model, and close the one before: each has threads and connections."""
+        await self._clients.aclose()
         client = Client(self._socket, self._key, model_name, **how)
-        return await self._clean_up.enter_async_context(client)
+        self.client = await self._clients.enter_async_context(client)
 
     async def _wait_until_up(self) -> None:
         assert self._process is not None
