@@ -99,8 +99,6 @@ class Client:
         files_under: Images that are files below this folder are sent as `file://` URIs: the engine can
             read them there. Others, and without it all, are sent as data URIs.
         recount: Counts the tokens of an answer's text by the model's own tokenizer (`tokens.counter`).
-        count_each: Ask for the number of tokens with each chunk (`continuous_usage_stats`); some
-            endpoints refuse fields that they do not know.
     """
 
     def __init__(
@@ -111,11 +109,10 @@ class Client:
         *,
         files_under: Path | None = None,
         recount: Callable[[str], int] | None = None,
-        count_each: bool = True,
     ) -> None:
         self._socket, self._key, self._model = socket, api_key, model_name
         self._files_under = files_under.resolve() if files_under else None
-        self._recount, self._count_each = recount, count_each
+        self._recount = recount
         self._open: Connections | None = None
         self._threads: ThreadPoolExecutor
 
@@ -223,9 +220,7 @@ class Client:
         """Read the images and build the body, off the event loop."""
         taken = time.monotonic_ns()
         try:
-            body, hashes = await self.in_thread(
-                prepare, self._model, request, self._files_under, self._count_each
-            )
+            body, hashes = await self.in_thread(prepare, self._model, request, self._files_under)
         except OSError as error:
             path = f" {error.filename}" if error.filename else ""
             text = f"image{path} cannot be read: {error.strerror or error}"
