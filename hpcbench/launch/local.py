@@ -5,7 +5,8 @@ executor, waits for them, then finalises. It is started in a session of its own,
 it outlives the shell; `hpcbench cancel` ends it.
 
 Workers get GPUs of their own out of this machine's, or out of those in CUDA_VISIBLE_DEVICES where that is
-set. Where a group wants more workers than there are GPUs for, the others wait until one ends.
+set. All groups share them, and no more workers run at once than the plan's `parallelism`; the others wait
+until one ends. Without that word in the plan there is a worker for each share of the GPUs (`parallel`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +28,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.launch.element import Element
 from hpcbench.monitor import check_allocation, handles
-from hpcbench.schema.plan import Group
+from hpcbench.schema.plan import Group, ResolvedPlan
 
 POLL_SECONDS = 0.2
 
@@ -50,13 +52,42 @@ def main(argv: Sequence[str]) -> None:
             sys.exit(
                 f"group {group.id} cannot run on this machine: {lacking} (`gpus` of its model)"
             )
-    supervisor = Supervisor(experiment.jobs_dir, pool)
+    supervisor = Supervisor(experiment.jobs_dir, pool, experiment.resolved.plan.parallelism)
     signal.signal(signal.SIGTERM, supervisor.end)
-    for group in groups:
-        worker = ("hpcbench.worker", str(experiment.path), group.id, str(number))
-        elements = [Element(*worker, f"{one}/{group.workers}") for one in range(group.workers)]
-        supervisor.run(elements, needed[group.id])
-    supervisor.run([Element("hpcbench.finalise", str(experiment.path), "--supervised")])
+    worker = ("hpcbench.worker", str(experiment.path))
+    supervisor.run(
+        *(
+            Part(
+                group.id,
+                [
+                    Element(*worker, group.id, str(number), f"{one}/{group.workers}")
+                    for one in range(group.workers)
+                ],
+                needed[group.id],
+                group.after,
+            )
+            for group in groups
+        )
+    )
+    last = Element("hpcbench.finalise", str(experiment.path), "--supervised")
+    supervisor.run(Part("finalise", [last]))
+
+
+def parallel(resolved: ResolvedPlan) -> ResolvedPlan:
+    """A plan for this machine that does not say its `parallelism`, with as many workers as its GPUs allow."""
+    if resolved.executor != "local" or "parallelism" in resolved.plan.model_fields_set:
+        return resolved
+    manager = resolved.site.container.manager
+    needs = [
+        run_task.model.gpus
+        for run_task in resolved.run_tasks
+        if environments.kind_of(run_task.model.image, manager) not in environments.ELSEWHERE
+    ]
+    if not any(needs):
+        return resolved
+    workers = len(handles()) // min(filter(None, needs))
+    plan = resolved.plan.model_copy(update={"parallelism": max(1, workers)})
+    return resolved.model_copy(update={"plan": plan})
 
 
 def _gpus_here(experiment: Experiment, group: Group) -> int:
@@ -65,34 +96,56 @@ def _gpus_here(experiment: Experiment, group: Group) -> int:
     return 0 if stored[group.environment]["kind"] in environments.ELSEWHERE else group.gpus
 
 
+@dataclass
+class Part:
+    """Elements that are alike."""
+
+    id: str
+    waiting: list[Element]
+    """Those not started yet."""
+    gpus: int = 0
+    """GPUs that each has for itself."""
+    after: Sequence[str] = ()
+    """Parts that must have ended before."""
+
+
 class Supervisor:
-    """Starts elements as processes, as many at a time as there are GPUs for, and waits for them.
+    """Starts elements as processes, as many at once as may run and as there are GPUs for; waits for them.
 
     Args:
         jobs_dir: folder of submitit's files.
         gpus: entries of CUDA_VISIBLE_DEVICES to give away, one for each GPU.
+        most: elements at once.
     """
 
-    def __init__(self, jobs_dir: Path, gpus: Sequence[str] = ()) -> None:
+    def __init__(self, jobs_dir: Path, gpus: Sequence[str] = (), most: int = 1) -> None:
         self._jobs_dir = jobs_dir
         self._free = deque(gpus)
-        self._jobs: dict[Any, list[str]] = {}
+        self._most = most
+        self._jobs: dict[Any, tuple[Part, list[str]]] = {}
 
-    def run(self, elements: Sequence[Element], gpus: int = 0) -> None:
-        """Run elements, each with so many GPUs for itself, and wait for all of them."""
+    def run(self, *parts: Part) -> None:
+        """Run all elements, those of earlier parts first where there is room, and wait for them."""
         import submitit
 
         executor = submitit.AutoExecutor(self._jobs_dir, cluster="local")
         executor.update_parameters(timeout_min=YEAR_MINUTES, stderr_to_stdout=True)
-        waiting = deque(elements)
-        while waiting or self._jobs:
+        while any(part.waiting for part in parts) or self._jobs:
             for job in [job for job in self._jobs if job.done()]:
-                self._free.extend(self._jobs.pop(job))
-            while waiting and len(self._free) >= gpus:
-                element, share = waiting.popleft(), [self._free.popleft() for _ in range(gpus)]
-                element.gpus = ",".join(share)
-                self._jobs[executor.submit(element)] = share
+                self._free.extend(self._jobs.pop(job)[1])
+            unfinished = {part.id for part in parts if part.waiting}
+            unfinished |= {part.id for part, _ in self._jobs.values()}
+            for part in parts:
+                while self._may_start(part, unfinished):
+                    element = part.waiting.pop(0)
+                    share = [self._free.popleft() for _ in range(part.gpus)]
+                    element.gpus = ",".join(share)
+                    self._jobs[executor.submit(element)] = (part, share)
             time.sleep(POLL_SECONDS)
+
+    def _may_start(self, part: Part, unfinished: Set[str]) -> bool:
+        room = len(self._jobs) < self._most and len(self._free) >= part.gpus
+        return bool(part.waiting) and room and unfinished.isdisjoint(part.after)
 
     def end(self, number: int, frame: FrameType | None) -> None:
         """Hand SIGTERM on; workers drain."""

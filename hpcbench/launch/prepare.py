@@ -37,6 +37,7 @@ from hpcbench.experiment.layout import (
 from hpcbench.launch import history, secrets_file
 from hpcbench.launch.fingerprint import here
 from hpcbench.launch.fitting import check_images
+from hpcbench.launch.local import parallel
 from hpcbench.launch.measure import measure
 from hpcbench.launch.snapshot import copy_environment
 from hpcbench.planning import plan_work, stage_key
@@ -82,11 +83,11 @@ def load(
     """
     resolved = load_plan(plan, registries, settings, mode)
     if not resolved.packages:
-        return resolved, Packages(None, {})
+        return parallel(resolved), Packages(None, {})
     packages = _build(resolved, home(resolved.site) / "cache", say)
     if packages.host is not None:
         plugins.add_folder(packages.host)
-    return load_plan(plan, registries, settings, mode), packages
+    return parallel(load_plan(plan, registries, settings, mode)), packages
 
 
 def _build(resolved: ResolvedPlan, cache: Path, say: Say) -> Packages:

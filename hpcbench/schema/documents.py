@@ -659,7 +659,8 @@ class ExperimentPlan(Document):
     load: Load | None = None
     """A sweep over loads for every run task, instead of its own."""
     parallelism: int = Field(default=1, gt=0, le=10_000)
-    """Most workers of one array at work at once."""
+    """Most workers at work at once. Not said, a plan with `executor: local` has one for each share of this
+    machine's GPUs that its models need."""
     shard_size: int | None = Field(default=None, gt=0)
     """Samples in a shard; none: as many as take `shard_minutes`, judged by earlier experiments."""
     shard_minutes: float = Field(default=5, gt=0, le=1440)

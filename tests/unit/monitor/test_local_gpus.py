@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -13,9 +14,11 @@ import pytest
 
 from hpcbench.launch import local
 from hpcbench.launch.element import Element
-from hpcbench.launch.local import Supervisor
+from hpcbench.launch.local import Part, Supervisor, parallel
+from hpcbench.schema.plan import ResolvedRunTask
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.past import past
+from tests.unit.small import resolved, run_task
 
 pytestmark = pytest.mark.long
 
@@ -27,13 +30,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[d
     """Runs elements through a supervisor; what each was given, in the order of their beginning."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def start(count: int, pool: list[str], gpus: int) -> list[dict[str, Any]]:
+    def start(count: int, pool: list[str], gpus: int, most: int = 8) -> list[dict[str, Any]]:
         told = tmp_path / "told"
         told.mkdir()
         made = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
         element = ("tests.unit.monitor.gpu_element", str(made.path), str(told), "0.3")
-        supervisor = Supervisor(tmp_path / "jobs", pool)
-        supervisor.run([Element(*element) for _ in range(count)], gpus)
+        supervisor = Supervisor(tmp_path / "jobs", pool, most)
+        elements = [Element(*element) for _ in range(count)]
+        supervisor.run(*(Part(f"g{place}", [one], gpus) for place, one in enumerate(elements)))
         found = [json.loads(file.read_text()) for file in told.iterdir()]
         assert len(found) == count
         return sorted(found, key=lambda one: one["begun"])
@@ -68,6 +72,51 @@ def test_a_worker_that_needs_two_gpus_has_two_and_an_odd_one_is_left(
     assert told[0]["ended"] <= told[1]["begun"]
 
 
+def test_no_more_run_at_once_than_the_plan_says(
+    run: Callable[..., list[dict[str, Any]]],
+) -> None:
+    told = run(3, ["0", "1", "2"], 1, most=1)
+    assert all(one["ended"] <= after["begun"] for one, after in itertools.pairwise(told))
+
+
+def test_what_comes_after_waits_and_what_does_not_takes_the_gpus_that_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    made = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
+
+    def part(name: str, gpus: int, after: tuple[str, ...] = ()) -> Part:
+        (tmp_path / name).mkdir()
+        element = ("tests.unit.monitor.gpu_element", str(made.path), str(tmp_path / name), "0.5")
+        return Part(name, [Element(*element)], gpus, after)
+
+    parts = part("first", 1), part("second", 1, ("first",)), part("third", 1)
+    Supervisor(tmp_path / "jobs", ["0", "1"], 4).run(*parts)
+    first, second, third = (
+        json.loads(next((tmp_path / one.id).iterdir()).read_text()) for one in parts
+    )
+    assert third["begun"] < first["ended"] <= second["begun"]
+    assert first["gpus"] != third["gpus"]
+
+
+def test_a_plan_that_does_not_say_how_parallel_it_is_has_a_worker_for_each_share_of_the_gpus(
+    machine: Callable[..., FakeNvml],
+) -> None:
+    two, four = (run_task(name, model={"gpus": gpus}) for name, gpus in (("a", 2), ("b", 4)))
+    rented = run_task("c", model={"gpus": 1, "image": "runpod:org/image@sha256:0"})
+
+    def workers(*tasks: ResolvedRunTask, **plan: Any) -> int:
+        return parallel(resolved(*tasks, executor="local", **plan)).plan.parallelism
+
+    assert workers(two, four) == 1  # there is no GPU at all
+    machine(*(FakeGpu(f"GPU-{number}") for number in range(5)))
+    assert workers(two, four) == 2
+    assert workers(two, four, parallelism=1) == 1
+    assert workers(rented) == 1
+    assert workers(run_task(model={"gpus": 0})) == 1
+    assert parallel(resolved(two, executor="slurm")).plan.parallelism == 1
+
+
 def test_workers_without_gpus_see_none(
     run: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,14 +130,16 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     """Runs a round of one group with two workers; what would have been started: elements and GPUs."""
 
     def start(kind: str, gpus: int) -> list[Any]:
-        group = SimpleNamespace(id="g0", gpus=gpus, environment="e", workers=2)
+        group = SimpleNamespace(id="g0", gpus=gpus, environment="e", workers=2, after=())
         made = SimpleNamespace(
-            path=tmp_path, jobs_dir=tmp_path / "jobs", manifest={"environments": {"e": {"kind": kind}}}
+            path=tmp_path, jobs_dir=tmp_path / "jobs", manifest={"environments": {"e": {"kind": kind}}},
+            resolved=SimpleNamespace(plan=SimpleNamespace(parallelism=2)),
         )  # fmt: skip
         started: list[Any] = []
 
-        def run(self: Supervisor, elements: list[Element], gpus: int = 0) -> None:
-            started.append(([one.module for one in elements], gpus, list(self._free)))
+        def run(self: Supervisor, part: Part) -> None:
+            told = [one.module for one in part.waiting]
+            started.append((told, part.gpus, list(self._free)))
 
         monkeypatch.setattr(local, "Experiment", lambda path: made)
         monkeypatch.setattr(local, "rounds", lambda _: [SimpleNamespace(groups=[group])])
