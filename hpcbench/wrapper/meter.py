@@ -23,6 +23,8 @@ class Meter:
     def __init__(self) -> None:
         self.in_flight = 0
         """Requests now with the engine."""
+        self.unread = 0
+        """Of those, the ones whose client has to take what was sent before the engine is heard again."""
         self.served = 0
         """Requests it has answered to the end."""
         self.starts = 0
@@ -32,15 +34,20 @@ class Meter:
         self.codes: Counter[int] = Counter()
         """Answers by HTTP status."""
         self.last_byte = time.monotonic()
-        """When the engine last said something, or was first asked after a silence."""
+        """When the engine last said something, or was first waited for after a pause."""
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._first_byte_sum = 0.0
 
     def begin(self) -> None:
         """A request goes to the engine."""
-        if self.in_flight == 0:
+        if not self.waiting:
             self.last_byte = time.monotonic()
         self.in_flight += 1
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for the engine, not for their client."""
+        return self.in_flight - self.unread
 
     def first_byte(self, seconds: float) -> None:
         """An answer's first byte has come."""

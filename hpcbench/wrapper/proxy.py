@@ -117,7 +117,7 @@ class _Exchange:
     """One request and its answer."""
 
     def __init__(self, meter: Meter, route: Route, scope: Scope, send: Send) -> None:
-        self._meter, self.route, self._scope, self.send = meter, route, scope, send
+        self._meter, self.route, self._scope, self._send = meter, route, scope, send
         self.started = False
         """Whether the answer's head is on its way to the client."""
         self._begin = time.perf_counter()
@@ -139,6 +139,16 @@ class _Exchange:
                 await self._whole(answer)
         self._meter.served += 1
         await self.send({"type": "http.response.body", "body": b""})
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        """Pass on; returns once the client has taken so much that there is room for more."""
+        meter = self._meter
+        meter.unread += 1
+        try:
+            await self._send(message)
+        finally:
+            meter.unread -= 1
+            meter.last_byte = time.monotonic()  # so long nobody listened to the engine
 
     async def _stream(self, answer: aiohttp.ClientResponse) -> None:
         with_metrics = (b"x-metrics", b"1") in self._scope["headers"]

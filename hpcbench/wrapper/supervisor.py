@@ -334,11 +334,11 @@ class Supervisor:
                 if was_zombie and zombie:  # not one that is just being waited for
                     text = "the engine's first process ended, but threads of it live on"
                     raise await child.failure("engine_zombie", text)
-                if meter.in_flight:
+                if meter.waiting:  # a client that does not read is no silence of the engine
                     answered, silent = now, now - meter.last_byte
                     if silent > stall_timeout:
                         text = f"the engine has said nothing for {silent:.0f} s; requests with it: "
-                        raise await child.failure("stalled", f"{text}{meter.in_flight}", "stalled")
+                        raise await child.failure("stalled", f"{text}{meter.waiting}", "stalled")
                     continue
                 if probe is not None and probe.done():
                     answered, probe = now if probe.result() else answered, None

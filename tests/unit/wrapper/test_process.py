@@ -283,6 +283,42 @@ def test_a_slow_stream_is_no_stall(wrapper: Wrapper) -> None:
     on(wrapper, journey)
 
 
+async def unread(control: Control) -> aiohttp.ClientResponse:
+    """An answer without an end that its client does not read."""
+    body = {"messages": [], "stream": True, "answer": "flood"}
+    return await control.session.post("/v1/chat/completions", json=body)
+
+
+def test_a_client_that_does_not_read_is_no_stall_of_the_engine(wrapper: Wrapper) -> None:
+    body = {**wrapper.body(), "engine": "wayward", "stall_timeout": 1}
+
+    async def journey(control: Control) -> None:
+        await control.loaded(body)
+        answer = await unread(control)
+        await asyncio.sleep(3.5)
+        assert (await control.status())["state"] == "ready"
+        # another request begins a new silence, not one as long as the unread answer has waited
+        assert (await control.chat())[0] == 200
+        answer.close()
+
+    on(wrapper, journey)
+
+
+def test_an_unread_answer_hides_no_stall_of_another_request(wrapper: Wrapper) -> None:
+    body = {**wrapper.body(), "engine": "wayward", "stall_timeout": 1}
+
+    async def journey(control: Control) -> None:
+        await control.loaded(body)
+        answer = await unread(control)
+        await asyncio.sleep(0.5)
+        code, refused = await control.chat(answer="silence")
+        assert (code, refused["error"]["cause"]) == (503, "stalled")
+        assert "; requests with it: 1" in refused["error"]["message"]
+        answer.close()
+
+    on(wrapper, journey)
+
+
 def test_an_engine_whose_first_process_is_a_zombie_is_ended(
     wrapper: Wrapper, tmp_path: Path
 ) -> None:

@@ -2,7 +2,8 @@
 
 `options` says how: `print` a list of texts first (`times`), `late`: then wait half a second, `then` one of
 
-- serve: answer `/health`, and requests with what `answer` says (`silence`: never);
+- serve: answer `/health`, and requests with what `answer` says, the request's or ours (`silence`: never,
+  `flood`: without an end);
 - exit:N, signal:N: end so;
 - undead: end the first thread, while another lives on;
 - escape: serve, with a grandchild outside session and mark that keeps our standard output open.
@@ -52,10 +53,14 @@ async def serve(socket: str, options: Mapping[str, Any]) -> None:
     async def health(request: web.Request) -> web.Response:
         return web.Response()
 
-    async def chat(request: web.Request) -> web.Response:
-        if options.get("answer") == "silence":
+    async def chat(request: web.Request) -> web.StreamResponse:
+        got = json.loads(await request.read())
+        answer = got.get("answer", options.get("answer"))
+        if answer == "silence":
             await asyncio.sleep(3600)
-        return web.json_response({"got": json.loads(await request.read()), "told": dict(options)})
+        if answer == "flood":
+            return await flood(request)
+        return web.json_response({"got": got, "told": dict(options)})
 
     app = web.Application()
     app.router.add_get("/health", health)
@@ -64,6 +69,14 @@ async def serve(socket: str, options: Mapping[str, Any]) -> None:
     await runner.setup()
     await web.UnixSite(runner, socket).start()
     await asyncio.Event().wait()
+
+
+async def flood(request: web.Request) -> web.StreamResponse:
+    """Events as fast as they are taken."""
+    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await stream.prepare(request)
+    while True:
+        await stream.write(b"data: " + b"x" * 2**16 + b"\n\n")
 
 
 def main() -> None:
