@@ -159,6 +159,11 @@ _PATTERNS = tuple(
     )
 )
 
+_BY_KERNEL = frozenset({"disk_full", "gpu_out_of_memory", "out_of_memory"})
+"""What the log may say of a SIGKILL: any other error it names was survived."""
+_BY_ITSELF = "Received sigquit from a child process"
+"""SGLang's last words: when a child of it failed, of whatever, it ends itself with SIGKILL."""
+
 _MILD = re.compile(r"^(?:\([^)]*\)\s*)?(?:\[[^\]]*\]\s*)?(?:DEBUG|INFO|WARNING)\b")
 """Lines below ERROR, as vLLM and uvicorn print them."""
 _ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Fault): \S.*)$")
@@ -172,16 +177,24 @@ def classify(
     """The cause, if it is one that is known.
 
     Args:
-        lines: the log's last lines.
+        lines: the log's last lines; of an engine that served only recent ones, since errors of single
+            requests stand among them.
         exit_code: what the engine ended with, if by itself.
         signal: name of the signal that ended it, `SIGKILL`.
     """
+    lines = list(lines)
     errors = [line for line in lines if not _mild(line)]
+    killed = (
+        signal == "SIGKILL" or exit_code == 137
+    )  # 137: a shell or container says so of its child
+    killed = killed and not any(_BY_ITSELF in line for line in lines)
     for pattern, name, remedy in _PATTERNS:
+        if killed and name not in _BY_KERNEL:
+            continue
         for line in reversed(errors):
             if pattern.search(line):
                 return Cause(name, remedy or REMEDIES[name], _shown(line))
-    if signal == "SIGKILL" or exit_code == 137:  # 137: a shell or container says so of its child
+    if killed:
         return Cause("out_of_memory", REMEDIES["out_of_memory"])
     if signal == "SIGBUS":
         return Cause("out_of_memory", _SHM)

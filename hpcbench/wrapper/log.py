@@ -13,6 +13,7 @@ import os
 import re
 import select
 import threading
+import time
 from collections import deque
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Log:
         self.path, self.mask = path, mask
         self.progress: str | None = None
         """The last thing it said."""
-        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._lines: deque[tuple[float, str]] = deque(maxlen=_KEPT_LINES)
         self._rest = b""
         self._asked: list[threading.Event] = []
         self._closing = self._over = False
@@ -59,9 +60,9 @@ class Log:
         self._thread.start()
         return engines
 
-    def tail(self) -> list[str]:
-        """Its last lines, masked."""
-        return list(self._lines)
+    def tail(self, since: float = 0.0) -> list[str]:
+        """Its last lines, masked; those that came at `since` of the monotonic clock or later."""
+        return [line for came, line in list(self._lines) if came >= since]
 
     async def settle(self) -> None:
         """Wait until what the engine has written so far is in the file and in `tail`."""
@@ -136,7 +137,7 @@ class Log:
 
     def _remember(self, line: str) -> None:
         if shown := _shown(line):
-            self._lines.append(shown)
+            self._lines.append((time.monotonic(), shown))
             self.progress = shown.strip()
 
     def _write(self, data: bytes) -> None:

@@ -24,6 +24,9 @@ from hpcbench.wrapper.log import Log
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
+RECENT = 60.0
+"""Of an engine that served, what it said in its last so many seconds tells why it ended."""
+
 _BASE = {"PYTHONUNBUFFERED": "1"}  # what it said last must be in the log when it crashes
 _TAIL_LINES = 40
 
@@ -148,18 +151,21 @@ class Child:
         """Whether its first process is over although it cannot be waited for: threads of it live on."""
         return not self.ended.done() and family.state(self.pid) == "Z"
 
-    async def exited(self, when: str) -> EngineFailed:
-        """What is to be said once it ended although nobody asked it to."""
+    async def exited(self, when: str, since: float = 0.0) -> EngineFailed:
+        """What is to be said once it ended although nobody asked it to; `since`: see `failure`."""
         code = self._process.returncode
         if code is not None and code < 0:
             known = {one.value: one.name for one in signal.Signals}
             name = known.get(-code, f"signal {-code}")
             hint = " (out of memory?)" if name == "SIGKILL" else ""
             return await self.failure(
-                "engine_exited", f"engine was ended by {name}{hint} {when}", signal_name=name
+                "engine_exited",
+                f"engine was ended by {name}{hint} {when}",
+                signal_name=name,
+                since=since,
             )
         how = f"engine ended with exit code {code} {when}"
-        return await self.failure("engine_exited", how, exit_code=code)
+        return await self.failure("engine_exited", how, exit_code=code, since=since)
 
     async def failure(
         self,
@@ -169,6 +175,7 @@ class Child:
         *,
         exit_code: int | None = None,
         signal_name: str | None = None,
+        since: float = 0.0,
     ) -> EngineFailed:
         """A failure of this engine, with what its log says of it.
 
@@ -178,14 +185,16 @@ class Child:
             cause: the cause where the log does not know better.
             exit_code: its exit code, if it ended by itself.
             signal_name: the signal that ended it.
+            since: only what its log said from this time of the monotonic clock on tells the cause.
         """
         await self._log.settle()
-        lines = self._log.tail()
-        found = causes.classify(lines, exit_code, signal_name)
+        lines, recent = self._log.tail(), self._log.tail(since)
+        found = causes.classify(recent, exit_code, signal_name)
         said = found.line if found else None
         if kind == "engine_exited":
-            said = said or causes.telling(lines)
-            how += f": {said}" if said else "; it wrote nothing"
+            said = said or causes.telling(recent)
+            lately = f" in its last {RECENT:.0f} s" if lines else ""
+            how += f": {said}" if said else f"; it wrote nothing{lately}"
         elif said:
             how += f": {said}"
         return EngineFailed(

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
+from hpcbench.wrapper import process
 from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.family import Guard
 from hpcbench.wrapper.log import Log
@@ -324,27 +325,30 @@ class Supervisor:
         try:
             while True:
                 await asyncio.wait({child.ended}, timeout=self.look_seconds)
-                if child.ended.done():
-                    raise await child.exited("while serving")
                 now = time.monotonic()
+                if child.ended.done():
+                    raise await child.exited("while serving", now - process.RECENT)
                 if now - looked > 5 * self.look_seconds:  # we were stopped, and the engine with us
                     meter.last_byte = answered = now
                 looked = now
                 was_zombie, zombie = zombie, child.is_zombie()
                 if was_zombie and zombie:  # not one that is just being waited for
                     text = "the engine's first process ended, but threads of it live on"
-                    raise await child.failure("engine_zombie", text)
+                    since = now - process.RECENT
+                    raise await child.failure("engine_zombie", text, since=since)
                 if meter.waiting:  # a client that does not read is no silence of the engine
                     answered, silent = now, now - meter.last_byte
                     if silent > stall_timeout:
                         text = f"the engine has said nothing for {silent:.0f} s; requests with it: "
-                        raise await child.failure("stalled", f"{text}{meter.waiting}", "stalled")
+                        text, since = f"{text}{meter.waiting}", meter.last_byte - process.RECENT
+                        raise await child.failure("stalled", text, "stalled", since=since)
                     continue
                 if probe is not None and probe.done():
                     answered, probe = now if probe.result() else answered, None
                 if now - answered > max(stall_timeout, 2 * self.probe_seconds):
                     text = f"the engine has not answered /health for {now - answered:.0f} s"
-                    raise await child.failure("stalled", text, "stalled")
+                    since = answered - process.RECENT
+                    raise await child.failure("stalled", text, "stalled", since=since)
                 if probe is None and now - probed > self.probe_seconds:
                     probed, probe = now, asyncio.ensure_future(healthy(session, stall_timeout))
         finally:

@@ -288,8 +288,32 @@ def test_without_a_telling_line_the_way_it_ended_tells(
     assert (found.name if found else None) == cause
 
 
-def test_the_log_knows_better_than_the_signal() -> None:
-    found = classify(["RuntimeError: No CUDA GPUs are available"], None, "SIGKILL")
+TEMPLATE = "jinja2.exceptions.TemplateError: Conversation roles must alternate user/assistant"
+# read: SGLang srt/entrypoints/engine.py; the parent then kills itself with SIGKILL
+SIGQUIT = "[2026-02-25 16:41:56] Received sigquit from a child process. It usually means the child failed."
+
+
+@pytest.mark.parametrize(("exit_code", "signal"), [(None, "SIGKILL"), (137, None)])
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        ([TEMPLATE], "out_of_memory"),  # of a request, not of the engine
+        (["torch.OutOfMemoryError: CUDA out of memory.", TEMPLATE], "gpu_out_of_memory"),
+        ([TEMPLATE, "OSError: [Errno 28] No space left on device"], "disk_full"),
+        (["RuntimeError: No CUDA GPUs are available", SIGQUIT], "no_gpu"),
+        (["RuntimeError: CUDA error: an illegal memory access", SIGQUIT], "cuda_error"),
+        (["NameError: name 'x' is not defined", SIGQUIT], None),
+    ],
+)
+def test_after_sigkill_only_memory_and_disk_tell_but_where_the_engine_killed_itself(
+    lines: list[str], cause: str | None, exit_code: int | None, signal: str | None
+) -> None:
+    found = classify(lines, exit_code, signal)
+    assert (found.name if found else None) == cause
+
+
+def test_the_log_knows_better_than_any_other_signal() -> None:
+    found = classify(["RuntimeError: No CUDA GPUs are available"], None, "SIGILL")
     assert found is not None
     assert found.name == "no_gpu"
 

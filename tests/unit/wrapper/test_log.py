@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import subprocess
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -217,6 +218,19 @@ def test_only_the_last_lines_are_kept_and_none_is_endless(tmp_path: Path) -> Non
     assert len(log.tail()) == 2000
     assert log.tail()[-2:] == ["4999", "y" * 1000]
     assert text.count("\n") == 5002
+
+
+def test_lines_are_told_from_a_time_on(tmp_path: Path) -> None:
+    async def two(end: int, log: Log) -> None:
+        os.write(end, b"old\n")
+        await log.settle()
+        begin = time.monotonic()
+        assert log.tail(begin) == []
+        os.write(end, b"new\n")
+        await log.settle()
+        assert log.tail(begin) == ["new"]
+
+    assert logged(tmp_path, two)[0].tail() == ["old", "new"]
 
 
 def test_a_log_that_nobody_wrote_to_closes_at_once(tmp_path: Path) -> None:

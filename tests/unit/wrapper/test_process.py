@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from hpcbench.wrapper import process
 from hpcbench.wrapper.supervisor import Load, Supervisor
 from tests.unit.wrapper.running import KEY, ROOT, Control, Wrapper, gone
 from tests.unit.wrapper.wayward import FIELDS
@@ -373,6 +374,38 @@ def test_an_idle_engine_that_does_not_answer_is_ended(
             os.kill(pid, signal.SIGCONT)  # else SIGTERM would wait
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        asyncio.run(asyncio.wait_for(journey(Path(folder)), 60))
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "said"),
+    [
+        (signal.SIGKILL, "out_of_memory", "engine was ended by SIGKILL (out of memory?)"),
+        (signal.SIGSEGV, "unknown", "engine was ended by SIGSEGV"),
+    ],
+)
+def test_what_a_request_met_long_ago_does_not_tell_why_an_engine_ended(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, cause: str, said: str
+) -> None:
+    monkeypatch.setattr(process, "RECENT", 0.2)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    old = ["jinja2.exceptions.TemplateError: After the optional system message\n"]
+    body = {"engine": "tests.unit.wrapper.wayward:WaywardEngine", "options": {"print": old}}
+    body |= {"model_path": "/w", "model_name": "m"}
+
+    async def journey(folder: Path) -> None:
+        async with supervised(folder, body) as supervisor:
+            await asyncio.sleep(0.3)
+            os.kill(supervisor.status()["pid"], number)
+            while supervisor.state == "ready":
+                await asyncio.sleep(0.01)
+            error = supervisor.error()
+            assert error is not None
+            assert (error["cause"], error["signal"]) == (cause, number.name)
+            assert error["message"] == f"{said} while serving; it wrote nothing in its last 0 s"
+            assert error["tail"][-1] == old[0].strip()
+
     with tempfile.TemporaryDirectory(prefix="hb") as folder:
         asyncio.run(asyncio.wait_for(journey(Path(folder)), 60))
 
