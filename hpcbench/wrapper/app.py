@@ -33,6 +33,7 @@ from hpcbench.wrapper.proxy import (
     Receive,
     Scope,
     Send,
+    admit,
     answer,
     left,
     read_body,
@@ -114,9 +115,7 @@ class ControlPlane:
         except EngineFailed as error:
             await refuse(send, 500, error.kind, **error.to_json())
         except Exception as error:
-            # The traceback goes to the wrapper's log; what it holds is nobody else's business.
-            text = f"a bug of the wrapper: {type(error).__name__}"
-            await refuse(send, 500, "internal_error", text)
+            await admit(send, error)
             raise
 
     async def _load(self, body: bytes, receive: Receive, send: Send) -> None:

@@ -62,11 +62,6 @@ class Proxy:
         route = self._supervisor.route
         if route is None:
             return await self._no_model(send)
-        if scope["path"] == CHAT:
-            try:
-                body = route.bodies.prepared(body)
-            except Refused as refused:
-                return await self._refuse(send, 400, refused.code, refused.message)
         self._meter.begin()
         try:
             await self._guarded(_Exchange(self._meter, route, scope, send), body, receive)
@@ -81,11 +76,7 @@ class Proxy:
         leaving = asyncio.ensure_future(left(receive))
         leaving.add_done_callback(lambda done: done.cancelled() or task.cancel())
         try:
-            await exchange.run(body)
-        except (aiohttp.ClientError, OSError) as error:
-            # once started, returning without the last part makes uvicorn cut the connection
-            if not exchange.started:
-                await self._unreachable(exchange, error)
+            await self._answered(exchange, body)
         except asyncio.CancelledError:
             if not leaving.done() or leaving.cancelled():
                 raise
@@ -93,6 +84,23 @@ class Proxy:
                 self._meter.codes[CLIENT_LEFT] += 1
         finally:
             leaving.cancel()
+
+    async def _answered(self, exchange: _Exchange, body: bytes) -> None:
+        """One exchange, whatever becomes of it."""
+        try:
+            await exchange.run(body)
+        except Refused as refused:
+            await self._refuse(exchange.send, 400, refused.code, refused.message)
+        except Exception as error:
+            # once started, to end without the last part makes uvicorn cut the connection
+            lost = _is_broken_off(error)
+            if lost and not exchange.started:
+                await self._unreachable(exchange, error)
+            elif not lost:
+                if not exchange.started:
+                    self._meter.codes[500] += 1
+                    await admit(exchange.send, error)
+                raise
 
     async def _unreachable(self, exchange: _Exchange, error: Exception) -> None:
         if await self._supervisor.lost(exchange.route, 1.0):
@@ -124,8 +132,14 @@ class _Exchange:
         self._first_byte = 0.0
 
     async def run(self, body: bytes) -> None:
-        """Ask the engine, pass its answer on."""
+        """Ask the engine, pass its answer on.
+
+        Raises:
+            Refused: the engine is not to see this request.
+        """
         scope = self._scope
+        if scope["path"] == CHAT:
+            body = self.route.bodies.prepared(body)
         async with self.route.session.request(
             scope["method"],
             "http://engine" + _target(scope),
@@ -255,6 +269,12 @@ async def answer(send: Send, status: int, content_type: bytes, body: bytes) -> N
     await send({"type": "http.response.body", "body": body})
 
 
+async def admit(send: Send, bug: Exception) -> None:
+    """Answer that a bug was met. What it says goes to the wrapper's log, and is nobody else's business."""
+    text = f"a bug of the wrapper: {type(bug).__name__}"
+    await refuse(send, 500, "internal_error", text)
+
+
 async def refuse(send: Send, status: int, code: str, message: str, **more: Any) -> None:
     """Answer with an error in OpenAI's form."""
     body = json.dumps(error_body(status, code, message, **more)).encode()
@@ -271,6 +291,13 @@ async def left(receive: Receive) -> None:
     """Wait until the client has gone away."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _is_broken_off(error: Exception) -> bool:
+    """Whether the connection to the engine was lost."""
+    # aiohttp raises a plain RuntimeError where the connection is gone before it waits for more of the body
+    lost = isinstance(error, RuntimeError) and str(error) == "Connection closed."
+    return lost or isinstance(error, aiohttp.ClientError | OSError)
 
 
 def _target(scope: Scope) -> str:

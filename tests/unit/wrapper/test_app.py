@@ -454,6 +454,97 @@ class CutAnswer:
             yield block
 
 
+class Breaking(CutAnswer):
+    """An engine's answer that raises instead of ending; with no block it raises instead of answering."""
+
+    def __init__(self, blocks: list[bytes], error: Exception) -> None:
+        super().__init__(blocks)
+        self.error = error
+
+    async def __aenter__(self) -> CutAnswer:
+        if not self.blocks:
+            raise self.error
+        return self
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        for block in self.blocks:
+            yield block
+        raise self.error
+
+
+def broken(
+    session: Any, leaves_after: float | None = None, bodies: Bodies = PLAIN
+) -> tuple[list[Any], Supervisor, BaseException | None]:
+    """What the data plane sends, counts and raises with such an engine, and a client that may leave."""
+    sent: list[Any] = []
+    supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
+    supervisor.route = Route(session, bodies, lambda: None)
+    coming = [{"type": "http.request", "body": b"{}"}]
+
+    async def receive() -> Any:
+        if coming:
+            return coming.pop()
+        await asyncio.sleep(3600 if leaves_after is None else leaves_after)
+        return LEFT
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def journey() -> BaseException | None:
+        scope = {"path": "/v1/chat/completions", "method": "POST", "headers": []}
+        asking = Proxy(supervisor, 2**20)(scope, receive, send)
+        [raised] = await asyncio.gather(asking, return_exceptions=True)
+        return raised
+
+    return sent, supervisor, asyncio.run(journey())
+
+
+LOST = RuntimeError("Connection closed.")  # aiohttp's, streams.py
+
+
+@pytest.mark.parametrize("error", [aiohttp.ClientConnectionError("x"), ConnectionError("x"), LOST])
+def test_an_engine_that_breaks_off_is_told_so_or_breaks_the_answer_off(error: Exception) -> None:
+    sent, supervisor, raised = broken(Breaking([], error))
+    assert (raised, sent[0]["status"]) == (None, 502)
+    assert json.loads(sent[1]["body"])["error"]["code"] == "engine_unreachable"
+    assert supervisor.meter.in_flight == 0
+    sent, _, raised = broken(Breaking([b"data: x\n\n"], error))
+    assert (raised, sent[0]["status"]) == (None, 200)
+    assert sent[-1]["more_body"]  # uvicorn then cuts the connection
+
+
+def test_a_client_that_leaves_while_we_ask_what_became_of_the_engine_is_no_bug() -> None:
+    sent, supervisor, raised = broken(Breaking([], LOST), leaves_after=0.1)
+    assert (sent, raised) == ([], None)
+    assert supervisor.meter.codes == {499: 1}
+    assert supervisor.meter.in_flight == 0
+
+
+class BrokenBodies(Bodies):
+    """Rules with a bug."""
+
+    def prepared(self, body: bytes) -> bytes:
+        raise LookupError("a token")
+
+
+def test_a_bug_of_the_data_plane_is_named_and_no_more_and_its_traceback_goes_on() -> None:
+    bug = LookupError("a token")
+    rules = BrokenBodies({}, checked=False, media_root=None)
+    for sent, supervisor, raised in (
+        broken(Breaking([], bug)),
+        broken(Breaking([], bug), bodies=rules),
+    ):
+        assert isinstance(raised, LookupError)
+        assert sent[0]["status"] == 500
+        assert json.loads(sent[1]["body"])["error"]["code"] == "internal_error"
+        assert b"token" not in sent[1]["body"]
+        assert supervisor.meter.codes == {500: 1}
+        assert supervisor.meter.in_flight == 0
+    sent, _, raised = broken(Breaking([b"data: x\n\n"], bug))
+    assert raised is bug
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
 def passed(blocks: list[bytes], headers: list[tuple[bytes, bytes]]) -> bytes:
     """What the data plane makes of an answer in these blocks."""
     out: list[bytes] = []
