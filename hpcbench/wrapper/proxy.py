@@ -110,6 +110,7 @@ class Proxy:
 
     async def _no_model(self, send: Send) -> None:
         supervisor = self._supervisor
+        await supervisor.explained()
         error = supervisor.error() or {}
         why = f": {error['message']}" if error else ""
         more = {name: error[name] for name in ("kind", "cause", "remedy") if name in error}

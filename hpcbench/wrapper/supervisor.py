@@ -17,7 +17,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -229,6 +229,11 @@ class Supervisor:
             await asyncio.sleep(0.02)
         return self.route is not route
 
+    async def explained(self) -> None:
+        """Wait, a few seconds at most, until it can be said why an engine takes no requests any more."""
+        while self.state == "ready" and self.route is None:
+            await asyncio.sleep(0.02)
+
     # --- the life of one engine ------------------------------------------------------------------
 
     async def _live(self, ask: Load, before: asyncio.Task[None] | None) -> None:
@@ -279,7 +284,9 @@ class Supervisor:
         self._load_seconds = round(time.monotonic() - self._started, 3)
         self.route = Route(session, bodies, peak)
         self._enter("ready")
-        await self._watch(child, session, ask.stall_timeout)
+        failing = await self._watch(child, session, ask.stall_timeout)
+        self.route = None  # at once: why it failed may take seconds to be read
+        raise await failing
 
     async def _start(
         self, command: plugins.Command, ask: Load, clear_up: contextlib.AsyncExitStack
@@ -318,8 +325,8 @@ class Supervisor:
 
     async def _watch(
         self, child: Child, session: aiohttp.ClientSession, stall_timeout: float
-    ) -> None:
-        """Look after an engine that is ready; raises EngineFailed once it is not any more."""
+    ) -> Awaitable[EngineFailed]:
+        """Look after an engine that is ready; returns once it is given up, with what is to be said."""
         meter, probe, zombie = self.meter, None, False
         looked = probed = answered = time.monotonic()
         try:
@@ -327,7 +334,7 @@ class Supervisor:
                 await asyncio.wait({child.ended}, timeout=self.look_seconds)
                 now = time.monotonic()
                 if child.ended.done():
-                    raise await child.exited("while serving", now - process.RECENT)
+                    return child.exited("while serving", now - process.RECENT)
                 if now - looked > 5 * self.look_seconds:  # we were stopped, and the engine with us
                     meter.last_byte = answered = now
                 looked = now
@@ -335,20 +342,20 @@ class Supervisor:
                 if was_zombie and zombie:  # not one that is just being waited for
                     text = "the engine's first process ended, but threads of it live on"
                     since = now - process.RECENT
-                    raise await child.failure("engine_zombie", text, since=since)
+                    return child.failure("engine_zombie", text, since=since)
                 if meter.waiting:  # a client that does not read is no silence of the engine
                     answered, silent = now, now - meter.last_byte
                     if silent > stall_timeout:
                         text = f"the engine has said nothing for {silent:.0f} s; requests with it: "
                         text, since = f"{text}{meter.waiting}", meter.last_byte - process.RECENT
-                        raise await child.failure("stalled", text, "stalled", since=since)
+                        return child.failure("stalled", text, "stalled", since=since)
                     continue
                 if probe is not None and probe.done():
                     answered, probe = now if probe.result() else answered, None
                 if now - answered > max(stall_timeout, 2 * self.probe_seconds):
                     text = f"the engine has not answered /health for {now - answered:.0f} s"
                     since = answered - process.RECENT
-                    raise await child.failure("stalled", text, "stalled", since=since)
+                    return child.failure("stalled", text, "stalled", since=since)
                 if probe is None and now - probed > self.probe_seconds:
                     probed, probe = now, asyncio.ensure_future(healthy(session, stall_timeout))
         finally:

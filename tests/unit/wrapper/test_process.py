@@ -9,6 +9,7 @@ import signal
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,23 @@ def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(wrapper: Wrapper) -
         killed = (await control.until("failed"))["error"]
         assert killed["message"].startswith("engine was ended by SIGKILL (out of memory?)")
         assert (killed["cause"], killed["signal"]) == ("out_of_memory", "SIGKILL")
+
+    on(wrapper, journey)
+
+
+def test_an_engine_that_dies_talking_is_told_as_dead(start: Start) -> None:
+    wrapper = start()  # its log grows large
+
+    async def journey(control: Control) -> None:
+        await control.loaded({**wrapper.body(), "engine": "wayward"})
+        begin = time.monotonic()
+        dying = asyncio.ensure_future(control.chat(answer="death"))
+        while time.monotonic() < begin + 0.5:
+            await asyncio.sleep(0.05)
+        for code, answer in (await control.chat(), await dying):
+            assert (code, answer["error"]["code"]) == (503, "no_model")
+            assert answer["error"]["kind"] == "engine_exited"
+            assert "engine ended with exit code 3 while serving" in answer["error"]["message"]
 
     on(wrapper, journey)
 

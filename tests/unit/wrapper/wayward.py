@@ -3,7 +3,7 @@
 `options` says how: `print` a list of texts first (`times`), `late`: then wait half a second, `then` one of
 
 - serve: answer `/health`, and requests with what `answer` says, the request's or ours (`silence`: never,
-  `flood`: without an end);
+  `flood`: without an end; `death`: end while a child goes on talking);
 - exit:N, signal:N: end so;
 - undead: end the first thread, while another lives on;
 - escape: serve, with a grandchild outside session and mark that keeps our standard output open.
@@ -58,6 +58,9 @@ async def serve(socket: str, options: Mapping[str, Any]) -> None:
         answer = got.get("answer", options.get("answer"))
         if answer == "silence":
             await asyncio.sleep(3600)
+        if answer == "death":  # with so much still to be read that its last words take long to come
+            subprocess.Popen(["yes"])
+            os._exit(3)
         if answer == "flood":
             return await flood(request)
         return web.json_response({"got": got, "told": dict(options)})
