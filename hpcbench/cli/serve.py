@@ -26,6 +26,7 @@ from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model
 from hpcbench.schema.documents import Model, Site
+from hpcbench.wrapper import descriptors
 
 LOOK_SECONDS = 0.5
 """How often a running engine's state is looked at."""
@@ -33,6 +34,7 @@ LOOK_SECONDS = 0.5
 
 def serve(arguments: argparse.Namespace) -> int:
     """`hpcbench serve MODEL`: until Ctrl-C."""
+    descriptors.allow_many()
     if arguments.port is not None and not 0 < arguments.port < 2**16:
         raise UserError(Problem(f"there is no port {arguments.port}", remedy="--port 1 to 65535"))
     site = user_site() or Site(name="default")

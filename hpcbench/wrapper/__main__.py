@@ -22,7 +22,10 @@ from pathlib import Path
 
 import uvicorn
 
-from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
+from hpcbench.wrapper import (
+    descriptors,
+    lean,  # noqa: F401 - before aiohttp, see there
+)
 from hpcbench.wrapper.app import Wrapper
 from hpcbench.wrapper.family import Guard
 from hpcbench.wrapper.masking import Mask, hidden_values
@@ -61,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if not key:
         parser.error("there is no key: it is the first line on standard input, or of --key-file")
+    descriptors.allow_many()
     mask = Mask([key, *hidden_values({}, os.environ)])
     write_log(mask)
     guard = Guard()  # before the first thread

@@ -1,0 +1,54 @@
+"""A connection is a descriptor at every hop: none of ours keeps a soft limit that a login shell set low."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.unit.wrapper.running import ROOT, Wrapper
+
+pytestmark = pytest.mark.long
+
+LOW = 128
+HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+RAISED = 65536 if HARD == resource.RLIM_INFINITY else min(HARD, 65536)
+
+
+@pytest.fixture(autouse=True)
+def low() -> Iterator[None]:
+    """Children begin with a low soft limit."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LOW, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_wrapper_and_engine_may_open_as_many_as_they_are_allowed_to(
+    start: Callable[..., Wrapper],
+) -> None:
+    wrapper = start()
+    for pid in (wrapper.process.pid, *wrapper.pids_of()):
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (RAISED, HARD)
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        "from hpcbench.cli.serve import serve; serve(argparse.Namespace(port=0))",
+        "from hpcbench.worker import main; main(['/nowhere', 'group', '0', '0/1'])",
+    ],
+)
+def test_so_may_those_who_ask(begins: str) -> None:
+    code = (
+        "import argparse, resource\n"
+        f"try: {begins}\n"
+        "except Exception: print(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == str((RAISED, HARD))
