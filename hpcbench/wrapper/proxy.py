@@ -32,6 +32,8 @@ _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding "
     b"upgrade host content-length x-api-key x-metrics date server".split()
 )
+_NOT_FROM_ENGINE = _HOP_BY_HOP | {b"x-latency-ms", b"x-peak-memory-mb"}
+"""Not passed on from an answer; the last two are ours to tell, and another wrapper may be the engine."""
 _COPY_BYTES = 2**20  # above this size aiohttp asks for a file instead of bytes
 _DONE = (b"data: [DONE]", b"data:[DONE]")
 
@@ -216,7 +218,7 @@ class _Exchange:
         headers = [
             (name.lower(), value)
             for name, value in answer.raw_headers
-            if name.lower() not in _HOP_BY_HOP
+            if name.lower() not in _NOT_FROM_ENGINE
         ]
         if length is not None:
             headers.append((b"content-length", b"%d" % length))
@@ -316,8 +318,16 @@ def _forwarded(headers: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 
 
 def _spliced(body: bytes, metrics: dict[str, float | None]) -> bytes:
-    """A JSON object with `metrics` as its last name; anything else as it is."""
+    """A JSON object with these `metrics` and no others as its last name; anything else as it is."""
     end = body.rstrip()
+    if b'"metrics"' in body:
+        try:
+            data = json.loads(body)
+        except (ValueError, RecursionError):
+            return body
+        if isinstance(data, dict) and "metrics" in data:
+            del data["metrics"]
+            end = json.dumps(data).encode()
     if not (end.startswith(b"{") and end.endswith(b"}")):
         return body
     inner = end[:-1].rstrip()

@@ -454,6 +454,50 @@ class CutAnswer:
             yield block
 
 
+class Measured(CutAnswer):
+    """The answer of an engine that is another wrapper's: it has all that we add."""
+
+    raw_headers = (
+        (b"Content-Type", b"application/json"),
+        (b"X-Latency-Ms", b"9"),
+        (b"X-Peak-Memory-Mb", b"9"),
+        (b"X-Other", b"9"),
+    )
+    headers = {"Content-Type": "application/json"}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("peak", [None, 2**20])
+@pytest.mark.parametrize(
+    ("body", "rest"),
+    [
+        (b'{"metrics": {"latency_ms": 9}, "a": "\xc3\xa9"}', {"a": "é"}),
+        (b'{"a": {"metrics": 1}, "metrics": 9 }\n', {"a": {"metrics": 1}}),
+        (b'{"a": "\\"metrics\\"", "b": {"metrics": 1}}', {"a": '"metrics"', "b": {"metrics": 1}}),
+        (b'{"a": "\\ud800", "metrics": null}', {"a": "\ud800"}),
+        (b'{"metrics": 9}', {}),
+    ],
+)
+def test_what_another_wrapper_measured_gives_way_to_what_we_did(
+    body: bytes, rest: dict[str, Any], peak: int | None
+) -> None:
+    sent, _, raised = exchanged(Measured([body]), peak=peak)
+    assert raised is None
+    names = [name for name, _ in sent[0]["headers"]]
+    assert names.count(b"x-latency-ms") == names.count(b"x-other") == 1
+    assert names.count(b"x-peak-memory-mb") == (peak is not None)
+    assert (b"x-latency-ms", b"9") not in sent[0]["headers"]
+    pairs = json.loads(sent[1]["body"], object_pairs_hook=list)
+    assert [name for name, _ in pairs] == [*rest, "metrics"]
+    told = json.loads(sent[1]["body"])
+    assert set(told.pop("metrics")) == {"latency_ms", "ttfb_ms", "peak_memory_mb"}
+    assert told == rest
+
+
+@pytest.mark.parametrize("body", [b'["metrics"]', b'{"metrics": }', b'{"metrics": ' + b"[" * 9999])
+def test_what_is_no_object_gets_no_metrics(body: bytes) -> None:
+    assert exchanged(Measured([body]))[0][1]["body"] == body
+
+
 class Breaking(CutAnswer):
     """An engine's answer that raises instead of ending; with no block it raises instead of answering."""
 
@@ -472,13 +516,16 @@ class Breaking(CutAnswer):
         raise self.error
 
 
-def broken(
-    session: Any, leaves_after: float | None = None, bodies: Bodies = PLAIN
+def exchanged(
+    session: Any,
+    leaves_after: float | None = None,
+    bodies: Bodies = PLAIN,
+    peak: int | None = None,
 ) -> tuple[list[Any], Supervisor, BaseException | None]:
     """What the data plane sends, counts and raises with such an engine, and a client that may leave."""
     sent: list[Any] = []
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
-    supervisor.route = Route(session, bodies, lambda: None)
+    supervisor.route = Route(session, bodies, lambda: peak)
     coming = [{"type": "http.request", "body": b"{}"}]
 
     async def receive() -> Any:
@@ -504,17 +551,17 @@ LOST = RuntimeError("Connection closed.")  # aiohttp's, streams.py
 
 @pytest.mark.parametrize("error", [aiohttp.ClientConnectionError("x"), ConnectionError("x"), LOST])
 def test_an_engine_that_breaks_off_is_told_so_or_breaks_the_answer_off(error: Exception) -> None:
-    sent, supervisor, raised = broken(Breaking([], error))
+    sent, supervisor, raised = exchanged(Breaking([], error))
     assert (raised, sent[0]["status"]) == (None, 502)
     assert json.loads(sent[1]["body"])["error"]["code"] == "engine_unreachable"
     assert supervisor.meter.in_flight == 0
-    sent, _, raised = broken(Breaking([b"data: x\n\n"], error))
+    sent, _, raised = exchanged(Breaking([b"data: x\n\n"], error))
     assert (raised, sent[0]["status"]) == (None, 200)
     assert sent[-1]["more_body"]  # uvicorn then cuts the connection
 
 
 def test_a_client_that_leaves_while_we_ask_what_became_of_the_engine_is_no_bug() -> None:
-    sent, supervisor, raised = broken(Breaking([], LOST), leaves_after=0.1)
+    sent, supervisor, raised = exchanged(Breaking([], LOST), leaves_after=0.1)
     assert (sent, raised) == ([], None)
     assert supervisor.meter.codes == {499: 1}
     assert supervisor.meter.in_flight == 0
@@ -531,8 +578,8 @@ def test_a_bug_of_the_data_plane_is_named_and_no_more_and_its_traceback_goes_on(
     bug = LookupError("a token")
     rules = BrokenBodies({}, checked=False, media_root=None)
     for sent, supervisor, raised in (
-        broken(Breaking([], bug)),
-        broken(Breaking([], bug), bodies=rules),
+        exchanged(Breaking([], bug)),
+        exchanged(Breaking([], bug), bodies=rules),
     ):
         assert isinstance(raised, LookupError)
         assert sent[0]["status"] == 500
@@ -540,7 +587,7 @@ def test_a_bug_of_the_data_plane_is_named_and_no_more_and_its_traceback_goes_on(
         assert b"token" not in sent[1]["body"]
         assert supervisor.meter.codes == {500: 1}
         assert supervisor.meter.in_flight == 0
-    sent, _, raised = broken(Breaking([b"data: x\n\n"], bug))
+    sent, _, raised = exchanged(Breaking([b"data: x\n\n"], bug))
     assert raised is bug
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
