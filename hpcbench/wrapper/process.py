@@ -23,6 +23,8 @@ from hpcbench.wrapper.log import Log
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
+GIVE_UP = 30.0
+"""Seconds after SIGKILL until what still lives is told as `not_gone`."""
 
 RECENT = 60.0
 """Of an engine that served, what it said in its last so many seconds tells why it ended."""
@@ -126,16 +128,16 @@ class Child:
             pause = min(pause * 1.5, 0.5)
         raise await self.exited("while loading")
 
-    async def stop(self, grace: float = GRACE) -> None:
+    async def stop(self) -> None:
         """End it and all it started; returns when they are gone.
 
         Raises:
             EngineFailed: something survived SIGKILL (a driver that hangs).
         """
-        kill_at = time.monotonic() + grace
-        give_up = kill_at + 30
+        kill_at = time.monotonic() + GRACE
+        give_up = kill_at + GIVE_UP
         family.send(self.pid, self.mark, signal.SIGTERM)
-        while left := family.members(self.pid, self.mark):
+        while left := self.members():
             now = time.monotonic()
             if now > give_up:
                 pids = ", ".join(map(str, sorted(left)))
@@ -146,6 +148,10 @@ class Child:
         await self.ended
         if self._guard is not None:
             self._guard.release()
+
+    def members(self) -> set[int]:
+        """Those of its processes that live."""
+        return family.members(self.pid, self.mark)
 
     def is_zombie(self) -> bool:
         """Whether its first process is over although it cannot be waited for: threads of it live on."""

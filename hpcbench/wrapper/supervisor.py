@@ -126,6 +126,8 @@ class Supervisor:
         self._log: Log | None = None
         self._child: Child | None = None
         self._error: EngineFailed | None = None
+        self._remains: tuple[Child, EngineFailed] | None = None
+        """The last engine that did not go, and what is to be said of it."""
         self._started = 0.0
         self._load_seconds: float | None = None
         self._versions: dict[str, str] = {}
@@ -141,9 +143,12 @@ class Supervisor:
 
         Raises:
             Busy: a model is loading, loaded, or on its way out.
+            EngineFailed: something of the one before survived SIGKILL, and lives still.
         """
         if self.state not in ("empty", "failed"):
             raise Busy(f"a model is here already ({self.state})")
+        if (left := self._not_gone()) is not None:
+            raise left
         self._ask, self._error, self._log = ask, None, None
         self._started, self._load_seconds, self._versions = time.monotonic(), None, {}
         self._mask.hide(hidden_values(ask.env, os.environ))
@@ -167,8 +172,8 @@ class Supervisor:
                 life.cancel()
         if life is not None:
             await asyncio.wait({life})
-        if self._error is not None and self._error.kind == "not_gone":
-            raise self._error
+        if (left := self._not_gone()) is not None:
+            raise left
         if life is self._life and self.state != "empty":  # nobody has loaded again meanwhile
             self._error = None
             self._enter("empty")
@@ -245,6 +250,8 @@ class Supervisor:
                 if before is not None:  # of an engine that ended, something may still be ending
                     clear_up.push_async_callback(asyncio.wait, {before})
                     await asyncio.wait({before})
+                    if (left := self._not_gone()) is not None:
+                        raise left  # beside it there may be no room
                 await self._serve(ask, clear_up)
             except EngineFailed as error:
                 failure = error
@@ -258,7 +265,10 @@ class Supervisor:
             if failure is not None and self.state == "ready":
                 self._fail(failure)  # at once: requests that are with it want to know
                 failure = None
-        if failure is not None and self.state == "loading":
+        left = self._not_gone()
+        if left is not None and asyncio.current_task() is self._life:
+            self._fail(left)  # else the next life waits for this one, and tells it
+        elif failure is not None and self.state == "loading":
             self._fail(failure)
 
     async def _serve(self, ask: Load, clear_up: contextlib.AsyncExitStack) -> None:
@@ -303,11 +313,18 @@ class Supervisor:
     async def _stop(self, starting: asyncio.Task[Child]) -> None:
         await asyncio.wait({starting})
         if starting.exception() is None:
+            child = starting.result()
             try:
-                await starting.result().stop()
+                await child.stop()
             except EngineFailed as error:
-                self._fail(error)
+                self._remains = child, error
         self._child = None
+
+    def _not_gone(self) -> EngineFailed | None:
+        """What is to be said of an engine that is over, but of which processes live on."""
+        if self._remains is not None and not self._remains[0].members():
+            self._remains = None
+        return self._remains[1] if self._remains else None
 
     async def _follow(self, loading: Coroutine[Any, Any, None]) -> None:
         """Await something, and tell of progress once a second meanwhile."""

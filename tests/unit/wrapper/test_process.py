@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hpcbench.wrapper import process
+from hpcbench.wrapper import family, process
+from hpcbench.wrapper.app import ControlPlane
 from hpcbench.wrapper.supervisor import Load, Supervisor
 from tests.unit.wrapper.running import KEY, ROOT, Control, Wrapper, gone
 from tests.unit.wrapper.wayward import FIELDS
@@ -423,6 +425,86 @@ def test_what_a_request_met_long_ago_does_not_tell_why_an_engine_ended(
             assert (error["cause"], error["signal"]) == (cause, number.name)
             assert error["message"] == f"{said} while serving; it wrote nothing in its last 0 s"
             assert error["tail"][-1] == old[0].strip()
+
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        asyncio.run(asyncio.wait_for(journey(Path(folder)), 60))
+
+
+async def answered(supervisor: Supervisor, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+    """Status and JSON of what the control plane says to a POST."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": json.dumps(body).encode()}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await ControlPlane(supervisor, 2**20)({"path": path, "method": "POST"}, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+def test_what_survived_sigkill_is_told_and_nothing_is_loaded_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "GRACE", 0.1)
+    monkeypatch.setattr(process, "GIVE_UP", 0.3)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
+
+    async def journey(folder: Path) -> None:
+        async with supervised(folder, {**body, "options": {"plan": ["die_early"]}}) as supervisor:
+            pid = supervisor.status()["pid"]
+            with monkeypatch.context() as deaf:
+                # nothing can be made to survive SIGKILL but by the kernel: one that is not sent it
+                deaf.setattr(family, "send", lambda *_: set())
+                code, told = await answered(supervisor, "/v1/model/unload", {})
+                assert (code, told["error"]["code"]) == (500, "not_gone")
+                assert f"processes survived SIGKILL: {pid}" in told["error"]["message"]
+                for path, asked in (("/v1/model/load", body), ("/v1/model/unload", {})):
+                    code, told = await answered(supervisor, path, asked)
+                    assert (code, told["error"]["code"]) == (500, "not_gone")
+                assert supervisor.status()["error"]["kind"] == "not_gone"
+            os.kill(pid, signal.SIGKILL)
+            assert gone([pid])
+            assert (await answered(supervisor, "/v1/model/load", body))[0] == 202
+            while supervisor.state == "loading":
+                await asyncio.sleep(0.01)
+            assert supervisor.state == "ready"
+
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        asyncio.run(asyncio.wait_for(journey(Path(folder)), 60))
+
+
+def test_a_load_that_waits_for_an_engine_that_does_not_go_fails_of_that_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "GRACE", 0.1)
+    monkeypatch.setattr(process, "GIVE_UP", 0.5)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
+
+    async def journey(folder: Path) -> None:
+        options = {"children": True, "pids": str(folder / "pids")}
+        async with supervised(folder, {**body, "options": options}) as supervisor:
+            first, *children = [int(pid) for pid in (folder / "pids").read_text().split()]
+            with monkeypatch.context() as deaf:
+                deaf.setattr(family, "send", lambda *_: set())
+                os.kill(first, signal.SIGKILL)
+                while supervisor.state == "ready":
+                    await asyncio.sleep(0.01)
+                supervisor.load(Load(**{**body, "model_name": "next"}))
+                states = set()
+                while (status := supervisor.status())["state"] == "loading":
+                    states.add((status["state"], status["reason"]))
+                    await asyncio.sleep(0.01)
+                assert states == {("loading", None)}
+                assert (status["state"], status["model_name"]) == ("failed", "next")
+                assert status["error"]["kind"] == "not_gone"
+                assert supervisor.meter.starts == 1
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+            assert gone(children)
 
     with tempfile.TemporaryDirectory(prefix="hb") as folder:
         asyncio.run(asyncio.wait_for(journey(Path(folder)), 60))
