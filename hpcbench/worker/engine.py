@@ -33,6 +33,8 @@ from hpcbench.schema.plan import Group, ResolvedRunTask
 LOG_BYTES = 4 * 2**20
 """Most of an engine's log that is searched for what it says of memory."""
 
+TAIL_BYTES = 2**16
+"""As much of a log's end is read for its last lines."""
 
 START_POLL_SECONDS = 0.02
 """How often a wrapper that starts is asked whether it is up; a miss costs but a `connect`."""
@@ -294,7 +296,11 @@ def _since(log: Path, begin: int) -> list[str]:
 
 def _tail(log: Path) -> list[str]:
     """The last lines of a log that say something."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    if not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
     return [line.strip() for line in map(neutral, lines[-40:]) if line.strip()]
 
 

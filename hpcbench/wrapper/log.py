@@ -19,6 +19,8 @@ from pathlib import Path
 
 from hpcbench.wrapper.masking import Mask
 
+LIFE_BYTES = 64 * 2**20
+"""Most that one engine writes to the file: one that repeats itself must not fill everybody's disk."""
 _PATIENCE = 2.0
 """Longest wait for the reader to have emptied the pipe, seconds; more than that only a flood takes."""
 _PIPE_BYTES = 2**20
@@ -38,6 +40,9 @@ class Log:
         self.progress: str | None = None
         """The last thing it said."""
         self._lines: deque[tuple[float, str]] = deque(maxlen=_KEPT_LINES)
+        self._room = LIFE_BYTES
+        self._full_since: float | None = None
+        """Since when what is said is only remembered."""
         self._rest = b""
         self._asked: list[threading.Event] = []
         self._closing = self._over = False
@@ -105,6 +110,9 @@ class Log:
                     self._answer()
         finally:
             self._keep(self._rest)
+            if self._full_since is not None:
+                last = "".join(f"{line}\n" for line in self.tail(self._full_since))
+                self._write(last.encode(errors="replace"))
             self._over = True
             self._answer()
             for descriptor in (self._pipe, self._ears, self._file):
@@ -126,7 +134,12 @@ class Log:
     def _keep(self, data: bytes) -> None:
         """Mask, write, remember."""
         masked = self.mask.clean(data)
-        self._write(masked)
+        if self._full_since is None:
+            self._write(masked[: self._room])
+            self._room -= len(masked)
+            if self._room < 0:
+                self._write(b"\n-- hpcbench leaves out what follows, but for the last lines\n")
+                self._full_since = time.monotonic()
         *lines, begun = masked.decode(errors="replace").split("\n")
         for line in lines:
             self._remember(line)

@@ -233,6 +233,31 @@ def test_lines_are_told_from_a_time_on(tmp_path: Path) -> None:
     assert logged(tmp_path, two)[0].tail() == ["old", "new"]
 
 
+def test_a_flood_is_written_up_to_a_limit_and_its_last_lines_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcbench.wrapper.log.LIFE_BYTES", 1024)
+    lines = [f"{number:09}" for number in range(20_000)]
+
+    async def flood(end: int, log: Log) -> None:
+        for begin in range(0, len(lines), 100):
+            os.write(end, "".join(f"{line}\n" for line in lines[begin : begin + 100]).encode())
+            await log.settle()
+        assert log.progress == lines[-1]
+        assert (tmp_path / "log").stat().st_size < 1300
+
+    log, text = logged(tmp_path, flood)
+    assert log.tail() == lines[-2000:]
+    headline, *written = text.splitlines()
+    assert headline == "-- hpcbench starts"
+    assert written[:102] == lines[:102]
+    assert written[102] == lines[102][:4]  # 1024 bytes: 102 lines and 4
+    assert written[103] == "-- hpcbench leaves out what follows, but for the last lines"
+    assert written[104:] == lines[-2000:]
+    log, text = logged(tmp_path, writes(b"next\n"))  # the next life may write again
+    assert text.splitlines()[-2:] == ["-- hpcbench starts", "next"]
+
+
 def test_a_log_that_nobody_wrote_to_closes_at_once(tmp_path: Path) -> None:
     log, text = logged(tmp_path, writes(b""))
     assert (log.tail(), log.progress, text) == ([], None, "-- hpcbench starts\n")
