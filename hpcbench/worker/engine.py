@@ -189,8 +189,9 @@ class EngineProcess:
                 start_new_session=True,
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(self._key.encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended: told when it is waited for
+            self._process.stdin.write(self._key.encode() + b"\n")
+            self._process.stdin.flush()
         self._socket = str(socket)
         await self._talk_to("")  # asks for its state only
         await self._wait_until_up()
