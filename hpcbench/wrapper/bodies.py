@@ -81,7 +81,8 @@ class Bodies:
         except (OSError, ValueError, RuntimeError):  # too long, a null byte, a circle of links
             inside = False
         if not inside:
-            raise Refused("media_not_allowed", f"{url[:200]} is not below {self._root}")
+            # which one is not said: errors do not repeat requests
+            raise Refused("media_not_allowed", f"a file:// path is not below {self._root}")
 
 
 def laid_under(body: bytes, fields: bytes) -> bytes:

@@ -133,6 +133,8 @@ def test_no_other_media_may_be_named(root: Path, kind: str) -> None:
         with pytest.raises(Refused) as refused:
             rules.prepared(asking(url, kind))
         assert refused.value.code == "media_not_allowed"
+        assert not url or str(url) not in refused.value.message
+        assert "secret" not in refused.value.message
 
 
 def test_media_hide_neither_in_strings_nor_in_model_params_nor_behind_a_name_used_twice() -> None:
