@@ -29,7 +29,7 @@ PATHS = {CHAT: "POST", "/v1/models": "GET"}
 """What is passed on, and by which method."""
 
 _HOP_BY_HOP = frozenset(
-    b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding "
+    b"connection expect keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding "
     b"upgrade host content-length x-api-key x-metrics date server".split()
 )
 _NOT_FROM_ENGINE = _HOP_BY_HOP | {b"x-latency-ms", b"x-peak-memory-mb"}

@@ -158,6 +158,17 @@ def test_errors_of_the_engine_pass_as_they_are() -> None:
     run(journey())
 
 
+def test_who_asks_whether_to_send_the_body_asks_us() -> None:
+    async def journey() -> None:
+        async with wrapped() as (session, engine):
+            asking = session.post("/v1/chat/completions", data=b"{}", expect100=True)
+            async with asking as answer:
+                assert answer.status == 200
+            assert "Expect" not in engine.seen[-1]["headers"]
+
+    run(journey())
+
+
 def test_a_client_that_leaves_frees_the_engine() -> None:
     async def journey() -> None:
         async with wrapped() as (session, engine):
