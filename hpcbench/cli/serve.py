@@ -116,7 +116,12 @@ async def _served(
 ) -> None:
     """Load, tell how to ask, load again after a death; returns when we are told to end."""
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    told = [signal.SIGINT, signal.SIGTERM]
+    if (
+        signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    ):  # else nohup wants us to outlive the terminal
+        told.append(signal.SIGHUP)
+    for number in told:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(str(folder / "socket"), key, model.name) as client:
         working = asyncio.ensure_future(

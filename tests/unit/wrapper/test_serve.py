@@ -129,7 +129,10 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
         each.process.wait(60)
 
 
-def test_serve_tells_how_to_ask_and_ends_on_ctrl_c(serving: Callable[..., Serving]) -> None:
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGHUP])
+def test_serve_tells_how_to_ask_and_ends_on_ctrl_c_or_with_its_terminal(
+    serving: Callable[..., Serving], told: signal.Signals
+) -> None:
     one = serving("{}")
     one.until("curl ")
     said = one.out.read_text()
@@ -141,10 +144,22 @@ def test_serve_tells_how_to_ask_and_ends_on_ctrl_c(serving: Callable[..., Servin
         ["bash", "-c", said.splitlines()[-1]], capture_output=True, text=True, timeout=60
     )
     assert '"The total is ' in asked.stdout, asked
-    one.process.send_signal(signal.SIGINT)
+    one.process.send_signal(told)
     assert one.process.wait(60) == 0
     assert one.err.read_text().endswith("ended\n")
     assert not Path(key).parent.exists()
+
+
+def test_serve_outlives_its_terminal_under_nohup(serving: Callable[..., Serving]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited
+    try:
+        one = serving("{}")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    one.until("curl ")
+    one.process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        one.process.wait(1)
 
 
 def test_serve_starts_an_engine_that_died_again_but_not_for_ever(
