@@ -171,18 +171,30 @@ class _Server(uvicorn.Server):
 @contextlib.contextmanager
 def _listen(path: Path) -> Iterator[socket.socket]:
     """A listening socket that nobody but its owner may open; removed at the end."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
-    try:
-        listener.listen(2048)
-        yield listener
-    finally:
-        listener.close()
-        path.unlink(missing_ok=True)
+    _clear(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        try:
+            listener.listen(2048)
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket of ours that nobody listens on any more, as a wrapper that was killed leaves it."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        status = path.lstat()
+        if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid():
+            probe.settimeout(1)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
 
 
 @contextlib.contextmanager

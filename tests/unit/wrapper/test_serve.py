@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.wrapper.__main__ import _listen
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper
 
 pytestmark = pytest.mark.long
@@ -82,6 +86,52 @@ def test_what_it_cannot_serve_with_is_told(tmp_path: Path, arguments: list[str],
     assert done.returncode in (1, 2)
     assert said.format(**places) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def socket_path() -> Iterator[Path]:
+    """Short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        yield Path(folder) / "s"
+
+
+def stale(path: Path) -> None:
+    """What is left of a socket whose owner was killed."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+
+
+def test_the_socket_of_a_killed_wrapper_gives_way_to_the_next(socket_path: Path) -> None:
+    stale(socket_path)
+    with _listen(socket_path) as listener, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(socket_path))
+        assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
+        with pytest.raises(OSError, match="in use"), _listen(socket_path):
+            pass
+        listener.accept()[0].close()  # still ours
+    assert not socket_path.exists()
+
+
+def test_nothing_but_a_dead_socket_of_ours_gives_way(
+    socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket_path.write_text("somebody's file")
+    with pytest.raises(OSError, match="in use"), _listen(socket_path):
+        pass
+    assert socket_path.read_text() == "somebody's file"
+    socket_path.unlink()
+    other = socket_path.with_name("other")
+    stale(other)
+    socket_path.symlink_to(other)
+    with pytest.raises(OSError, match="in use"), _listen(socket_path):
+        pass
+    assert other.exists()
+    socket_path.unlink()
+    stale(socket_path)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OSError, match="in use"), _listen(socket_path):
+        pass
+    assert socket_path.exists()
 
 
 class Serving:
