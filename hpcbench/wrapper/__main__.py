@@ -140,6 +140,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         lifespan="off",
+        ws="none",  # an upgrade is a request like any other: the key first
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -60,8 +60,6 @@ class Wrapper:
         self._proxy = Proxy(supervisor, body_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # lifespan and WebSockets: nothing here uses them
-            return
         given = next((value for name, value in scope["headers"] if name == b"x-api-key"), b"")
         if not hmac.compare_digest(given, self._key):
             await refuse(send, 401, "wrong_key", "X-API-Key is missing or wrong")

@@ -134,6 +134,21 @@ def test_nothing_but_a_dead_socket_of_ours_gives_way(
     assert socket_path.exists()
 
 
+@pytest.mark.parametrize(("key", "status"), [("", 401), (KEY, 200)])
+def test_a_websocket_upgrade_is_answered_as_any_request(
+    start: Callable[..., Wrapper], key: str, status: int
+) -> None:
+    wrapper = start()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(wrapper.socket))
+        client.sendall(
+            f"GET /healthz HTTP/1.1\r\nHost: w\r\nX-API-Key: {key}\r\nConnection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        assert client.recv(4096).startswith(f"HTTP/1.1 {status} ".encode())
+
+
 class Serving:
     """`hpcbench serve` of a scripted engine, as a process."""
 
