@@ -12,6 +12,7 @@ import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,8 @@ def test_every_change_of_state_is_told_as_it_happens(wrapper: Wrapper) -> None:
         await control.fails(wrapper.body(start="exit"))
         await asyncio.wait_for(listening, 10)
         states = ["empty", "loading", "ready", "draining", "empty", "loading", "failed"]
-        assert [status["state"] for status in seen] == states
+        # news of progress while it loads, on a slow machine, repeat the state
+        assert [state for state, _ in groupby(status["state"] for status in seen)] == states
         assert seen[-1]["error"]["cause"] == "missing_weights"
 
     on(wrapper, journey)
