@@ -26,7 +26,7 @@ from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model
 from hpcbench.schema.documents import Model, Site
-from hpcbench.wrapper import descriptors
+from hpcbench.wrapper.descriptors import allow_many
 
 LOOK_SECONDS = 0.5
 """How often a running engine's state is looked at."""
@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.5
 
 def serve(arguments: argparse.Namespace) -> int:
     """`hpcbench serve MODEL`: until Ctrl-C."""
-    descriptors.allow_many()
+    allow_many()
     if arguments.port is not None and not 0 < arguments.port < 2**16:
         raise UserError(Problem(f"there is no port {arguments.port}", remedy="--port 1 to 65535"))
     site = user_site() or Site(name="default")
@@ -117,9 +117,8 @@ async def _served(
     """Load, tell how to ask, load again after a death; returns when we are told to end."""
     stop = asyncio.Event()
     told = [signal.SIGINT, signal.SIGTERM]
-    if (
-        signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-    ):  # else nohup wants us to outlive the terminal
+    # Where it is ignored, nohup wants us to outlive the terminal.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         told.append(signal.SIGHUP)
     for number in told:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -64,7 +64,7 @@ from hpcbench.schema.records import Request, Response, Sample, Times
 from hpcbench.worker.engine import EngineProcess, Loaded, explained, scratch
 from hpcbench.worker.looking import look_if_due
 from hpcbench.worker.news import News
-from hpcbench.wrapper import descriptors
+from hpcbench.wrapper.descriptors import allow_many
 
 PROGRESS_SECONDS = 5.0
 """Progress events are no truth, only news: rare enough for a shared file system."""
@@ -90,7 +90,7 @@ WAIT_SECONDS, LONGEST_WAIT = 2.0, 900.0
 
 def main(argv: Sequence[str]) -> None:
     """Run one worker: `hpcbench.worker EXPERIMENT GROUP ROUND PLACE/WORKERS`."""
-    descriptors.allow_many()
+    allow_many()
     experiment = Experiment(Path(argv[0]))
     experiment.use_packages()
     current = rounds(experiment)[int(argv[2])]

@@ -22,11 +22,9 @@ from pathlib import Path
 
 import uvicorn
 
-from hpcbench.wrapper import (
-    descriptors,
-    lean,  # noqa: F401 - before aiohttp, see there
-)
+from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
 from hpcbench.wrapper.app import Wrapper
+from hpcbench.wrapper.descriptors import allow_many
 from hpcbench.wrapper.family import Guard
 from hpcbench.wrapper.masking import Mask, hidden_values
 from hpcbench.wrapper.process import EngineFailed
@@ -64,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if not key:
         parser.error("there is no key: it is the first line on standard input, or of --key-file")
-    descriptors.allow_many()
+    allow_many()
     mask = Mask([key, *hidden_values({}, os.environ)])
     write_log(mask)
     guard = Guard()  # before the first thread

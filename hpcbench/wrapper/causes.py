@@ -184,9 +184,8 @@ def classify(
     """
     lines = list(lines)
     errors = [line for line in lines if not _mild(line)]
-    killed = (
-        signal == "SIGKILL" or exit_code == 137
-    )  # 137: a shell or container says so of its child
+    # 137: a shell or a container says so of its child.
+    killed = signal == "SIGKILL" or exit_code == 137
     killed = killed and not any(_BY_ITSELF in line for line in lines)
     for pattern, name, remedy in _PATTERNS:
         if killed and name not in _BY_KERNEL:
