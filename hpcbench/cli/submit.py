@@ -32,7 +32,7 @@ from hpcbench.schema.plan import Measured, ResolvedPlan
 def submit(arguments: argparse.Namespace) -> int:
     """`hpcbench submit PLAN`."""
     resolved, packages = load(arguments.plan, arguments.registry, _settings(arguments), say=say)
-    if getattr(arguments, "estimate", False):
+    if arguments.estimate:
         from hpcbench.cli.estimate import show
 
         return show(resolved, arguments.json)
@@ -117,7 +117,7 @@ def _chosen(arguments: argparse.Namespace) -> tuple[Experiment, list[str]]:
 
 def _settings(arguments: argparse.Namespace) -> list[str]:
     """`--set`, and the options that say the same of the plan in a word."""
-    short = {name: getattr(arguments, name, None) for name in ("limit", "pilot", "max_gpu_hours")}
+    short = {name: getattr(arguments, name) for name in ("limit", "pilot", "max_gpu_hours")}
     given = [f"{name}={value}" for name, value in short.items() if value is not None]
     return [*arguments.settings, *given]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.cli.parse import parser
 from tests.unit.small import plan_without_weights
 
 PLAN = """\
@@ -101,6 +102,11 @@ def test_what_cannot_be_is_told_in_a_line(
     capsys: pytest.CaptureFixture[str], plan: Path, arguments: list[str], told: str
 ) -> None:
     assert told in refused(capsys, plan, *arguments)
+
+
+def test_a_submission_finds_every_option_that_it_looks_at() -> None:
+    ours, submits = (vars(parser().parse_args([verb, "plan.yaml"])) for verb in ("load", "submit"))
+    assert submits.keys() - ours.keys() == {"elsewhere"}
 
 
 def test_limits_reach_every_point(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -452,4 +452,13 @@ def _load(verb: Verb) -> None:
     )
     load.add_argument("--dry-run", action="store_true", help="print points and jobs; touch nothing")
     load.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
+    # It submits as `submit` does, without what only that offers.
+    load.set_defaults(
+        estimate=False,
+        limit=None,
+        pilot=None,
+        max_gpu_hours=None,
+        if_idle=False,
+        snapshot_env=False,
+    )
     with_json(load)
