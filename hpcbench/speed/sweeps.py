@@ -14,7 +14,7 @@ def sweeps(run_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
     Returns:
         Sweep → `points` as they stand, `knee`, and `best`: the valid point with the most good answers a
-        second. None where no point has the figures.
+        second. None where no point has the figures, or no answer was good.
     """
     found: dict[str, Any] = {}
     for name, figures in run_tasks.items():
@@ -28,7 +28,11 @@ def sweeps(run_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             if (rate := run_tasks[name]["answers_per_s"])
             and (latency := run_tasks[name]["e2e_due_ms"])
         }
-        goodput = {name: rate["value"] for name in valid if (rate := run_tasks[name]["good_per_s"])}
+        goodput = {
+            name: rate["value"]
+            for name in valid
+            if (rate := run_tasks[name]["good_per_s"]) and rate["value"] > 0
+        }
         sweep["knee"] = knee(curve)
         sweep["best"] = max(goodput, key=lambda name: goodput[name], default=None)
     return found

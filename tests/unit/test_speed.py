@@ -352,6 +352,13 @@ def test_a_sweep_names_its_knee_and_its_best_point_among_the_valid_ones() -> Non
     assert found["best"] == "vqa-c4"
 
 
+def test_no_point_is_the_best_where_nothing_was_good() -> None:
+    piece = closed_loop(400, 2, lambda chance, n: 100)
+    figures = measured([piece], Slo(e2e_ms=1))
+    (found,) = speed.sweeps({"vqa-c2": {**figures, "load": {"sweep": "vqa"}}}).values()
+    assert found["best"] is None
+
+
 def test_requests_that_took_no_time_at_all_have_a_window_of_none() -> None:
     window = speed.steady_window(in_columns(*(failed(n, 5, 5) for n in range(3))))
     assert (window.usual, window.end - window.begin) == (1, 0)
