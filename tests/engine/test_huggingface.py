@@ -14,7 +14,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hpcbench.inference import LoadFailed, drive
+from hpcbench.engines import huggingface
+from hpcbench.engines.huggingface import HuggingFaceEngine
+from hpcbench.inference import LoadFailed, drive, load_body
+from hpcbench.plugins import EngineSpec
+from hpcbench.schema.documents import Model
 from hpcbench.schema.records import Message, Request
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper, gone, install_scripted
 
@@ -222,3 +226,30 @@ def half(folder: Path) -> None:
 @pytest.fixture
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_scripted(tmp_path_factory.mktemp("plugins"))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_attention_of_a_model_document_is_that_of_the_model(
+    attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = Model.model_validate(
+        {
+            "name": "tiny", "source": str(MODEL), "engine": "huggingface", "gpus": 0,
+            "engine_options": {"attn_implementation": attention},
+        }
+    )  # fmt: skip
+    body = load_body(document, {})
+    told = {name: body[name] for name in ("model_path", "model_name", "options")}
+    _, _, _, *argv = HuggingFaceEngine().launch_command(EngineSpec(socket="/s", **told)).argv
+    served: list[Any] = []
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(
+        "hpcbench.engines.hf_server.application", lambda model, *_: served.append(model)
+    )
+    monkeypatch.setattr("hpcbench.engines.hf_server.run", lambda *_: None)
+
+    huggingface.main(argv)
+
+    config = served[0]._model.config
+    parts = (config, config.get_text_config(), config.vision_config)
+    assert [one._attn_implementation for one in parts] == [attention] * 3
