@@ -340,7 +340,7 @@ class _Resolver:
         if prompt is None:
             return None
         resolved = ResolvedRunTask.model_construct(
-            task=task,
+            task=_with_max_tokens(task, ml_task),
             ml_task=ml_task,
             model=model.model_copy(update={"gpus": self.checks.gpus(model)}),
             dataset=self._with_split(dataset, task.split),
@@ -550,6 +550,15 @@ def _below(loc: Loc) -> Where:
 
 def _cell_where(loc: Loc, at: Mapping[str, Loc]) -> Where:
     return lambda key: at.get(key, (*loc, key))
+
+
+def _with_max_tokens(task: RunTask, ml_task: MLTask) -> RunTask:
+    """With the ML task's `max_tokens`, unless the run task says how many."""
+    own = task.generation
+    if ml_task.max_tokens is None or "max_tokens" in own.model_fields_set:
+        return task
+    generation = own.model_copy(update={"max_tokens": ml_task.max_tokens})
+    return task.model_copy(update={"generation": generation})
 
 
 def _limited(one: _Written, limit: int | None) -> _Written:

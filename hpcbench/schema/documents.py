@@ -148,6 +148,8 @@ class MLTask(Document):
     """Those a run task gets that names none; none: all of them."""
     prompt: Name | None = None
     """Prompt document used when a run task names none."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Most tokens of an answer when a run task's `generation` does not say; none: its default."""
     required_packages: tuple[Name, ...] = ()
     """Package documents whose plugins it uses."""
 

@@ -14,7 +14,7 @@ from hpcbench.errors import UserError
 from hpcbench.registry.catalog import Catalog, load_document
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.source import read, validate
-from hpcbench.schema.documents import Dataset, ExperimentPlan, Model, Prompt, RunTask, Site
+from hpcbench.schema.documents import Dataset, ExperimentPlan, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedPlan
 
 PLAN = """\
@@ -411,6 +411,37 @@ def test_a_prompt_is_needed_somewhere(tmp_path: Path, registry: Path) -> None:
     assert told == ["p.yaml:6:5: key 'prompt' is missing and the ML task has no default"]
     resolved = resolve(tmp_path, registry, PLAN.replace("    prompt: ask\n", "", 1))
     assert resolved.run_tasks[0].prompt.name == "vqa_short"
+
+
+@pytest.mark.parametrize(
+    ("generation", "laid_over", "most"),
+    [
+        ("", (), 7000),
+        ("    generation: {seed: 3}\n    repeats: 2\n", (), 7000),
+        ("    generation: {max_tokens: 1024}\n", (), 1024),
+        ("", ("run_tasks.page.generation.max_tokens=9",), 9),
+    ],
+    ids=["no word", "another setting", "the plan", "--set"],
+)
+def test_an_ml_task_says_how_long_answers_are_unless_the_run_task_does(
+    tmp_path: Path, registry: Path, generation: str, laid_over: tuple[str, ...], most: int
+) -> None:
+    task = "name: page\n    ml_task: ocr_deepseek\n    model: org/tiny\n    dataset: pages\n"
+    text = f"name: small\nrun_tasks:\n  - {task}{generation}"
+    found = load_plan(written(tmp_path, text), [registry], laid_over).run_tasks
+    assert {one.task.generation.max_tokens for one in found} == {most}
+
+
+def test_pages_that_deepseek_ocr_reads_fit_its_context_with_their_answers() -> None:
+    """SGLang refuses a request whose prompt and `max_tokens` are more than the context."""
+    catalog = Catalog()
+    page, prompt = 1 + 6 * 144 + 256 + 1, 50  # the begin token, the largest page of either model
+    answer = catalog.get(MLTask, "ocr_deepseek").max_tokens
+    assert answer is not None
+    for name in ("deepseek-ai/DeepSeek-OCR", "deepseek-ai/DeepSeek-OCR-2"):
+        context = catalog.get(Model, name).context_length
+        assert context is not None
+        assert page + prompt + answer <= context
 
 
 def test_two_run_tasks_of_one_name_are_refused(tmp_path: Path, registry: Path) -> None:
