@@ -79,6 +79,8 @@ class Engine(Protocol):
 
     - `generation: frozenset[str]`: the settings it knows beyond OpenAI's; others are refused before anything
       runs;
+    - `generation_needs: Mapping[str, str]`: setting → option of the engine without which it refuses every
+      request that has the setting;
     - `packages: tuple[str, ...]`: distributions whose versions are recorded;
     - `request_fields(spec) -> mapping`: fields of the body that every request gets which does not set them;
     - `checks_media = False`: its server opens any path a request names, so the wrapper has to look at each;

@@ -68,6 +68,10 @@ class VllmEngine:
         }
     )  # fmt: skip
     """Settings of its chat API that a benchmark may want; what it does not know, vLLM ignores in silence."""
+    generation_needs: ClassVar[Mapping[str, str]] = {
+        "mm_processor_kwargs": "trust_request_mm_kwargs"
+    }
+    """Setting → option that must be true, or each request that has the setting gets a 400."""
     renamed: ClassVar[Mapping[str, str]] = {
         "guided_choice": "structured_outputs: {choice: …}",
         "guided_grammar": "structured_outputs: {grammar: …}",

@@ -159,18 +159,7 @@ class Checks:
         if dataset.splits and task.split is not None and task.split not in dataset.splits:
             what = unknown(f"split of dataset '{dataset.name}'", task.split, dataset.splits)
             self._say(source, where("split"), what)
-        engine = self._loaded("engines", resolved.model.engine)
-        known = getattr(engine, "generation", None)
-        if known is not None:
-            for name in task.generation.extra:
-                if name not in known:
-                    what = unknown(f"generation setting of {resolved.model.engine}", name, known)
-                    new = getattr(engine, "renamed", {}).get(name)
-                    remedy = f"it is now `{new}`" if new else None
-                    self._say(source, (*where("generation"), "extra", name), what, remedy)
-            if task.output_schema == "response_format" and "response_format" not in known:
-                what = f"engine '{resolved.model.engine}' does not know response_format"
-                self._say(source, where("output_schema"), what, "`output_schema: prompt`")
+        self._generation(resolved, source, where)
         schema = ml_task.output_schema or ml_task.output_model
         if task.output_schema != "none" and schema is None:
             what = f"ML task '{ml_task.name}' has no output_schema to tell"
@@ -182,6 +171,29 @@ class Checks:
         if site is not None:
             for key, below, message, remedy in misfits(resolved, site):
                 self._say(source, (*where(key), *below), message, remedy)
+
+    def _generation(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
+        """Settings of requests that the engine knows, and takes as it is started."""
+        task, model = resolved.task, resolved.model
+        engine = self._loaded("engines", model.engine)
+        known = getattr(engine, "generation", None)
+        if known is None:
+            return
+        options = {name.replace("-", "_"): value for name, value in model.engine_options.items()}
+        needs = getattr(engine, "generation_needs", {})
+        for name in task.generation.extra:
+            at = (*where("generation"), "extra", name)
+            if name not in known:
+                what = unknown(f"generation setting of {model.engine}", name, known)
+                new = getattr(engine, "renamed", {}).get(name)
+                self._say(source, at, what, f"it is now `{new}`" if new else None)
+            elif name in needs and options.get(needs[name]) is not True:
+                what = f"{model.engine} refuses every request with '{name}' as it would be started"
+                remedy = f"`{needs[name]}: true` in the engine_options of model '{model.name}'"
+                self._say(source, at, what, remedy)
+        if task.output_schema == "response_format" and "response_format" not in known:
+            what = f"engine '{model.engine}' does not know response_format"
+            self._say(source, where("output_schema"), what, "`output_schema: prompt`")
 
     def _load(self, task: RunTask, source: Source, where: Where) -> None:
         """How requests are sent: a sweep has points, and a rate has room."""

@@ -101,6 +101,20 @@ def test_settings_and_options_are_known_to_the_engine(files: Files) -> None:
     ]
 
 
+def test_a_setting_that_the_engine_would_refuse_in_every_request_is_told(files: Files) -> None:
+    plan = PLAN + "    generation: {extra: {mm_processor_kwargs: {max_pixels: 9}}}\n"
+    for options in ("{}", "{trust_request_mm_kwargs: false}"):
+        with_model(files, f"engine: vllm\nengine_options: {options}\n")
+        assert files.refusal(plan) == [
+            "p.yaml:8:47: vllm refuses every request with 'mm_processor_kwargs' as it would be started "
+            "(`trust_request_mm_kwargs: true` in the engine_options of model 'org/tiny')"
+        ]
+    for name in ("trust_request_mm_kwargs", "trust-request-mm-kwargs"):
+        with_model(files, f"engine: vllm\nengine_options: {{{name}: true}}\n")
+        extra = files.resolved(plan).run_tasks[0].task.generation.extra
+        assert extra == {"mm_processor_kwargs": {"max_pixels": 9}}
+
+
 def test_an_option_that_hpcbench_sets_itself_is_refused_with_the_field_to_use(files: Files) -> None:
     with_model(files, "engine: vllm\nengine_options: {max-model-len: 4096}\n")
     (told,) = files.refusal()
