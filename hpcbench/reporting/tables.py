@@ -183,7 +183,8 @@ def _metric(entry: Mapping[str, Any]) -> str:
 def speed_rows(performance: Mapping[str, Any], names: Iterable[str]) -> Iterator[SpeedRow]:
     """Rows of these run tasks of `performance.json`."""
     sweeps = performance["sweeps"].values()
-    knees, best = ({sweep[mark] for sweep in sweeps} for mark in ("knee", "best"))
+    knees = {sweep.get(mark) for sweep in sweeps for mark in ("knee", "rate_knee")}
+    best = {sweep["best"] for sweep in sweeps}
     for name in names:
         table = performance["run_tasks"][name]
         told = [

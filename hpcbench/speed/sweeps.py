@@ -1,4 +1,4 @@
-"""Sweeps: the points of one run task under rising load, their knee and the best of them."""
+"""Sweeps: the points of one run task under rising load, their knees and the best of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 
 
 def sweeps(run_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every sweep with its points, its knee and, under limits, its best point.
+    """Every sweep with its points, its knees and, under limits, its best point.
+
+    Points with so many requests in flight (closed loop) and points with so many a second (open loop) lie on
+    two curves: at one throughput those wait for nobody, and these queue by chance. Each has its own knee.
 
     Args:
         run_tasks: run task → its figures, with `load.sweep` saying whose point it is.
 
     Returns:
-        Sweep → `points` as they stand, `knee`, and `best`: the valid point with the most good answers a
-        second. None where no point has the figures, or no answer was good.
+        Sweep → `points` as they stand; `knee` of those with so many in flight and `rate_knee` of those with
+        so many a second, None below two points that have the figures; `best`, the valid point with the most
+        good answers a second, None where no answer was good.
     """
     found: dict[str, Any] = {}
     for name, figures in run_tasks.items():
@@ -22,18 +26,20 @@ def sweeps(run_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             found.setdefault(figures["load"]["sweep"], {"points": []})["points"].append(name)
     for sweep in found.values():
         valid = [name for name in sweep["points"] if run_tasks[name]["valid"]]
-        curve = {
-            name: (rate["value"], latency["mean"]["value"])
-            for name in valid
-            if (rate := run_tasks[name]["answers_per_s"])
-            and (latency := run_tasks[name]["e2e_due_ms"])
-        }
+        for mark, paced in (("knee", False), ("rate_knee", True)):
+            curve = {
+                name: (rate["value"], latency["mean"]["value"])
+                for name in valid
+                if (run_tasks[name]["load"]["rate"] is not None) == paced
+                and (rate := run_tasks[name]["answers_per_s"])
+                and (latency := run_tasks[name]["e2e_due_ms"])
+            }
+            sweep[mark] = knee(curve) if len(curve) > 1 else None
         goodput = {
             name: rate["value"]
             for name in valid
             if (rate := run_tasks[name]["good_per_s"]) and rate["value"] > 0
         }
-        sweep["knee"] = knee(curve)
         sweep["best"] = max(goodput, key=lambda name: goodput[name], default=None)
     return found
 

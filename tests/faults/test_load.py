@@ -161,6 +161,7 @@ def test_four_at_once_are_the_knee_and_the_best_unless_nothing_was_good(
     for name in ENGINES:
         assert found[name]["points"] == [f"{name}-{point}" for point in POINTS]
         assert found[name]["knee"] == f"{name}-c4"
+        assert found[name]["rate_knee"] is None, "of one point"
     assert found["quick"]["best"] == "quick-c4"
     assert found["slow"]["best"] is None
 

@@ -131,5 +131,5 @@ def test_a_sweep_is_told_with_its_points(tmp_path: Path) -> None:
     write_attempt(here, 0, 1, closed_loop(60, 2, lambda chance, n: 100))
     evaluate(Experiment(here.path))
     assert read_json(here.performance_file)["sweeps"] == {
-        "vqa": {"points": ["rt"], "knee": "rt", "best": None}
+        "vqa": {"points": ["rt"], "knee": None, "rate_knee": None, "best": None}
     }

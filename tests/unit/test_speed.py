@@ -333,10 +333,12 @@ def test_no_point_has_no_knee() -> None:
 def test_a_sweep_names_its_knee_and_its_best_point_among_the_valid_ones() -> None:
     slo = Slo(e2e_ms=250)
 
-    def point(concurrency: int, took: float, **more: Any) -> dict[str, Any]:
+    def point(
+        concurrency: int, took: float, rate: float | None = None, **more: Any
+    ) -> dict[str, Any]:
         piece = closed_loop(400, concurrency, lambda chance, n: took)
         figures = measured([piece], slo)
-        return {**figures, "load": {"sweep": "vqa"}, **more}
+        return {**figures, "load": {"sweep": "vqa", "rate": rate}, **more}
 
     run_tasks = {
         "vqa-c1": point(1, 100),
@@ -344,18 +346,34 @@ def test_a_sweep_names_its_knee_and_its_best_point_among_the_valid_ones() -> Non
         "vqa-c4": point(4, 190),
         "vqa-c8": point(8, 500),
         "vqa-c16": point(16, 1, valid=False),
-        "other": {**point(1, 100), "load": {"sweep": None}},
+        "vqa-r10.0": point(1, 100, rate=10),
+        "vqa-r30.0": point(6, 200, rate=30),
+        "vqa-r40.0": point(16, 400, rate=40),
+        "other": {**point(1, 100), "load": {"sweep": None, "rate": None}},
     }
     (found,) = speed.sweeps(run_tasks).values()
-    assert found["points"] == ["vqa-c1", "vqa-c2", "vqa-c4", "vqa-c8", "vqa-c16"]
-    assert found["knee"] == "vqa-c2"
-    assert found["best"] == "vqa-c4"
+    assert found["points"] == [name for name in run_tasks if name != "other"]
+    assert found["knee"] == "vqa-c2", "no point with a rate is on its curve"
+    assert found["rate_knee"] == "vqa-r30.0"
+    assert found["best"] == "vqa-r30.0"
+
+
+def test_one_point_of_a_kind_is_no_knee() -> None:
+    figures = measured([closed_loop(400, 2, lambda chance, n: 100)])
+    loads: dict[str, float | None] = {"vqa-c2": None, "vqa-r5.0": 5}
+    run_tasks = {
+        name: {**figures, "load": {"sweep": "vqa", "rate": rate}} for name, rate in loads.items()
+    }
+    (found,) = speed.sweeps(run_tasks).values()
+    assert (found["knee"], found["rate_knee"]) == (None, None)
 
 
 def test_no_point_is_the_best_where_nothing_was_good() -> None:
     piece = closed_loop(400, 2, lambda chance, n: 100)
     figures = measured([piece], Slo(e2e_ms=1))
-    (found,) = speed.sweeps({"vqa-c2": {**figures, "load": {"sweep": "vqa"}}}).values()
+    (found,) = speed.sweeps(
+        {"vqa-c2": {**figures, "load": {"sweep": "vqa", "rate": None}}}
+    ).values()
     assert found["best"] is None
 
 

@@ -121,7 +121,7 @@ def front(points: Sequence[tuple[float, float]]) -> tuple[bool, ...]:
 
 
 def sweep(name: str, swept: Mapping[str, Any], run_tasks: Mapping[str, Any]) -> Figure | None:
-    """Latency over throughput, a point a load, the knee ringed; None below two points.
+    """Latency over throughput, a point a load, the knee of either kind ringed; None below two points.
 
     Args:
         name: of the sweep.
@@ -138,8 +138,11 @@ def sweep(name: str, swept: Mapping[str, Any], run_tasks: Mapping[str, Any]) -> 
     paced = [one for one in points if run_tasks[one]["load"]["rate"] is not None]
     kept = [one for one in points if one not in paced]
     series = [
-        _loads(title, some, run_tasks, swept["knee"])
-        for title, some in (("so many at once", kept), ("so many a second", paced))
+        _loads(title, some, run_tasks, swept.get(mark))
+        for title, some, mark in (
+            ("so many at once", kept, "knee"),
+            ("so many a second", paced, "rate_knee"),
+        )
         if some
     ]
     late = [one for one in points if not run_tasks[one]["valid"]]

@@ -103,7 +103,7 @@ def _sweeps(tables: Tables, heads: Sequence[str]) -> Iterator[Part]:
             for row in speed_rows(performance, sweep["points"])
         ]  # fmt: skip
         columns = (*heads[1:], *(["good/s, share"] if goals else []))
-        note = "Knee: greatest throughput ÷ mean latency."
+        note = "Knee: greatest throughput ÷ mean latency among loads of its kind."
         if goals:
             note += f" Good: {goals}; best: most good answers a second."
         blocks: list[Block] = [

@@ -204,9 +204,13 @@ def test_a_sweep_rings_its_knee_and_crosses_what_the_client_spoilt() -> None:
         for n in (1, 2, 4)
     }
     tables["r5"] = speed(5, load={"concurrency": 64, "rate": 5.0, "sweep": "s"})
-    figure = pictures.sweep("s", {"points": list(tables), "knee": "c2"}, tables)
+    swept = {"points": list(tables), "knee": "c2", "rate_knee": None}
+    figure = pictures.sweep("s", swept, tables)
     assert figure is not None
     assert ringed(figure) == {"2"}
+    both = pictures.sweep("s", {**swept, "rate_knee": "r5"}, tables)
+    assert both is not None
+    assert ringed(both) == {"2", "5/s"}
     kept, paced, late = figure.series
     assert kept.labels == ("1", "2", "4")
     assert kept.y == (1.0, 1.0, 1.0)
