@@ -1,6 +1,7 @@
-"""DeepSeek-OCR's true architecture with random weights, in a real vLLM and a real SGLang on a CPU.
+"""The true architectures of DeepSeek-OCR and DeepSeek-OCR-2 with random weights, in a real vLLM and a real
+SGLang on a CPU.
 
-What it says is nonsense, but the way is the real one: prompt form, tokens of a page, the rule against
+What they say is nonsense, but the way is the real one: prompt form, tokens of a page, the rule against
 repetition, marks of places. Both engines get the vision tower in its true size (0.4 billion parameters, made
 up when loading) and two small layers of text; they are dense, since SGLang's mixture of experts needs a GPU.
 """
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
 MARKS = ("<image>", "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>")
 PROMPT = "Free OCR."
+CONTEXT = 2048
 TEXT = {
     "model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"], "use_mla": False,
     "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 8192, "hidden_size": 1280,
@@ -37,16 +39,44 @@ TEXT = {
     "moe_intermediate_size": 64, "n_routed_experts": 4, "n_shared_experts": 2, "n_group": 1,
     "num_experts_per_tok": 2, "topk_group": 1, "topk_method": "greedy", "lm_head": True,
 }  # fmt: skip
-VISION = {
-    "clip-l-14-224": {"heads": 16, "image_size": 224, "layers": 24, "patch_size": 14, "width": 1024},
-    "sam_vit_b": {
-        "downsample_channels": [512, 1024], "global_attn_indexes": [2, 5, 8, 11], "heads": 12,
-        "layers": 12, "width": 768,
-    },
-}  # fmt: skip
+SAM = {"global_attn_indexes": [2, 5, 8, 11], "heads": 12, "layers": 12, "width": 768}
+CLIP = {"heads": 16, "image_size": 224, "layers": 24, "patch_size": 14, "width": 1024}
 
 
-def write_checkpoint(folder: Path) -> int:
+@dataclass(frozen=True)
+class Version:
+    """One of the two models."""
+
+    architecture: str
+    module: str
+    """Its code on the hub, by which SGLang knows it."""
+    tower: str
+    """Name of its vision tower, and what that is made of."""
+    parts: dict[str, Any]
+    width: int
+    """Features of a page's token before the projector."""
+    page: int
+    """Tokens of the view of the whole page with its separator."""
+    two_tiles: int
+    """Those of two tiles beside each other."""
+    six_tiles: int
+    """Those of three rows of two."""
+
+
+OCR = Version(
+    "DeepseekOCRForCausalLM", "modeling_deepseekocr", "deeplip_b_l",
+    {"clip-l-14-224": CLIP, "sam_vit_b": {**SAM, "downsample_channels": [512, 1024]}}, 2048,
+    # 16 rows of 16 and a line end; tiles of 10 x 10, each row of theirs with a line end
+    page=16 * 17 + 1, two_tiles=10 * 21, six_tiles=30 * 21,
+)  # fmt: skip
+OCR_2 = Version(
+    "DeepseekOCR2ForCausalLM", "modeling_deepseekocr2", "deepencoderv2",
+    {"qwen2-0-5b": {"dim": 896}, "sam_vit_b": {**SAM, "downsample_channels": [512, 896]}}, 896,
+    page=256 + 1, two_tiles=2 * 144, six_tiles=6 * 144,
+)  # fmt: skip
+
+
+def write_checkpoint(folder: Path, version: Version) -> int:
     """A checkpoint without weights, byte by byte tokenizer; the id of `<|ref|>`."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -61,16 +91,20 @@ def write_checkpoint(folder: Path) -> int:
     names |= {"tokenizer_class": "LlamaTokenizerFast"}
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
     config = {
-        "architectures": ["DeepseekOCRForCausalLM"],
-        "auto_map": {"AutoModel": "modeling_deepseekocr.DeepseekOCRForCausalLM"},
+        "architectures": [version.architecture],
+        "auto_map": {"AutoModel": f"{version.module}.{version.architecture}"},
         "model_type": "deepseek_vl_v2",
         "torch_dtype": "bfloat16",
         "tile_tag": "2D",
         "global_view_pos": "head",
         "candidate_resolutions": [[1024, 1024]],
         "language_config": {**TEXT, "vocab_size": tokenizer.get_vocab_size()},
-        "projector_config": {"input_dim": 2048, "n_embed": 1280, "projector_type": "linear"},
-        "vision_config": {"image_size": 1024, "model_name": "deeplip_b_l", "width": VISION},
+        "projector_config": {
+            "input_dim": version.width,
+            "n_embed": 1280,
+            "projector_type": "linear",
+        },
+        "vision_config": {"image_size": 1024, "model_name": version.tower, "width": version.parts},
     }
     (folder / "config.json").write_text(json.dumps(config))
     pictures = {"candidate_resolutions": [[1024, 1024]], "patch_size": 16, "downsample_ratio": 4}
@@ -84,6 +118,8 @@ def write_checkpoint(folder: Path) -> int:
 class Reader:
     """One of the engines, and how to ask it."""
 
+    name: str
+    version: Version
     engine: contract.Engine
     fields: dict[str, Any]
     """What hpcbench lays under every request."""
@@ -93,7 +129,9 @@ class Reader:
     def ask(self, width: int, height: int, **fields: Any) -> tuple[str, int]:
         """Answer of 8 tokens to an image of this size, and tokens of the prompt."""
         file = io.BytesIO()
-        Image.linear_gradient("L").resize((width, height)).convert("RGB").save(file, "PNG")
+        # Not an even gradient: vLLM takes tiles whose normalised values add up to 0 for none, and ends.
+        page = Image.linear_gradient("L").resize((width, height)).point(lambda value: value // 2)
+        page.convert("RGB").save(file, "PNG")
         messages = contract.ask(PROMPT, contract.data_uri(file.getvalue()))
         body = {**self.fields, "messages": messages, "max_tokens": 8, **fields}
         text, reason, usage = asyncio.run(self.engine.answer(**body))
@@ -114,12 +152,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=[VLLM, SGLANG], ids=["vllm", "sglang"])
+@pytest.fixture(
+    scope="module",
+    params=[(name, version) for version in (OCR, OCR_2) for name in (VLLM, SGLANG)],
+    ids=["vllm", "sglang", "vllm-2", "sglang-2"],
+)
 def reader(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Reader]:
     """The checkpoint in one engine, with a rule that bites at once: no pair of tokens twice."""
-    name = request.param
+    name, version = request.param
     try:
         lab = Lab.current()
         python = lab.vllm()
@@ -128,9 +170,9 @@ def reader(
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
         unavailable(f"no engine for CPUs: {error}")
     weights = tmp_path_factory.mktemp("deepseek-ocr")
-    ref = write_checkpoint(weights)
+    ref = write_checkpoint(weights, version)
     options = {**OPTIONS[name], "load_format": "dummy", "ngram_size": 2, "whitelist_token_ids": []}
-    told = {"model_path": str(weights), "options": options, "context_length": 2048}
+    told = {"model_path": str(weights), "options": options, "context_length": CONTEXT}
     spec = plugins.EngineSpec(model_name="tiny", socket="/s", **told)
     fields = dict(plugins.load("engines", name)().request_fields(spec))
     with pytest.MonkeyPatch.context() as patch:
@@ -138,19 +180,17 @@ def reader(
             "TORCHDYNAMO_DISABLE", "1"
         )  # else PyTorch compiles with g++ and Python's headers
         with contract.started(name, python, dtype="bfloat16", **told) as engine:
-            yield Reader(engine, fields, {"logit_bias": {str(ref): 100}})
+            yield Reader(name, version, engine, fields, {"logit_bias": {str(ref): 100}})
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "tokens"),
-    [
-        (640, 480, 16 * 17 + 1),  # the whole page only: 16 rows of 16 and a line end, a separator
-        (1280, 640, 16 * 17 + 10 * 21 + 1),  # and two tiles beside each other, 10 x 10 each
-    ],
+    ("width", "height", "tiles"),
+    [(640, 480, None), (1280, 640, "two_tiles"), (1600, 2400, "six_tiles")],
 )
 def test_a_page_has_the_tokens_of_gundam(
-    reader: Reader, width: int, height: int, tokens: int
+    reader: Reader, width: int, height: int, tiles: str | None
 ) -> None:
+    tokens = reader.version.page + (getattr(reader.version, tiles) if tiles else 0)
     _, found = reader.ask(width, height)
     assert found == 1 + tokens + len(f"\n{PROMPT}")  # the beginning, the page, a token a byte
 
@@ -170,3 +210,11 @@ def test_it_is_the_rule_that_ends_the_repetition(reader: Reader) -> None:
 def test_it_is_the_setting_that_keeps_the_marks(reader: Reader) -> None:
     text, _ = reader.ask(64, 64, **reader.bias, skip_special_tokens=True)
     assert "<|ref|>" not in text
+
+
+def test_an_answer_as_long_as_the_context_is_too_long_for_sglang(reader: Reader) -> None:
+    """Hence the ML task's `max_tokens`, which leaves room for the page."""
+    page = contract.data_uri(contract.PAGE.read_bytes())
+    body = {**reader.fields, "messages": contract.ask(PROMPT, page), "max_tokens": CONTEXT}
+    status, told = asyncio.run(reader.engine.post(**body, stop=["\ufffd"]))
+    assert status == (400 if reader.name == SGLANG else 200), told
