@@ -186,13 +186,14 @@ class _Seen:
             self.token_gaps.append(spread.token_gaps(gaps, sizes, counts))
 
     def _add_rates(self, piece: Timed, answers: Timed, kept: Any) -> None:
-        self.windows.append(steady_window(piece))
+        window = steady_window(piece)
+        self.windows.append(window)
         streams = self.streams
         assert streams["answers_per_s"] is not None
-        streams["answers_per_s"].append(ends(answers.done))
+        streams["answers_per_s"].append(ends(answers, window))
         if streams["good_per_s"] is not None:
-            streams["good_per_s"].append(ends(answers.done[kept]))
-        tokens = token_stream(answers)
+            streams["good_per_s"].append(ends(take(answers, kept), window))
+        tokens = token_stream(answers, window)
         if streams["tokens_per_s"] is not None and tokens is not None:
             streams["tokens_per_s"].append(tokens)
         else:

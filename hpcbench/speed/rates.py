@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from hpcbench import statistics
 from hpcbench.speed.spread import BATCHES, entry
@@ -64,8 +64,15 @@ def steady_window(piece: Timed) -> Window:
     return Window(begin, end, usual, area / max(1, end - begin), first, last)
 
 
-Stream = tuple[Any, Any]
-"""Moments in ns and what came at each, two numpy arrays."""
+class Stream(NamedTuple):
+    """What came of one piece."""
+
+    moments: Any
+    """When, ns, an array."""
+    weights: Any
+    """How much at each of them, an array."""
+    steady: float
+    """How much of all belongs to the steady window."""
 
 
 def rates(
@@ -100,7 +107,7 @@ def rates(
         "whole": {
             "seconds": round(whole, 3),
             **{
-                name: round(sum(float(weights.sum()) for _, weights in stream) / whole, 6)
+                name: round(sum(float(one.weights.sum()) for one in stream) / whole, 6)
                 if stream is not None and whole
                 else None
                 for name, stream in streams.items()
@@ -110,39 +117,57 @@ def rates(
 
 
 def _rate(windows: Sequence[Window], streams: Sequence[Stream], seconds: float) -> dict[str, Any]:
-    """What came in the windows per second; its interval is Student's t over equal slices of their time."""
+    """What belongs to the windows per second; its interval is as wide as Student's t over equal slices of
+    their time, of what came in each, has it.
+    """
     import numpy
 
+    value = sum(stream.steady for stream in streams) / seconds
     places, weights = _laid_out(windows, streams)
     slices, _ = numpy.histogram(places, BATCHES, (0.0, seconds), weights=weights)
     per_second = [float(one) for one in slices * BATCHES / seconds]
-    interval = statistics.mean_interval(per_second, bounds=(0, None))
-    if len(places) < 2 * BATCHES:
-        return {"value": round(interval.estimate, 6), "low": None, "high": None}
-    return entry(interval, digits=6)
+    found = statistics.mean_interval(per_second)
+    if len(places) < 2 * BATCHES or found.low is None or found.high is None:
+        return {"value": round(value, 6), "low": None, "high": None}
+    low, high = value + found.low - found.estimate, value + found.high - found.estimate
+    return entry(replace(found, estimate=value, low=max(0.0, low), high=high), digits=6)
 
 
-def _laid_out(windows: Sequence[Window], streams: Sequence[Stream]) -> Stream:
+def _within(window: Window, moments: Any) -> Any:
+    return (moments > window.begin) & (moments <= window.end)
+
+
+def _laid_out(windows: Sequence[Window], streams: Sequence[Stream]) -> tuple[Any, Any]:
     """What came within the windows, at its place in seconds when these are laid end to end."""
     import numpy
 
     places, weights, before = [numpy.empty(0)], [numpy.empty(0)], 0
-    for window, (moments, counts) in zip(windows, streams, strict=True):
-        within = (moments > window.begin) & (moments <= window.end)
-        places.append((moments[within] - window.begin + before) / 1e9)
-        weights.append(counts[within])
+    for window, stream in zip(windows, streams, strict=True):
+        within = _within(window, stream.moments)
+        places.append((stream.moments[within] - window.begin + before) / 1e9)
+        weights.append(stream.weights[within])
         before += window.end - window.begin
     return numpy.concatenate(places), numpy.concatenate(weights)
 
 
-def ends(done: Any) -> Stream:
-    """When requests ended, each counting one."""
+def ends(answers: Timed, window: Window) -> Stream:
+    """When answers ended, each counting one.
+
+    To the window belongs the share of an answer's time, `send` to `done`, that lies within. An engine that
+    answers whole batches ends the window with the first answer of the last one: counted where they end, all
+    its others would be lost, a round of every piece.
+    """
     import numpy
 
-    return done, numpy.ones(len(done))
+    send, done = answers.send, answers.done
+    inside = numpy.minimum(done, window.end) - numpy.maximum(send, window.begin)
+    shares = numpy.where(
+        done > send, numpy.maximum(0, inside) / numpy.maximum(1, done - send), _within(window, done)
+    )
+    return Stream(done, numpy.ones(len(done)), float(shares.sum()))
 
 
-def token_stream(answers: Timed) -> Stream | None:
+def token_stream(answers: Timed, window: Window) -> Stream | None:
     """When tokens came; None if the engine did not count those of every answer.
 
     Where it did not count them chunk by chunk, the answer's tokens are spread evenly over its chunks.
@@ -163,4 +188,5 @@ def token_stream(answers: Timed) -> Stream | None:
     came = numpy.diff(tokens, prepend=0)
     came[first] = tokens[first]
     weights[numpy.repeat(by_chunk, size)] = came
-    return answers.chunks, weights
+    steady = float(weights[_within(window, answers.chunks)].sum())
+    return Stream(answers.chunks, weights, steady)

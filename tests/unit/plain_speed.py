@@ -211,16 +211,22 @@ def rates(pieces: Pieces, goals: Slo | None) -> dict[str, Any]:
     windows = [window_of(piece) for piece in pieces]
     own = [[one for one in piece if has_answer(one)] for piece in pieces]
     tokens = [tokens_of(piece) for piece in own]
+    fine = [[one for one in piece if goals is not None and good(one, goals)] for piece in own]
     streams: dict[str, list[Stream] | None] = {
         "answers_per_s": [[(one.times.done, 1.0) for one in piece] for piece in own],
         "tokens_per_s": [one for one in tokens if one is not None] if None not in tokens else None,
         "good_per_s": None
         if goals is None
-        else [[(one.times.done, 1.0) for one in piece if good(one, goals)] for piece in own],
+        else [[(one.times.done, 1.0) for one in piece] for piece in fine],
     }
     seconds = sum(one["end"] - one["begin"] for one in windows) / 1e9
     whole = sum(one["last"] - one["first"] for one in windows) / 1e9
     laid = {name: laid_out(windows, one) if one else [] for name, one in streams.items()}
+    steadily = {
+        "answers_per_s": shares(windows, own),
+        "tokens_per_s": sum(weight for _, weight in laid["tokens_per_s"]),
+        "good_per_s": shares(windows, fine),
+    }
     answers = len(laid["answers_per_s"])
     steady = seconds > 0 and answers >= 2 * sum(one["usual"] for one in windows)
     area = sum(one["mean"] * (one["end"] - one["begin"]) for one in windows) / 1e9
@@ -232,7 +238,9 @@ def rates(pieces: Pieces, goals: Slo | None) -> dict[str, Any]:
             "pieces": len(windows),
         },
         **{
-            name: rate(laid[name], seconds) if steady and stream is not None else None
+            name: rate(laid[name], steadily[name], seconds)
+            if steady and stream is not None
+            else None
             for name, stream in streams.items()
         },
         "whole": {
@@ -247,14 +255,33 @@ def rates(pieces: Pieces, goals: Slo | None) -> dict[str, Any]:
     }
 
 
-def rate(laid: Sequence[tuple[float, float]], seconds: float) -> dict[str, Any]:
+def shares(windows: Sequence[dict[str, Any]], pieces: Pieces) -> float:
+    """Answers, each by the share of its time that lies in the window of its piece."""
+    found = 0.0
+    for window, piece in zip(windows, pieces, strict=True):
+        for one in piece:
+            send, done = one.times.send, one.times.done
+            if done > send:
+                inside = min(done, window["end"]) - max(send, window["begin"])
+                found += max(0, inside) / (done - send)
+            else:
+                found += window["begin"] < done <= window["end"]
+    return found
+
+
+def rate(laid: Sequence[tuple[float, float]], came: float, seconds: float) -> dict[str, Any]:
     places, weights = [place for place, _ in laid], [weight for _, weight in laid]
     slices, _ = numpy.histogram(places, 20, (0.0, seconds), weights=weights)
     per_second = [float(one) for one in slices * 20 / seconds]
-    interval = statistics.mean_interval(per_second, bounds=(0, None))
-    if len(places) < 40:
-        return {"value": round(interval.estimate, 6), "low": None, "high": None}
-    return entry(interval, 6)
+    found, value = statistics.mean_interval(per_second), came / seconds
+    if len(places) < 40 or found.low is None or found.high is None:
+        return {"value": round(value, 6), "low": None, "high": None}
+    half = found.high - found.estimate
+    return {
+        "value": round(value, 6),
+        "low": round(max(0.0, value - half), 6),
+        "high": round(value + half, 6),
+    }
 
 
 def laid_out(

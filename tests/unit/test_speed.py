@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hpcbench import speed
 from hpcbench.schema.documents import Slo
+from hpcbench.schema.records import Response
 from tests.unit.timing import answered, closed_loop, failed, in_columns, measured, open_loop
 
 # --- one request --------------------------------------------------------------------------------------
@@ -151,6 +152,21 @@ def test_pieces_of_several_workers_are_the_rate_of_one_engine_and_their_clocks_d
     assert figures["answers_per_s"]["value"] == pytest.approx(40)
     assert figures["window"]["seconds"] == pytest.approx(4)
     assert figures["window"]["pieces"] == 2
+
+
+def test_whole_batches_lose_no_round_at_the_end_of_each_piece() -> None:
+    """Eight at once, answered together every second: the last seven end a moment after load was full."""
+
+    def piece(rounds: int) -> list[Response]:
+        return [
+            answered(n, begin, begin + 500, begin + 999 + n % 8 / 100)
+            for n in range(8 * rounds)
+            for begin in (1000 * (n // 8),)
+        ]
+
+    figures = measured([piece(3) for _ in range(10)])
+    assert figures["answers_per_s"]["value"] == pytest.approx(8, rel=0.01)
+    assert figures["answers_per_s"]["low"] <= 8 <= figures["answers_per_s"]["high"]
 
 
 def test_a_run_of_ramp_and_drain_alone_has_no_steady_rate_and_says_so() -> None:
