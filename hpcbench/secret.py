@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,7 @@ def reveal(text: str) -> str:
 
 def reveal_all(value: Any) -> Any:
     """`reveal` in every text of plain data."""
-    if isinstance(value, str):
-        return reveal(value)
-    if isinstance(value, dict):
-        return {key: reveal_all(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [reveal_all(inner) for inner in value]
-    return value
+    return in_texts(reveal, value)
 
 
 def remember(secret: str) -> None:
@@ -65,6 +59,22 @@ def mask(text: str) -> str:
     for secret in sorted(_revealed, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
+
+
+def mask_all(value: Any) -> Any:
+    """`mask` in every text of plain data."""
+    return in_texts(mask, value)
+
+
+def in_texts(change: Callable[[str], str], value: Any) -> Any:
+    """Plain data with every text of it changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: in_texts(change, inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_texts(change, inner) for inner in value]
+    return value
 
 
 def missing(text: str) -> Iterator[tuple[str, str]]:

@@ -35,6 +35,9 @@ _OURS = {
 }
 """Option → the field of the model document that sets it; None: the wrapper does, or it cannot work here."""
 
+_SECRET = "hf_token"
+"""An option whose value is a secret, which a command line would show to everybody on the node."""
+
 NOWHERE = "no-remote-images.invalid"
 """The one host images may be fetched from: RFC 6761 keeps `.invalid` from ever being one. vLLM takes an empty
 list as every host."""
@@ -127,6 +130,10 @@ def _program(model: str, serves: bool) -> tuple[str, ...]:
 
 def _problems(options: Mapping[str, Any], here: Installed | None) -> list[Problem]:
     found = [_owned(name) for name in options if name in _OURS]
+    if _SECRET in options:
+        text = f"engine option '{_SECRET}' would stand in a command line that others can read"
+        remedy = "set HF_TOKEN in the model's `env`, as ${env:HF_TOKEN}"
+        found.append(Problem(text, remedy=remedy))
     if here is None:
         return found
     if "api_server_count" in options and not here.serves:

@@ -7,7 +7,8 @@ path, the same checks look at the plugin itself.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,9 @@ TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-
 
 _MADE_UP = frozenset({"doc_class_question_type"})
 """What a prompt may use beside a sample's own fields: made of others."""
+
+_TOKENS = re.compile(r"<.*>|\[.*\]|[\d, ]+")
+"""What a tokenizer calls tokens."""
 
 STAGES = ("inference", "evaluation", "reporting")
 
@@ -469,6 +473,10 @@ class Checks:
             self._model_locked(model, source, loc)
 
     def _engine_options(self, model: Model, source: Source, loc: Loc) -> None:
+        for inner in _secret_options(model.engine_options):
+            what = f"{inner[-1]} holds a secret in plain text"
+            remedy = "options stand in a command line: give it by the model's `env`, as ${env:NAME}"
+            self._say(source, (*loc, "engine_options", *inner), what, remedy)
         engine = self._loaded("engines", model.engine)
         if engine is None:
             return
@@ -661,6 +669,22 @@ class Checks:
         at_key: bool = False,
     ) -> None:
         self.problems.append(source.problem(loc, message, remedy, at_key=at_key))
+
+
+def _secret_options(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Where options hold a secret, by their names.
+
+    A tokenizer's tokens are none: those stand in brackets, or are numbers.
+    """
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from ((name, *inner) for inner in _secret_options(value))
+        elif (
+            isinstance(value, str)
+            and secret.written_out(name.replace("-", "_"), value)
+            and not _TOKENS.fullmatch(value)
+        ):
+            yield (name,)
 
 
 def _failed(plugin: str, error: Exception) -> str:

@@ -50,11 +50,7 @@ class News:
 
     def write(self, kind: Kind, /, *, sync: bool = False, **details: Any) -> None:
         if self._file is not None:
-            known = {
-                key: secret.mask(value) if isinstance(value, str) else value
-                for key, value in details.items()
-            }
-            self._file.write(kind, sync=sync, **known)
+            self._file.write(kind, sync=sync, **secret.mask_all(details))
 
     def close(self, kind: Kind, /, exit_code: int = 0, **details: Any) -> int:
         self.write(kind, sync=True, **details)

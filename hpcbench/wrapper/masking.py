@@ -2,7 +2,8 @@
 
 Known values are hidden as they are and as programs like to print them: quoted for a URL or for JSON, in
 base64 (also in the middle of a longer text), and line by line. Shapes are those of the keys people meet:
-Hugging Face, OpenAI, GitHub, NVIDIA, AWS, JSON Web Tokens, passwords in URLs, `password=…`, `Bearer …`.
+Hugging Face, OpenAI, Google, Groq, GitHub, GitLab, NVIDIA, AWS, Slack, JSON Web Tokens, passwords in URLs,
+`password=…`, `Bearer …`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
+
+from hpcbench import secret
 
 MASK = b"***"
 
@@ -39,6 +42,10 @@ _SHAPES = [
         rb"gh[pousr]_[A-Za-z0-9]{30,}",
         rb"github_pat_[A-Za-z0-9_]{30,}",
         rb"nvapi-[A-Za-z0-9_-]{20,}",
+        rb"AIza[A-Za-z0-9_-]{35}",
+        rb"gsk_[A-Za-z0-9]{30,}",
+        rb"glpat-[A-Za-z0-9_-]{20,}(?:\.[A-Za-z0-9_-]+)*",
+        rb"xox[a-z]-(?=[A-Za-z-]*\d)[A-Za-z0-9-]{10,}",
         rb"AKIA[A-Z0-9]{16}",
         rb"ASIA[A-Z0-9]{16}",
         rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
@@ -101,6 +108,13 @@ class Mask:
             done = max(done, end)
         return b"".join([*parts, data[done:]]) if parts else data
 
+    def answer(self, body: bytes) -> bytes:
+        """An answer's body without secrets; as it is where there are none, and JSON stays JSON."""
+        cleaned = self.clean(body)
+        if cleaned == body or _is_json(cleaned) or not _is_json(body):
+            return cleaned
+        return json.dumps(secret.in_texts(self, json.loads(body))).encode()
+
     def whole(self, data: bytes) -> int:
         """How much of the beginning of a text can be cleaned before the rest has come."""
         cut = max(0, len(data) - self._reach)
@@ -136,6 +150,14 @@ def hidden_values(given: Mapping[str, str], inherited: Mapping[str, str]) -> lis
         for value in (*named, *others)
         if value.lower() not in _PLAIN and not (value.startswith("/") and os.access(value, os.F_OK))
     ]
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _forms(value: str) -> Iterator[bytes]:

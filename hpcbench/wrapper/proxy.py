@@ -150,7 +150,8 @@ class _Exchange:
             headers=_forwarded(scope["headers"]),
             allow_redirects=False,
         ) as answer:
-            if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+            kind = answer.headers.get("Content-Type", "")
+            if kind.startswith("text/event-stream") and answer.status < 400:
                 await self._stream(answer)
             else:
                 await self._whole(answer)
@@ -182,6 +183,8 @@ class _Exchange:
             self._heard(block)
             blocks.append(block)
         body = b"".join(blocks)
+        if answer.status >= 400:  # it may tell of the engine's environment, and ends up in records
+            body = self.route.mask.answer(body)
         json_type = answer.headers.get("Content-Type", "").startswith("application/json")
         if json_type and answer.status == 200 and self._scope["path"] == CHAT:
             body = _spliced(body, self._metrics())

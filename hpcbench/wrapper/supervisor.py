@@ -97,6 +97,8 @@ class Route:
     """What is done to requests."""
     peak_memory: Callable[[], int | None]
     """Most memory its processes have held, bytes."""
+    mask: Mask
+    """Takes secrets out of its errors."""
 
 
 class Supervisor:
@@ -292,7 +294,7 @@ class Supervisor:
         if self.state != "loading":
             return
         self._load_seconds = round(time.monotonic() - self._started, 3)
-        self.route = Route(session, bodies, peak)
+        self.route = Route(session, bodies, peak, self._mask)
         self._enter("ready")
         failing = await self._watch(child, session, ask.stall_timeout)
         self.route = None  # at once: why it failed may take seconds to be read

@@ -122,6 +122,11 @@ def test_files_may_be_named_below_the_root_of_the_media_only() -> None:
         vllm(options={"allowed_local_media_path": "/"})
 
 
+def test_a_token_is_in_no_command_line() -> None:
+    with pytest.raises(UserError, match=r"'hf_token'.*set HF_TOKEN in the model's `env`"):
+        vllm(options={"hf-token": "${env:HF_TOKEN}"})
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A machine that has the weights and a vLLM whose `vllm serve` works."""

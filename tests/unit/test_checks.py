@@ -345,6 +345,33 @@ def test_secrets_are_references_that_can_be_had(
     assert "hf_verysecret" not in told
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "download_token: verysecret",
+        "s3-secret-access-key: verysecret",
+        "ssl_keyfile_password: verysecret",
+        "model_loader_extra_config: {inner: {api_key: verysecret}}",
+    ],
+)
+def test_engine_options_hold_no_secrets(files: Files, option: str) -> None:
+    with_model(files, f"engine: vllm\nengine_options: {{{option}}}\n")
+    (told,) = files.refusal()
+    assert "holds a secret in plain text" in told
+    assert "env" in told
+    assert "verysecret" not in told
+
+
+def test_options_about_tokens_are_no_secrets(files: Files) -> None:
+    options = {
+        "tokenizer": "/models/other", "tokenizer_mode": "slow", "eos_token_id": "2", "max_tokens": "9",
+        "hf_overrides": {"image_token": "<image>", "image_token_id": 7, "pad_token": "[PAD]"},
+        "stop_token_ids": "1,2", "monkey": "banana", "key": "x",
+    }  # fmt: skip
+    with_model(files, f"engine: vllm\nengine_options: {json.dumps(options)}\n")
+    files.resolved()
+
+
 # --- run tasks from matrices and repeats ----------------------------------------------------------------
 
 MATRIX = """\

@@ -118,6 +118,27 @@ def test_every_file_of_events_has_numbers_and_responses_have_none(tmp_path: Path
     assert all("seq" not in one for one in lines(here.shard_responses("rt", 0, 1)))
 
 
+def test_events_of_a_worker_hold_no_secret_however_deep(tmp_path: Path) -> None:
+    from hpcbench import secret
+    from hpcbench.worker.news import News
+
+    here = here_in(tmp_path)
+    secret.remember("s3cr3t-of-the-events")
+    news = News(here, here.work.groups[0], OWNER)
+    news.open()
+    news.write(
+        "monitor", memory={"why": ["s3cr3t-of-the-events", 1]}, message="s3cr3t-of-the-events"
+    )
+    news.close("finished")
+    (told,) = (
+        one
+        for path in here.path.rglob("*.events.jsonl")
+        for one in lines(path)
+        if one["event"] == "monitor"
+    )
+    assert (told["memory"], told["message"]) == ({"why": ["***", 1]}, "***")
+
+
 # --- the tail -----------------------------------------------------------------------------------------
 
 

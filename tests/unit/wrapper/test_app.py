@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from hpcbench.wrapper.app import ControlPlane, Wrapper
 from hpcbench.wrapper.bodies import Bodies
+from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.proxy import Proxy
 from hpcbench.wrapper.supervisor import Route, Supervisor
 from tests.mock_openai import Script, Server
@@ -38,6 +39,7 @@ async def wrapped(
     body_limit: int = 2**20,
     bodies: Bodies | None = None,
     peak: int | None = None,
+    hidden: Sequence[str] = (),
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Server]]:
     """A wrapper around a scripted engine, and a session that knows the key."""
     with tempfile.TemporaryDirectory(prefix="hb") as name:
@@ -52,7 +54,7 @@ async def wrapped(
             connector = aiohttp.UnixConnector(str(folder / "e"))
             to_engine = aiohttp.ClientSession(connector=connector, auto_decompress=False)
             supervisor.state = "ready"
-            supervisor.route = Route(to_engine, bodies or PLAIN, lambda: peak)
+            supervisor.route = Route(to_engine, bodies or PLAIN, lambda: peak, Mask(hidden))
             while not server.started:
                 await asyncio.sleep(0.005)
             connector = aiohttp.UnixConnector(str(folder / "w"))
@@ -259,6 +261,20 @@ def test_memory_is_not_told_where_it_is_not_known() -> None:
         ):
             assert "X-Peak-Memory-Mb" not in answer.headers
             assert (await answer.json())["metrics"]["peak_memory_mb"] is None
+
+    run(journey())
+
+
+def test_errors_of_the_engine_hold_no_secrets_and_answers_pass_as_they_are() -> None:
+    async def journey() -> None:
+        plan = ["status:400", "ok"]
+        async with wrapped(Script(plan=plan), hidden=["scripted 400", "scripted"]) as (session, _):
+            async with session.post("/v1/chat/completions", data=b"{}") as answer:
+                assert answer.status == 400
+                assert int(answer.headers["Content-Length"]) == len(await answer.read())
+                assert (await answer.json())["error"]["message"] == "***"
+            async with session.get("/v1/models") as answer:
+                assert (await answer.json())["data"] == [{"id": "scripted"}]
 
     run(journey())
 
@@ -536,7 +552,7 @@ def exchanged(
     """What the data plane sends, counts and raises with such an engine, and a client that may leave."""
     sent: list[Any] = []
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
-    supervisor.route = Route(session, bodies, lambda: peak)
+    supervisor.route = Route(session, bodies, lambda: peak, Mask())
     coming = [{"type": "http.request", "body": b"{}"}]
 
     async def receive() -> Any:
@@ -610,7 +626,7 @@ def passed(blocks: list[bytes], headers: list[tuple[bytes, bytes]]) -> bytes:
     async def journey() -> None:
         supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
         session: Any = CutAnswer(blocks)
-        supervisor.route = Route(session, PLAIN, lambda: None)
+        supervisor.route = Route(session, PLAIN, lambda: None, Mask())
         coming = [{"type": "http.request", "body": b"{}"}]
 
         async def receive() -> Any:

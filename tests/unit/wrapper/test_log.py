@@ -93,6 +93,12 @@ def test_a_known_value_is_hidden_in_every_form_programs_print(text: str) -> None
         ("github_pat_" + "a1B2_" * 9, "***"),
         ("nvapi-" + "a1B2-" * 9, "***"),
         ("AKIAIOSFODNN7EXAMPLE", "***"),
+        ("AIza" + "SyA1-_" * 5 + "abcde", "***"),
+        ("gsk_" + "a1B2" * 13, "***"),
+        ("glpat-" + "a1B2_" * 4, "***"),
+        ("glpat-" + "a1B2_" * 5 + ".01.0w1a2b3c4", "***"),
+        ("xoxb-123456789012-abcDEF123", "***"),
+        ("xoxp-1234567890-abcdef", "***"),
         (
             "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             "AWS_SECRET_ACCESS_KEY=***",
@@ -125,10 +131,28 @@ def test_what_has_the_shape_of_a_secret_is_hidden(text: str, masked: str) -> Non
         "hf_model.py scikit-learn task-oriented-dialogue risk-free mail@example.org",
         'File "/usr/lib/python3.11/asyncio/base_events.py", line 653, in run_until_complete',
         "Loading safetensors checkpoint shards: 100% Completed | 4/4 [00:03<00:00, 1.20it/s]",
+        "AIza gsk_kernel glpat-x xoxo-and-good-night xoxb-",
     ],
 )
 def test_innocent_text_stays_as_it_is(text: str) -> None:
     assert Mask()(text) == text
+
+
+@pytest.mark.parametrize(
+    ("body", "masked"),
+    [
+        (b'{ "a": 1 }', b'{ "a": 1 }'),
+        (b'{"error": {"api_key": "0123456789"}}', b'{"error": {"api_key": "***"}}'),
+        (
+            rb'{"a": [1, "password=hunter2hunter2\" is wrong"]}',
+            b'{"a": [1, "password=***\\" is wrong"]}',
+        ),
+        (b"no JSON, password=hunter2hunter2", b"no JSON, password=***"),
+        (b"\xff password=hunter2hunter2", b"\xff password=***"),
+    ],
+)
+def test_a_masked_answer_stays_json(body: bytes, masked: bytes) -> None:
+    assert Mask().answer(body) == masked
 
 
 def test_a_secret_of_several_lines_is_hidden_line_by_line() -> None:
