@@ -198,6 +198,7 @@ WORDS: Mapping[str, str] = {
     "model_ready": "{model} is ready after {seconds} s",
     "model_failed": "{model} cannot be loaded: {message}",
     "engine_died": "the engine of {model} died: {message}",
+    "memory_returned": "GPU memory was back after {seconds} s",
     "bad_node": "{node} is left alone: {message}",
     "poisonous": "{run_task}: {message}",
     "staged": "copied {source} to this node in {seconds} s",

@@ -23,7 +23,7 @@ Kind = Literal[
     # workers and their models
     "started", "finished", "stopped", "disk_full", "draining", "fenced",
     "shard_claimed", "shard_done", "shard_failed",
-    "model_loading", "loading", "model_ready", "model_failed", "engine_died",
+    "model_loading", "loading", "model_ready", "model_failed", "engine_died", "memory_returned",
     "bad_node", "poisonous", "staged", "staging_skipped", "orphans_reaped", "alarm", "unreadable",
     # how far, and what it took
     "progress", "resources", "monitor", "monitor_note", "client_health",
@@ -45,6 +45,7 @@ WARNINGS: frozenset[Kind] = frozenset(
 _OTHERS: Mapping[str, Sort] = {
     "progress": "progress", "loading": "progress",
     "resources": "resources", "monitor": "resources", "client_health": "resources",
+    "memory_returned": "resources",
 }  # fmt: skip
 
 LAST_WORDS = frozenset({"finished", "stopped", "failed", "disk_full"})

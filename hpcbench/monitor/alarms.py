@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 Kind = Literal[
     "out_of_memory", "memory_near_limit", "disk_nearly_full", "engine_gone", "throttled",
-    "gpu_unreadable",
+    "gpu_unreadable", "gpu_memory_held",
 ]  # fmt: skip
 
 NEAR_LIMIT = 0.95

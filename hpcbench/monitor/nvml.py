@@ -5,8 +5,10 @@ Calls into a driver that has gone wrong fail, or hang; so a GPU that fails once 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -106,6 +108,8 @@ class GpuReading:
     """Memory in use on the device, whoever uses it."""
     tree_bytes: int | None
     """Memory of our processes; None: none of them is among those the driver shows."""
+    others_bytes: int = 0
+    """Memory of other people's processes, and of those that were there at the first reading."""
     utilisation: int | None = None
     """Percent of the last sampling period in which a kernel ran."""
     celsius: int | None = None
@@ -128,6 +132,7 @@ class Nvml:
         self._failed = failed
         self.missing = bool(wanted) and self._nvml is None
         self._handles: dict[Gpu, Any] = {}
+        self._first: dict[Gpu, frozenset[int]] = {}
         for gpu in wanted if self._nvml is not None else ():
             try:
                 self._handles[gpu] = self._nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)  # type: ignore[union-attr]
@@ -143,7 +148,7 @@ class Nvml:
         found = {}
         for gpu, handle in list(self._handles.items()):
             try:
-                found[gpu] = self._read(handle, pids)
+                found[gpu] = self._read(gpu, handle, pids)
             except self._nvml.NVMLError as error:  # type: ignore[union-attr]
                 del self._handles[gpu]
                 self._failed(f"GPU {gpu.index} ({gpu.name}) cannot be read any more: {error}")
@@ -158,13 +163,22 @@ class Nvml:
             except self._nvml.NVMLError:
                 return  # a driver that is gone
 
-    def _read(self, handle: Any, pids: Collection[int]) -> GpuReading:
+    def _read(self, gpu: Gpu, handle: Any, pids: Collection[int]) -> GpuReading:
         nvml: Any = self._nvml
+        held = _processes(nvml, handle)
+        first = self._first.setdefault(gpu, frozenset(held))
+        ours = [size for pid, size in held.items() if pid in pids]
+        others = (
+            size
+            for pid, size in held.items()
+            if pid not in pids and (pid in first or _owner(pid) not in (os.getuid(), 0, None))
+        )
         milliwatts = _maybe(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         millijoules = _maybe(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
         return GpuReading(
             used_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
-            tree_bytes=_of_tree(nvml, handle, pids),
+            tree_bytes=sum(ours) if ours else None,
+            others_bytes=sum(others),
             utilisation=_maybe(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
             celsius=_maybe(
                 nvml, lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
@@ -176,17 +190,25 @@ class Nvml:
         )
 
 
-def _of_tree(nvml: Any, handle: Any, pids: Collection[int]) -> int | None:
-    """Memory of our processes; a process that computes and draws is in both lists with the same figure."""
-    ours: dict[int, int] = {}
+def _processes(nvml: Any, handle: Any) -> dict[int, int]:
+    """Memory by process; one that computes and draws is in both lists with the same figure."""
+    found: dict[int, int] = {}
     for ask in (
         nvml.nvmlDeviceGetComputeRunningProcesses,
         nvml.nvmlDeviceGetGraphicsRunningProcesses,
     ):
         for one in _maybe(nvml, lambda: ask(handle)) or ():  # noqa: B023 (called at once)
-            if one.pid in pids and one.usedGpuMemory is not None:
-                ours[one.pid] = max(ours.get(one.pid, 0), int(one.usedGpuMemory))
-    return sum(ours.values()) if ours else None
+            if one.usedGpuMemory is not None:
+                found[one.pid] = max(found.get(one.pid, 0), int(one.usedGpuMemory))
+    return found
+
+
+def _owner(pid: int) -> int | None:
+    """Whose process it is; None: it is gone, or hidden from us. (root's may be a container of ours.)"""
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
 
 
 def _throttles(nvml: Any, handle: Any) -> int:

@@ -15,7 +15,7 @@ from hpcbench.monitor.alarms import GIB, Alarm, Alarms
 from hpcbench.monitor.devices import gpus, visible
 from hpcbench.monitor.gauges import EngineState, engine_state
 from hpcbench.monitor.host import Cgroup, Disk, HostMemory, ProcessTree
-from hpcbench.monitor.nvml import Nvml
+from hpcbench.monitor.nvml import Gpu, GpuReading, Nvml
 from hpcbench.monitor.phases import HostSource, Phase, Reading, Tally
 
 SEARCH_SECONDS = 2.0
@@ -124,6 +124,7 @@ class Monitor:
             )
         first = self._read()
         self._baseline = {gpu: one.used_bytes for gpu, one in first.gpus.items()}
+        self._first = first.gpus
         self._whole = Tally("whole", self._baseline)
         self._current = self._tallies["start"] = Tally("start", self._baseline)
         self._take(first)
@@ -146,6 +147,27 @@ class Monitor:
     def ask_engine(self, metrics: Callable[[], str] | None) -> None:
         """Where the engine's `/metrics` text is to be had, e.g. `over_socket(…)`; None: nowhere."""
         self._engine = _Engine(metrics)
+
+    def look(self) -> None:
+        """Take a reading now. Returns at once."""
+        self._wake.set()
+
+    def gpu_memory_left(self, since: float) -> Mapping[Gpu, int] | None:
+        """Bytes in use beyond what was before any engine, where it is not other people's.
+
+        Args:
+            since: a moment of the monotonic clock.
+
+        Returns:
+            By the first reading that was taken after it; None: there is none yet. Empty: no GPU can be read.
+        """
+        if not self._first:
+            return {}
+        with self._lock:
+            now = self._last
+        if now is None or now.at < since:
+            return None
+        return {gpu: _left(one, self._first[gpu]) for gpu, one in now.gpus.items()}
 
     def phase(self, name: str) -> Phase | None:
         """What a phase has seen so far; None: it has not begun."""
@@ -246,6 +268,12 @@ class Monitor:
     def _note(self, message: str) -> None:
         if message not in self._notes:
             self._notes.append(message)
+
+
+def _left(now: GpuReading, first: GpuReading) -> int:
+    """What is in use beyond the first reading; other people's processes come and go."""
+    grown = (now.used_bytes - now.others_bytes) - (first.used_bytes - first.others_bytes)
+    return max(0, grown)
 
 
 @dataclass

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,22 @@ class Loaded:
 
 
 class EngineProcess:
-    """The wrapper as a child process in the image, and the client that talks to it."""
+    """The wrapper as a child process in the image, and the client that talks to it.
 
-    def __init__(self, experiment: Experiment, group: Group, owner: Owner) -> None:
+    Args:
+        experiment: the experiment.
+        group: the worker's group.
+        owner: the worker.
+        unloaded: awaited when an engine on this machine is gone, before another one begins.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        group: Group,
+        owner: Owner,
+        unloaded: Callable[[], Awaitable[None]],
+    ) -> None:
         self.group = group
         self.site = experiment.resolved.site
         self.log = experiment.worker_log(group.id, owner.id)
@@ -80,6 +93,7 @@ class EngineProcess:
         self._folder: Path
         self._process: subprocess.Popen[bytes] | None = None
         self._clients = contextlib.AsyncExitStack()
+        self._unloaded, self._used = unloaded, False
 
     async def __aenter__(self) -> EngineProcess:
         self._folder = Path(tempfile.mkdtemp(prefix="hpcbench-", dir=scratch(self.site.scratch)))
@@ -89,6 +103,7 @@ class EngineProcess:
         await self._end_process()
         await self._clients.aclose()
         shutil.rmtree(self._folder, ignore_errors=True)
+        await self._see_it_gone()
 
     async def load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
         """Have the wrapper up with this model and no other.
@@ -105,6 +120,7 @@ class EngineProcess:
         if self.model is not None or (await self.client.status())["state"] != "empty":
             await self.client.unload()
             self.model = None
+        await self._see_it_gone()
         recount, uncounted = _counter(model)
         files_under = self._media_root(tasks)
         await self._talk_to(model.name, files_under=files_under, recount=recount)
@@ -120,6 +136,7 @@ class EngineProcess:
             # caches would flatter the others.
             reuse=any(reuse) and not any(task.sweep for task in tasks) and not _both_arms(tasks),
         )
+        self._used = not self.elsewhere
         ready = await self.client.load(body, model.load_timeout + 30, on_progress=on_progress)
         self.model = model.name
         return Loaded(
@@ -140,6 +157,12 @@ class EngineProcess:
     def gauges(self) -> Callable[[], str]:
         """Asks for the engine's metrics."""
         return over_socket(Path(self._socket), self._key)
+
+    async def _see_it_gone(self) -> None:
+        """Have the end of the engine before seen, if there was one."""
+        if self._used:
+            self._used = False
+            await self._unloaded()
 
     async def _be_in(self, environment: str) -> None:
         """Leave the environment that the wrapper runs in, if a model needs another: arms may differ in it."""

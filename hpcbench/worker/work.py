@@ -64,6 +64,7 @@ from hpcbench.schema.records import Request, Response, Sample, Times
 from hpcbench.worker.engine import EngineProcess, Loaded, explained, scratch
 from hpcbench.worker.looking import look_if_due
 from hpcbench.worker.news import News
+from hpcbench.worker.room import wait_for_memory
 from hpcbench.wrapper.descriptors import allow_many
 
 PROGRESS_SECONDS = 5.0
@@ -198,7 +199,7 @@ class Worker:
                 self.news.write("orphans_reaped", names=reaped)
             async with (
                 self._monitored(),
-                EngineProcess(self.experiment, self.group, self.owner) as wrapper,
+                EngineProcess(self.experiment, self.group, self.owner, self._unloaded) as wrapper,
             ):
                 await self._work(wrapper)
                 self._watch(wrapper, None)
@@ -391,6 +392,10 @@ class Worker:
         seen_from_here = loaded is not None and not wrapper.elsewhere
         self.monitor.watch_engine(loaded.pid if loaded and seen_from_here else None)
         self.monitor.ask_engine(wrapper.gauges() if loaded else None)
+
+    async def _unloaded(self) -> None:
+        """An engine has ended."""
+        await wait_for_memory(self.monitor, self.news)
 
     def _load_failed(self) -> None:
         """After several in a row it is this node, not the models: leave the work to others."""

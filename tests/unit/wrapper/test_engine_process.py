@@ -32,9 +32,14 @@ def test_each_load_has_a_client_of_its_own_and_the_one_before_is_closed(
     [group] = WorkPlan.model_validate(manifest["work"]).groups
     model = here.resolved.run_tasks[0].model
 
+    owner = Owner("1_0", 0, "here", os.getpid())
+
+    async def unloaded() -> None:
+        pass
+
     async def journey() -> list[Client]:
         clients = []
-        async with EngineProcess(here, group, Owner("1_0", 0, "here", os.getpid())) as process:
+        async with EngineProcess(here, group, owner, unloaded) as process:
             for _ in range(3):
                 await process.load(model, lambda line: None)
                 clients.append(process.client)
