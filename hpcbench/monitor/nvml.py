@@ -120,6 +120,11 @@ class GpuReading:
     throttles: int = 0
     """Bits of `THROTTLES`."""
 
+    def beyond(self, first: GpuReading) -> int:
+        """Bytes in use beyond an earlier reading, but for what other people's processes hold."""
+        grown = (self.used_bytes - self.others_bytes) - (first.used_bytes - first.others_bytes)
+        return max(0, grown)
+
 
 class Nvml:
     """Looks at some GPUs again and again.

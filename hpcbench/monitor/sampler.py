@@ -15,7 +15,7 @@ from hpcbench.monitor.alarms import GIB, Alarm, Alarms
 from hpcbench.monitor.devices import gpus, visible
 from hpcbench.monitor.gauges import EngineState, engine_state
 from hpcbench.monitor.host import Cgroup, Disk, HostMemory, ProcessTree
-from hpcbench.monitor.nvml import Gpu, GpuReading, Nvml
+from hpcbench.monitor.nvml import Gpu, Nvml
 from hpcbench.monitor.phases import HostSource, Phase, Reading, Tally
 
 SEARCH_SECONDS = 2.0
@@ -167,7 +167,7 @@ class Monitor:
             now = self._last
         if now is None or now.at < since:
             return None
-        return {gpu: _left(one, self._first[gpu]) for gpu, one in now.gpus.items()}
+        return {gpu: one.beyond(self._first[gpu]) for gpu, one in now.gpus.items()}
 
     def phase(self, name: str) -> Phase | None:
         """What a phase has seen so far; None: it has not begun."""
@@ -268,12 +268,6 @@ class Monitor:
     def _note(self, message: str) -> None:
         if message not in self._notes:
             self._notes.append(message)
-
-
-def _left(now: GpuReading, first: GpuReading) -> int:
-    """What is in use beyond the first reading; other people's processes come and go."""
-    grown = (now.used_bytes - now.others_bytes) - (first.used_bytes - first.others_bytes)
-    return max(0, grown)
 
 
 @dataclass

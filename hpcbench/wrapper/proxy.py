@@ -226,7 +226,8 @@ class _Exchange:
         if length is not None:
             headers.append((b"content-length", b"%d" % length))
         headers.append((b"x-latency-ms", b"%.3f" % self._since_begin()))
-        if (peak := self.route.peak_memory()) is not None:
+        peaks = self.route.peaks
+        if (peak := peaks.gpus if peaks.on_gpus else peaks.host) is not None:
             headers.append((b"x-peak-memory-mb", b"%.1f" % (peak / 2**20)))
         self.started = True
         await self.send(
@@ -234,12 +235,15 @@ class _Exchange:
         )
 
     def _metrics(self) -> dict[str, float | None]:
-        peak = self.route.peak_memory()
-        return {
+        peaks = self.route.peaks
+        told = {
             "latency_ms": round(self._since_begin(), 3),
             "ttfb_ms": round(self._first_byte * 1e3, 3),
-            "peak_memory_mb": None if peak is None else round(peak / 2**20, 1),
+            "peak_memory_mb": _mib(peaks.host),
         }
+        if peaks.on_gpus:
+            told["peak_gpu_memory_mb"] = _mib(peaks.gpus)
+        return told
 
     def _since_begin(self) -> float:
         """Milliseconds since the request had come in whole."""
@@ -304,6 +308,10 @@ def _is_broken_off(error: Exception) -> bool:
     # aiohttp raises a plain RuntimeError where the connection is gone before it waits for more of the body
     lost = isinstance(error, RuntimeError) and str(error) == "Connection closed."
     return lost or isinstance(error, aiohttp.ClientError | OSError)
+
+
+def _mib(size: int | None) -> float | None:
+    return None if size is None else round(size / 2**20, 1)
 
 
 def _target(scope: Scope) -> str:

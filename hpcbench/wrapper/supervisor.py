@@ -17,7 +17,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -33,7 +33,7 @@ from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.family import Guard
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask, hidden_values
-from hpcbench.wrapper.memory import Sampler
+from hpcbench.wrapper.memory import Peaks, Sampler
 from hpcbench.wrapper.meter import Meter
 from hpcbench.wrapper.process import Child, EngineFailed, healthy
 
@@ -95,8 +95,8 @@ class Route:
     """Connections to it."""
     bodies: Bodies
     """What is done to requests."""
-    peak_memory: Callable[[], int | None]
-    """Most memory its processes have held, bytes."""
+    peaks: Peaks
+    """Most memory its processes have held."""
     mask: Mask
     """Takes secrets out of its errors."""
 
@@ -115,11 +115,9 @@ class Supervisor:
         log: Path,
         guard: Guard | None = None,
         mask: Mask | None = None,
-        peak_memory: Callable[[], int | None] | None = None,
     ) -> None:
         self._engine_dir, self._log_path, self._guard = engine_dir, log, guard
         self._mask = mask or Mask()
-        self._peak_memory = peak_memory
         self.meter = Meter()
         self.state: State = "empty"
         self.route: Route | None = None
@@ -288,13 +286,14 @@ class Supervisor:
         # after the engine: closing it does not wake those who wait for an answer, the engine's end does
         clear_up.push_async_callback(session.close)
         child = await self._start(command, ask, clear_up)
-        peak = self._peak_memory or _sampled(child, clear_up)
+        sampler = Sampler(child.pid, child.mark, ask.gpus, folder / "s")
+        clear_up.callback(sampler.stop)
         await self._follow(child.ready(session, ask.timeout))
         self._versions = await asyncio.to_thread(_versions, getattr(plugin, "packages", ()))
         if self.state != "loading":
             return
         self._load_seconds = round(time.monotonic() - self._started, 3)
-        self.route = Route(session, bodies, peak, self._mask)
+        self.route = Route(session, bodies, sampler.peaks, self._mask)
         self._enter("ready")
         failing = await self._watch(child, session, ask.stall_timeout)
         self.route = None  # at once: why it failed may take seconds to be read
@@ -411,12 +410,6 @@ def _offer(queue: asyncio.Queue[dict[str, Any] | None], item: dict[str, Any] | N
     if queue.full():
         queue.get_nowait()
     queue.put_nowait(item)
-
-
-def _sampled(child: Child, clear_up: contextlib.AsyncExitStack) -> Callable[[], int | None]:
-    sampler = Sampler(child.pid, child.mark)
-    clear_up.callback(sampler.stop)
-    return lambda: sampler.peak
 
 
 def _session(socket: Path) -> aiohttp.ClientSession:

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from hpcbench.wrapper.app import ControlPlane, Wrapper
 from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.masking import Mask
+from hpcbench.wrapper.memory import Peaks
 from hpcbench.wrapper.proxy import Proxy
 from hpcbench.wrapper.supervisor import Route, Supervisor
 from tests.mock_openai import Script, Server
@@ -38,7 +39,7 @@ async def wrapped(
     script: Script | None = None,
     body_limit: int = 2**20,
     bodies: Bodies | None = None,
-    peak: int | None = None,
+    peaks: Peaks | None = None,
     hidden: Sequence[str] = (),
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Server]]:
     """A wrapper around a scripted engine, and a session that knows the key."""
@@ -54,7 +55,7 @@ async def wrapped(
             connector = aiohttp.UnixConnector(str(folder / "e"))
             to_engine = aiohttp.ClientSession(connector=connector, auto_decompress=False)
             supervisor.state = "ready"
-            supervisor.route = Route(to_engine, bodies or PLAIN, lambda: peak, Mask(hidden))
+            supervisor.route = Route(to_engine, bodies or PLAIN, peaks or Peaks(), Mask(hidden))
             while not server.started:
                 await asyncio.sleep(0.005)
             connector = aiohttp.UnixConnector(str(folder / "w"))
@@ -236,7 +237,7 @@ def test_a_request_that_stops_halfway_does_no_harm() -> None:
 
 def test_answers_tell_latency_and_memory() -> None:
     async def journey() -> None:
-        async with wrapped(Script(first=0.05), peak=3 * 2**19) as (session, _):
+        async with wrapped(Script(first=0.05), peaks=Peaks(3 * 2**19)) as (session, _):
             async with session.post("/v1/chat/completions", data=b'{"messages": []}') as answer:
                 whole = await answer.json()
                 text = await answer.text()
@@ -275,6 +276,22 @@ def test_errors_of_the_engine_hold_no_secrets_and_answers_pass_as_they_are() -> 
                 assert (await answer.json())["error"]["message"] == "***"
             async with session.get("/v1/models") as answer:
                 assert (await answer.json())["data"] == [{"id": "scripted"}]
+
+    run(journey())
+
+
+@pytest.mark.parametrize(("gpus", "told"), [(5 * 2**30, 5120.0), (None, None)])
+def test_of_a_model_on_gpus_their_memory_is_told(gpus: int | None, told: float | None) -> None:
+    async def journey() -> None:
+        peaks = Peaks(2**20, on_gpus=True, gpus=gpus)
+        async with (
+            wrapped(peaks=peaks) as (session, _),
+            session.post("/v1/chat/completions", data=b"{}") as answer,
+        ):
+            metrics = (await answer.json())["metrics"]
+            assert (metrics["peak_memory_mb"], metrics["peak_gpu_memory_mb"]) == (1.0, told)
+            header = answer.headers.get("X-Peak-Memory-Mb")
+            assert header == (None if told is None else f"{told:.1f}")
 
     run(journey())
 
@@ -552,7 +569,7 @@ def exchanged(
     """What the data plane sends, counts and raises with such an engine, and a client that may leave."""
     sent: list[Any] = []
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
-    supervisor.route = Route(session, bodies, lambda: peak, Mask())
+    supervisor.route = Route(session, bodies, Peaks(peak), Mask())
     coming = [{"type": "http.request", "body": b"{}"}]
 
     async def receive() -> Any:
@@ -626,7 +643,7 @@ def passed(blocks: list[bytes], headers: list[tuple[bytes, bytes]]) -> bytes:
     async def journey() -> None:
         supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
         session: Any = CutAnswer(blocks)
-        supervisor.route = Route(session, PLAIN, lambda: None, Mask())
+        supervisor.route = Route(session, PLAIN, Peaks(), Mask())
         coming = [{"type": "http.request", "body": b"{}"}]
 
         async def receive() -> Any:
