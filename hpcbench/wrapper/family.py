@@ -18,6 +18,9 @@ from pathlib import Path
 MARK = "HPCBENCH_ENGINE_MARK"
 """Environment variable that an engine and all it starts carry."""
 
+TRACKER_SECONDS = 2.0
+"""So long a process that tracks shared memory may outlive those whom it tracks it for."""
+
 _PR_SET_PDEATHSIG = 1
 _THREADS = 17  # number of threads: field 20 of /proc/PID/stat, counted after the name
 _libc = ctypes.CDLL(None)  # loaded here: between fork and exec nothing may be imported
@@ -49,6 +52,20 @@ def send(leader: int, mark: str, number: signal.Signals) -> set[int]:
     for pid in found:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+    return found
+
+
+def kill(leader: int, mark: str, since: float) -> set[int]:
+    """Kill every member, `since` being when that began; returns who they were.
+
+    Python's trackers of shared memory unlink it once all who used it are gone: they get a moment for it.
+    """
+    found = members(leader, mark)
+    spared = time.monotonic() - since < TRACKER_SECONDS
+    for pid in found:
+        if not (spared and _is_tracker(pid)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
     return found
 
 
@@ -91,9 +108,9 @@ def _stand_guard(reader: int) -> None:
             for line in lines:
                 last = line
         leader, mark = last.split()
-        deadline = time.monotonic() + 30
-        while leader != "0" and send(int(leader), mark, signal.SIGKILL):
-            if time.monotonic() > deadline:
+        begun = time.monotonic()
+        while leader != "0" and kill(int(leader), mark, begun):
+            if time.monotonic() > begun + 30:
                 break
             time.sleep(0.05)
     finally:
@@ -129,6 +146,13 @@ def _stat(pid: int) -> list[str]:
 def _session(pid: int) -> int:
     fields = _stat(pid)
     return int(fields[3]) if len(fields) > 3 else -1
+
+
+def _is_tracker(pid: int) -> bool:
+    try:
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _marked(pid: int, mark: str) -> bool:

@@ -20,6 +20,7 @@ import aiohttp
 from hpcbench.plugins import Command
 from hpcbench.wrapper import causes, family
 from hpcbench.wrapper.log import Log
+from hpcbench.wrapper.shared_memory import SharedMemory
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -68,10 +69,16 @@ class Child:
     """A running engine with everything it started."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, mark: str, log: Log, guard: family.Guard | None
+        self,
+        process: asyncio.subprocess.Process,
+        mark: str,
+        log: Log,
+        guard: family.Guard | None,
+        shared_memory: SharedMemory,
     ) -> None:
         self._process, self.mark, self._log, self._guard = process, mark, log, guard
         self.pid = process.pid
+        self._shared_memory = shared_memory
         self.ended = asyncio.ensure_future(process.wait())
         """Done when the engine's first process has ended."""
 
@@ -84,7 +91,7 @@ class Child:
         Raises:
             EngineFailed: the program cannot be started, or its log not be written.
         """
-        mark = secrets.token_hex(8)
+        mark, shared_memory = secrets.token_hex(8), SharedMemory()
         try:
             output = log.open(f"starts {shlex.join(command.argv)}")
         except OSError as error:
@@ -109,7 +116,7 @@ class Child:
             os.close(output)
         if guard is not None:
             guard.watch(process.pid, mark)
-        return cls(process, mark, log, guard)
+        return cls(process, mark, log, guard, shared_memory)
 
     async def ready(self, session: aiohttp.ClientSession, timeout: float) -> None:
         """Wait until `/health` answers 200.
@@ -136,6 +143,7 @@ class Child:
         """
         kill_at = time.monotonic() + GRACE
         give_up = kill_at + GIVE_UP
+        self.see_shared_memory()
         family.send(self.pid, self.mark, signal.SIGTERM)
         while left := self.members():
             now = time.monotonic()
@@ -143,15 +151,20 @@ class Child:
                 pids = ", ".join(map(str, sorted(left)))
                 raise await self.failure("not_gone", f"processes survived SIGKILL: {pids}")
             if now > kill_at:
-                family.send(self.pid, self.mark, signal.SIGKILL)
+                family.kill(self.pid, self.mark, kill_at)
             await asyncio.sleep(0.05)
         await self.ended
+        self._shared_memory.remove()
         if self._guard is not None:
             self._guard.release()
 
     def members(self) -> set[int]:
         """Those of its processes that live."""
         return family.members(self.pid, self.mark)
+
+    def see_shared_memory(self) -> None:
+        """Remember what its processes keep in /dev/shm: nobody can be asked once they are gone."""
+        self._shared_memory.look(self.members())
 
     def is_zombie(self) -> bool:
         """Whether its first process is over although it cannot be waited for: threads of it live on."""

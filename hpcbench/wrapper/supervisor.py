@@ -40,6 +40,9 @@ from hpcbench.wrapper.process import Child, EngineFailed, healthy
 SOCKET_BYTES = 107
 """Longest path of a Unix socket on Linux."""
 
+_UUID_BYTES = 37
+"""Of a UUID as text, and the stroke before it."""
+
 State = Literal["empty", "loading", "ready", "draining", "failed"]
 
 _NEWS_KEPT = 64
@@ -290,6 +293,7 @@ class Supervisor:
         clear_up.callback(sampler.stop)
         await self._follow(child.ready(session, ask.timeout))
         self._versions = await asyncio.to_thread(_versions, getattr(plugin, "packages", ()))
+        await asyncio.to_thread(child.see_shared_memory)
         if self.state != "loading":
             return
         self._load_seconds = round(time.monotonic() - self._started, 3)
@@ -446,7 +450,18 @@ def _command(plugin: Any, ask: Load, socket: Path) -> tuple[plugins.Command, dic
     except HpcbenchError as error:
         cause = "bad_option" if isinstance(error, UserError) else "unknown"
         raise EngineFailed.of("bad_engine", str(error), cause) from None
-    return command, dict(fields)
+    env = {**temporary(socket.parent), **command.env}
+    return plugins.Command(command.argv, env), dict(fields)
+
+
+def temporary(folder: Path) -> dict[str, str]:
+    """Environment by which engines make their temporary files in their own folder, which goes when they go.
+
+    vLLM makes sockets there, named by UUIDs; where they would not fit, all stays as it is.
+    """
+    if len(os.fsencode(folder)) + _UUID_BYTES > SOCKET_BYTES:
+        return {}
+    return {"TMPDIR": str(folder), "VLLM_RPC_BASE_PATH": str(folder)}
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

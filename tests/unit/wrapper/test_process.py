@@ -164,6 +164,7 @@ def test_all_that_a_load_says_reaches_the_engine(wrapper: Wrapper) -> None:
         assert answer["got"] == {**FIELDS, "temperature": 0.1, "top_k": 5, "messages": []}
         told = answer["told"]
         assert (told["cpus"], told["images"], told["reuse"]) == (3, 2, True)
+        assert Path(told["tmp"]).parent == wrapper.folder / "e"
         part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
         code, refused = await control.chat(messages=[{"role": "user", "content": [part]}])
         assert (code, refused["error"]["code"]) == (400, "media_not_allowed")
@@ -458,7 +459,8 @@ def test_what_survived_sigkill_is_told_and_nothing_is_loaded_beside_it(
             pid = supervisor.status()["pid"]
             with monkeypatch.context() as deaf:
                 # nothing can be made to survive SIGKILL but by the kernel: one that is not sent it
-                deaf.setattr(family, "send", lambda *_: set())
+                for sending in ("send", "kill"):
+                    deaf.setattr(family, sending, lambda *_: set())
                 code, told = await answered(supervisor, "/v1/model/unload", {})
                 assert (code, told["error"]["code"]) == (500, "not_gone")
                 assert f"processes survived SIGKILL: {pid}" in told["error"]["message"]
@@ -490,7 +492,8 @@ def test_a_load_that_waits_for_an_engine_that_does_not_go_fails_of_that_itself(
         async with supervised(folder, {**body, "options": options}) as supervisor:
             first, *children = [int(pid) for pid in (folder / "pids").read_text().split()]
             with monkeypatch.context() as deaf:
-                deaf.setattr(family, "send", lambda *_: set())
+                for sending in ("send", "kill"):
+                    deaf.setattr(family, sending, lambda *_: set())
                 os.kill(first, signal.SIGKILL)
                 while supervisor.state == "ready":
                     await asyncio.sleep(0.01)
@@ -642,9 +645,9 @@ def test_memory_of_the_engine_is_seen_while_it_lives(wrapper: Wrapper) -> None:
 
     async def journey(control: Control) -> None:
         await control.loaded(wrapper.body())
-        peak = None
-        while peak is None:
+        peak = 0.0
+        while not peak or peak < 5:  # at first it is a Python that has hardly begun
             peak = (await control.chat())[1]["metrics"]["peak_memory_mb"]
-        assert 5 < peak < 500  # a Python with aiohttp
+        assert peak < 500  # a Python with aiohttp
 
     on(wrapper, journey)

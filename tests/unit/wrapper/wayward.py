@@ -18,6 +18,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -63,7 +64,7 @@ async def serve(socket: str, options: Mapping[str, Any]) -> None:
             os._exit(3)
         if answer == "flood":
             return await flood(request)
-        return web.json_response({"got": got, "told": dict(options)})
+        return web.json_response({"got": got, "told": {**options, "tmp": tempfile.gettempdir()}})
 
     app = web.Application()
     app.router.add_get("/health", health)
