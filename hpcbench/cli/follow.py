@@ -203,7 +203,7 @@ WORDS: Mapping[str, str] = {
     "poisonous": "{run_task}: {message}",
     "staged": "copied {source} to this node in {seconds} s",
     "staging_skipped": "did not copy {source}: {message}",
-    "orphans_reaped": "ended what another worker had left: {names}",
+    "orphans_reaped": "cleared away what another worker had left: {names}",
     "alarm": "{message}",
     "unreadable": "line {line} of {file} is damaged",
     "progress": "{shard}: {answered} answered",

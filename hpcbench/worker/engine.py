@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import Any
 from hpcbench import environments, plugins, secret
 from hpcbench.data.staging import staging_folder
 from hpcbench.environments.failures import is_apptainers_own, recognise
-from hpcbench.environments.orphans import end_session
+from hpcbench.environments.orphans import end_session, held_folder
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
@@ -92,17 +90,18 @@ class EngineProcess:
         self._key = secrets.token_urlsafe(32)
         self._folder: Path
         self._process: subprocess.Popen[bytes] | None = None
+        self._held = contextlib.ExitStack()
         self._clients = contextlib.AsyncExitStack()
         self._unloaded, self._used = unloaded, False
 
     async def __aenter__(self) -> EngineProcess:
-        self._folder = Path(tempfile.mkdtemp(prefix="hpcbench-", dir=scratch(self.site.scratch)))
+        self._folder = self._held.enter_context(held_folder(scratch(self.site.scratch)))
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._end_process()
         await self._clients.aclose()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._held.close()
         await self._see_it_gone()
 
     async def load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:

@@ -20,7 +20,7 @@ from typing import Any
 
 from hpcbench.data.datasets import Ranges, open_dataset, samples, total
 from hpcbench.data.staging import stage, staging_folder
-from hpcbench.environments.orphans import reap
+from hpcbench.environments.orphans import reap, reap_folders
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.board import Board, Candidate
 from hpcbench.experiment.claims import (
@@ -195,7 +195,8 @@ class Worker:
         try:
             self.owner = self.news.open()
             self.board = self._board()
-            if reaped := reap():
+            near = scratch(self.experiment.resolved.site.scratch)
+            if reaped := [*reap(), *reap_folders(near)]:
                 self.news.write("orphans_reaped", names=reaped)
             async with (
                 self._monitored(),
