@@ -33,6 +33,8 @@ from typing import Any
 import aiohttp
 import jsonschema
 
+from tests.unit.wrapper.running import Control, Wrapper
+
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples/demo/model"
 """The tiny model; its context is 1,024 tokens."""
@@ -159,6 +161,72 @@ async def _healthy(engine: Engine, process: subprocess.Popen[bytes]) -> None:
                 return
         await asyncio.sleep(0.2)
     raise AssertionError(f"the engine is not up after 400 s: {engine.log[-3000:]}")
+
+
+def leaves_nothing(python: Path, engine: str, **body: Any) -> set[str]:
+    """Load an engine twice under a wrapper in its Python, end it, kill it: nothing of it stays on the node.
+
+    Returns the names of what lay in its folder meanwhile.
+    """
+    wrapper = Wrapper(ROOT, python=str(python))
+    own = wrapper.folder / "e"
+    asked = {"engine": engine, "model_path": str(MODEL), "model_name": "tiny", "dtype": "float32"}
+
+    async def life(end: Callable[[Control, int], Awaitable[None]]) -> set[str]:
+        async with wrapper.control() as control:
+            pid = (await control.loaded({**asked, **body}))["pid"]
+            code, answer = await control.chat(model="tiny", max_tokens=4, messages=ask("Hello"))
+            assert code == 200, answer
+            held, names = _held(_session(pid)), {path.name for path in own.rglob("*")}
+            weights = str(body.get("model_path", MODEL))
+            outside = {path for path in held if path.startswith("/tmp/")}
+            assert {p for p in outside if not p.startswith((str(wrapper.folder), weights))} == set()
+            await end(control, pid)
+            assert (await control.unload())[0] == 200
+            assert list(own.iterdir()) == []
+            shared = {path for path in held if path.startswith("/dev/shm/")}
+            assert {path for path in shared if Path(path).exists()} == set()
+            return names
+
+    async def unload(control: Control, pid: int) -> None:
+        assert (await control.unload())[0] == 200
+
+    async def kill(control: Control, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        await control.until("failed")
+
+    try:
+        names = asyncio.run(asyncio.wait_for(life(unload), 400))
+        return names | asyncio.run(asyncio.wait_for(life(kill), 400))
+    finally:
+        wrapper.close()
+
+
+def _session(leader: int) -> list[int]:
+    found = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [pid for pid in found if _session_of(pid) == leader]
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return -1
+
+
+def _held(pids: Sequence[int]) -> set[str]:
+    """Paths of the files that processes have open or mapped, and of the sockets they are bound to."""
+    table = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    bound = {f"socket:[{line[6]}]": line[7] for line in table if len(line) > 7}
+    found = set()
+    for pid in pids:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        found |= {line.split(maxsplit=5)[5] for line in lines if line.count("/")}
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                target = str(link.readlink())
+                found.add(bound.get(target, target))
+    return {path for path in found if not path.endswith(" (deleted)")}
 
 
 def ask(text: str, *images: str | Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,14 +31,26 @@ NOT_ITS_OWN = {
 }
 
 
+SGLANG = "hpcbench.engines.sglang:SglangEngine"
+
+
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[contract.Engine]:
-    """SGLang with the tiny model, once for the module."""
+def python() -> Iterator[Path]:
+    """The Python that has SGLang."""
     try:
-        lab = Lab.current()
-        python = lab.sglang()
+        found = Lab.current().sglang()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
         unavailable(f"no SGLang for CPUs: {error}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "TORCHDYNAMO_DISABLE", "1"
+        )  # else PyTorch compiles with g++ and Python's headers
+        yield found
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What loads the tiny model."""
     model = tmp_path_factory.mktemp("weights") / "tiny"
     shutil.copytree(MODEL, model)
     config = json.loads((model / "config.json").read_text())
@@ -51,13 +64,18 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[contract.Engine
         # a tiny model would fill its answer with white space
         "constrained_json_disable_any_whitespace": True,
     }
-    told = {"model_path": str(model), "context_length": 1024, "images": 2, "options": options}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "TORCHDYNAMO_DISABLE", "1"
-        )  # else PyTorch compiles with g++ and Python's headers
-        with contract.started("hpcbench.engines.sglang:SglangEngine", python, **told) as engine:
-            yield engine
+    return {"model_path": str(model), "context_length": 1024, "images": 2, "options": options}
+
+
+@pytest.fixture(scope="module")
+def engine(python: Path, told: dict[str, Any]) -> Iterator[contract.Engine]:
+    """SGLang with the tiny model, once for the module."""
+    with contract.started(SGLANG, python, **told) as engine:
+        yield engine
+
+
+def test_nothing_of_it_stays_on_the_node(python: Path, told: dict[str, Any]) -> None:
+    contract.leaves_nothing(python, SGLANG, **told)
 
 
 @pytest.mark.parametrize("check", sorted(contract.CHECKS.keys() - NOT_ITS_OWN))

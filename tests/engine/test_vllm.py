@@ -100,6 +100,12 @@ def test_a_client_that_leaves_ends_the_work_for_it(engine: Engine) -> None:
     asyncio.run(asyncio.wait_for(journey(), 60))
 
 
+def test_nothing_of_it_stays_on_the_node() -> None:
+    options = {"enforce_eager": True, "max_num_seqs": 4}
+    names = contract.leaves_nothing(lab_vllm(), VLLM, options=options)
+    assert any(name.startswith("vllm_dist_") for name in names)
+
+
 async def told(engine: Engine, name: str) -> float:
     _, text = await engine.get("/metrics")
     lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]

@@ -25,7 +25,7 @@ KEY = "a-key-that-must-appear-nowhere"
 class Wrapper:
     """One running wrapper."""
 
-    def __init__(self, plugins: Path, *arguments: str) -> None:
+    def __init__(self, plugins: Path, *arguments: str, python: str = sys.executable) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hb"))  # short: sockets hold 107 bytes
         self.socket, self.log = self.folder / "s", self.folder / "engine.log"
         self.errors = self.folder / "wrapper.log"
@@ -34,7 +34,7 @@ class Wrapper:
         paths = [str(plugins), str(ROOT), os.environ.get("PYTHONPATH")]
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "hpcbench.wrapper", *map(str, argv), *arguments],
+                [python, "-m", "hpcbench.wrapper", *map(str, argv), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=errors,
                 stderr=errors,
