@@ -26,6 +26,9 @@ class Waiting(Protocol):
     kind: Hashable
     """Only requests of one kind can be in one batch."""
 
+    over: bool
+    """It has its answer."""
+
     @property
     def cancelled(self) -> bool: ...
 
@@ -45,7 +48,8 @@ class Line(Generic[T]):
         self.max_batch, self._wait, self._clock = max_batch, wait_seconds, clock
         self._changed = threading.Condition()
         self._ready: list[tuple[float, T]] = []
-        self._coming = self._running = 0
+        self._batch: list[T] = []
+        self._coming = 0
         self._crowd = 0  # most requests at once since the last batch began
         self._closed = False
 
@@ -56,14 +60,14 @@ class Line(Generic[T]):
 
     @property
     def running(self) -> int:
-        """Requests of the present batch that have not ended."""
-        return self._running
+        """Requests of the present batch for whose answer somebody waits."""
+        return sum(not (one.over or one.cancelled) for one in self._batch)
 
     def announce(self) -> None:
         """A request came; `put` or `drop` will follow."""
         with self._changed:
             self._coming += 1
-            self._crowd = max(self._crowd, self.waiting + self._running)
+            self._crowd = max(self._crowd, self.waiting + self.running)
 
     def put(self, one: T) -> None:
         """It is prepared. Waits while more than enough are."""
@@ -80,11 +84,6 @@ class Line(Generic[T]):
             self._coming -= 1
             self._changed.notify_all()
 
-    def ended(self) -> None:
-        """One of the present batch has its answer: its client may send the next."""
-        with self._changed:
-            self._running -= 1
-
     def close(self) -> None:
         """No further batches."""
         with self._changed:
@@ -94,7 +93,7 @@ class Line(Generic[T]):
     def take(self) -> list[T]:
         """The next batch, once it is time; empty when the line is closed."""
         with self._changed:
-            self._running = 0
+            self._batch = []
             while True:
                 wanted = [entry for entry in self._ready if not entry[1].cancelled]
                 if len(wanted) < len(self._ready):
@@ -108,8 +107,8 @@ class Line(Generic[T]):
                 self._changed.wait(patience)
             batch = choose([one for _, one in self._ready], self.max_batch)
             self._ready = [entry for entry in self._ready if entry[1] not in batch]
-            self._running = len(batch)
-            self._crowd = self.waiting + self._running
+            self._batch = batch
+            self._crowd = self.waiting + len(batch)
             self._changed.notify_all()
             return batch
 

@@ -114,8 +114,6 @@ class Worker:
         for _, event in events:
             if isinstance(event, Piece):
                 self.completion_tokens += 1
-            if not isinstance(event, Piece) or event.reason:
-                self.line.ended()
         self._post(events)
 
     def _post(self, events: list[tuple[Job, Event]]) -> None:

@@ -65,6 +65,7 @@ def serve(options: RemoteOptions, name: str, socket: str) -> None:
     web.run_app(
         _reachable(relay),
         path=socket,
+        backlog=2048,  # as the wrapper in front of it has
         print=None,
         access_log=None,
         handler_cancellation=True,  # a client that leaves ends its request there too

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hpcbench.monitor.host import Process, ProcessTree, process
+from hpcbench.monitor.nvml import Gpu
 from hpcbench.monitor.phases import Reading, throttle_names
 
 GIB = 1 << 30
@@ -51,7 +52,7 @@ class Alarms:
         self._killed_at: float | None = None
         self._ended_before: dict[int, Process] = {}
         self._zombie_at: float | None = None
-        self._throttles = 0
+        self._throttles: dict[Gpu, int] = {}
         self._told: dict[tuple[Kind, str], float] = {}
 
     def watch(self, engine: Process | None) -> None:
@@ -112,14 +113,15 @@ class Alarms:
         yield str(engine.pid), Alarm("engine_gone", f"{who} {what}")
 
     def _slow(self, now: Reading) -> Iterator[tuple[str, Alarm]]:
-        """Each reason once for good: it is worth knowing, not worth hearing again."""
+        """Each reason once for good of each GPU: it is worth knowing, not worth hearing again."""
         for gpu, one in now.gpus.items():
-            new = throttle_names(one.throttles & ~self._throttles)
-            self._throttles |= one.throttles
+            known = self._throttles.get(gpu, 0)
+            new = throttle_names(one.throttles & ~known)
+            self._throttles[gpu] = known | one.throttles
             if new:
                 text = f"GPU {gpu.index} ({gpu.name}) runs slower than it could: {', '.join(new)}"
                 heat = f" at {one.celsius} °C" if one.celsius is not None else ""
-                yield ",".join(new), Alarm("throttled", text + heat)
+                yield f"{gpu.uuid} {new}", Alarm("throttled", text + heat)
 
 
 def _victim(ended: Mapping[int, Process]) -> str:

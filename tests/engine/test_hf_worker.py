@@ -185,6 +185,33 @@ def test_a_request_that_was_given_up_in_line_is_never_generated(
     assert sum(worker.batches.values()) == 1
 
 
+def test_a_client_that_leaves_amidst_a_batch_is_not_counted_as_running(
+    model: HfModel, pages: list[bytes]
+) -> None:
+    async def journey() -> list[int]:
+        worker = Worker(model, 2, 5.0)
+        left, stays = (request(page, max_tokens=40, ignore_eos=True) for page in pages[:2])
+        running = []
+
+        def say(event: Event) -> None:
+            left.cancelled = True
+            running.append(worker.line.running)
+
+        events = heard(stays)
+        keep, stays.say = stays.say, lambda event: (say(event), keep(event))[1]
+        for job in (left, stays):
+            worker.submit(job)
+        while not (events and _last(events[-1])):
+            await asyncio.sleep(0.01)
+        worker.close()
+        assert dict(worker.batches) == {2: 1}
+        return running
+
+    running = run(journey())
+    assert len(running) == 40
+    assert set(running[2:20]) == {1}
+
+
 LOST = """
 import asyncio
 from hpcbench.engines.hf_worker import Worker

@@ -18,6 +18,7 @@ class One:
     tokens: int = 100
     kind: str = "image"
     cancelled: bool = False
+    over: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -50,8 +51,9 @@ def test_one_request_at_a_time_waits_for_nobody() -> None:
     line: Line[One] = Line(8, NEVER)
     for name in "abc":
         add(line, One(name))
-        assert names(line.take()) == name
-        line.ended()
+        [one] = line.take()
+        assert one.name == name
+        one.over = True
 
 
 def test_a_full_batch_starts_at_once() -> None:
@@ -89,10 +91,10 @@ def test_clients_of_the_last_batch_are_waited_for_as_long_as_said() -> None:
     now = [0.0]
     line: Line[One] = Line(8, 5.0, clock=lambda: now[0])
     add(line, One("a"), One("b"))
-    assert names(line.take()) == "ab"
-    line.ended()
+    first, second = line.take()
+    first.over = True
     add(line, One("c"))  # the other client may send another, too
-    line.ended()
+    second.over = True
     assert line._patience() == 5.0
     now[0] = 5.0
     assert names(line.take()) == "c"
@@ -101,14 +103,26 @@ def test_clients_of_the_last_batch_are_waited_for_as_long_as_said() -> None:
 def test_both_clients_of_the_last_batch_share_the_next() -> None:
     line: Line[One] = Line(8, NEVER)
     add(line, One("a"), One("b"))
-    line.take()
-    line.ended()
+    first, second = line.take()
+    first.over = True
     add(line, One("c"))
-    line.ended()
+    second.over = True
     thread, found = taken(line)
     add(line, One("d"))
     thread.join(10)
     assert found == ["cd"]
+
+
+def test_who_has_left_is_not_running_any_more() -> None:
+    line: Line[One] = Line(3, NEVER)
+    add(line, One("a"), One("b"), One("c"))
+    first, second, third = line.take()
+    first.cancelled = True
+    assert line.running == 2
+    first.over = second.over = True
+    assert line.running == 1
+    third.over = True
+    assert line.running == 0
 
 
 def test_the_first_in_line_goes_with_those_most_like_it() -> None:

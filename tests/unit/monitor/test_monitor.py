@@ -192,6 +192,24 @@ def test_slowed_down_gpus_are_told_once_with_the_reason(
     assert seen.stop().whole.gpus[0].throttles == ("power cap", "thermal (hardware)")
 
 
+def test_each_gpu_that_is_slowed_down_is_told(
+    watch: Callable[..., Watched], machine: Machine
+) -> None:
+    first, second = FakeGpu("GPU-a", throttles=0x4), FakeGpu("GPU-b")
+    machine(first, second)
+    seen = watch()
+    seen.look()
+    second.throttles = 0x4
+    seen.look(4)
+    assert [(alarm.kind, alarm.message[:5]) for alarm in seen.alarms] == [
+        ("throttled", "GPU 0"), ("throttled", "GPU 1"),
+    ]  # fmt: skip
+    second.throttles = 0x44
+    seen.look(4)
+    assert len(seen.alarms) == 3
+    assert "could: thermal (hardware)" in seen.alarms[-1].message
+
+
 @pytest.mark.parametrize("counter", [True, False])
 def test_energy_is_the_gpus_own_count_or_power_over_time(
     watch: Callable[..., Watched], machine: Machine, counter: bool
