@@ -46,8 +46,11 @@ def test_a_wrapper_that_ends_before_it_has_read_its_key_is_told_as_what_it_is(
     group: Any = SimpleNamespace(id="g", run_tasks=[], environment="e", gpus=0, resources=resources)
     owner: Any = SimpleNamespace(id="1_0-0")
 
+    async def unloaded() -> None:
+        pass
+
     async def journey() -> None:
-        async with EngineProcess(experiment, group, owner) as process:
+        async with EngineProcess(experiment, group, owner, unloaded) as process:
             await process._start_process()
 
     with pytest.raises(LoadFailed) as failed:
