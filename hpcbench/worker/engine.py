@@ -230,7 +230,7 @@ class EngineProcess:
         deadline = time.monotonic() + longest
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                code, tail = self._process.returncode, _tail(self.log)
+                code, tail = self._process.returncode, last_lines(self.log)
                 if is_apptainers_own(code, "\n".join(tail)):
                     raise LoadFailed(
                         "container_failed",
@@ -317,7 +317,7 @@ def _since(log: Path, begin: int) -> list[str]:
         return file.read(LOG_BYTES).decode(errors="replace").splitlines()
 
 
-def _tail(log: Path) -> list[str]:
+def last_lines(log: Path) -> list[str]:
     """The last lines of a log that say something."""
     if not log.exists():
         return []
@@ -330,7 +330,7 @@ def _tail(log: Path) -> list[str]:
 def explained(error: LoadFailed | EngineGone, log: Path) -> str:
     """The error, with the remedy if it is one that people meet."""
     tail = error.tail if isinstance(error, LoadFailed) else ()
-    known = recognise("\n".join((str(error), *tail, *_tail(log))))
+    known = recognise("\n".join((str(error), *tail, *last_lines(log))))
     if known:
         return f"{error} ({known.what}; {known.remedy})"
     remedy = error.remedy if isinstance(error, LoadFailed) else None

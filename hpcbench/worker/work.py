@@ -61,11 +61,16 @@ from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.documents import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Sample, Times
-from hpcbench.worker.engine import EngineProcess, Loaded, explained, scratch
+from hpcbench.worker.engine import EngineProcess, Loaded, explained, last_lines, scratch
 from hpcbench.worker.looking import look_if_due
 from hpcbench.worker.news import News
 from hpcbench.worker.room import wait_for_memory
 from hpcbench.wrapper.descriptors import allow_many
+
+ENGINES_DOING = ("out_of_memory", "memory_near_limit", "disk_nearly_full", "engine_gone")
+"""Alarms that come with the engine's last lines: they may tell why."""
+
+TAIL_LINES = 10
 
 PROGRESS_SECONDS = 5.0
 """Progress events are no truth, only news: rare enough for a shared file system."""
@@ -251,7 +256,9 @@ class Worker:
                 self.news.write("monitor", run_task=name, memory=known)
 
     def _alarm(self, alarm: Alarm) -> None:
-        self.news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message)
+        log = self.experiment.worker_log(self.group.id, self.owner.id)
+        said = {"tail": last_lines(log)[-TAIL_LINES:]} if alarm.kind in ENGINES_DOING else {}
+        self.news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message, **said)
 
     async def _work(self, wrapper: EngineProcess) -> None:
         watching = asyncio.ensure_future(self._watch_wishes())

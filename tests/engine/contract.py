@@ -380,6 +380,17 @@ async def keeps_to_a_schema(engine: Engine) -> None:
     jsonschema.validate(json.loads(text), schema)
 
 
+async def answers_with_a_json_object(engine: Engine) -> None:
+    body = {"messages": ask(READ, PAGE), "max_tokens": 96}  # left to itself it tells plain text
+    body["response_format"] = {"type": "json_object"}
+    if not engine.schemas:
+        await refused(engine, 400, body)
+        return
+    text, reason, _ = await engine.answer(**body)
+    assert text.lstrip().startswith("{")
+    assert reason == "length" or isinstance(json.loads(text), dict)
+
+
 Check = Callable[[Engine], Awaitable[None]]
 _ALL: Sequence[Check] = (
     is_healthy_and_names_its_model, reads_a_page, streams_the_same_answer_and_its_usage,
@@ -388,7 +399,7 @@ _ALL: Sequence[Check] = (
     refuses_what_is_longer_than_its_context, does_not_know_another_model,
     refuses_a_request_without_messages, keeps_the_limit_of_tokens,
     ends_at_a_stop_text_and_leaves_it_out, is_free_again_when_clients_leave,
-    answers_many_at_once_as_one_by_one, keeps_to_a_schema,
+    answers_many_at_once_as_one_by_one, keeps_to_a_schema, answers_with_a_json_object,
 )  # fmt: skip
 CHECKS: dict[str, Check] = {check.__name__: check for check in _ALL}
 """All checks by name."""

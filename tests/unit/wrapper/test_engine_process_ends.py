@@ -61,14 +61,14 @@ def test_a_wrapper_that_ends_before_it_has_read_its_key_is_told_as_what_it_is(
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert engine._tail(log) == []
+    assert engine.last_lines(log) == []
     with log.open("wb") as file:
         file.truncate(2**24)
         file.seek(0, 2)
         file.write("é".encode() * 2**16 + b"\nlast but one\n\n  last\n")
     tracemalloc.start()
     try:
-        tail = engine._tail(log)
+        tail = engine.last_lines(log)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
