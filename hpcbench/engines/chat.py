@@ -226,12 +226,12 @@ def _file(url: str, media_root: Path | None) -> bytes:
     except (OSError, RuntimeError, ValueError):  # a circle of links, a null byte
         path = Path("/")
     if parts.netloc not in ("", "localhost") or not path.is_relative_to(media_root.resolve()):
-        text = f"{url} is not below the media root {media_root}"
+        text = f"a file:// path is not below the media root {media_root}"
         raise ApiError(400, text, "media_not_allowed")
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ApiError(400, f"{url}: {error.strerror}", "invalid_image") from None
+        raise ApiError(400, f"image: {error.strerror}", "invalid_image") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hpcbench.plugins import API, Command, EngineSpec
 
 OPTIONS = {
     "attn_implementation": "eager, sdpa or flash_attention_2",
-    "batch_wait_ms": "longest wait for requests to share a batch, milliseconds",
+    "batch_wait_ms": "longest wait for others to share a batch, beyond those being prepared, ms",
     "max_batch": "most requests of a batch",
     "model": "further arguments of from_pretrained",
     "processor": "arguments of AutoProcessor.from_pretrained, e.g. max_pixels",

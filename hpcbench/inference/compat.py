@@ -6,9 +6,10 @@ aiperf; guidellm's TPOT holds the TTFT, the others' does not. Definitions as of 
 SGLang 0.5.23 (`bench_serving`), guidellm 0.8.1 and aiperf 0.13, written down for each key beside its value.
 
 Where every kit starts its clock "at the request", this is `times.send`; building the body, which some of them
-count, is not in it. What our records do not hold is left out: percentiles that guidellm takes from a
-weighted distribution, tokens of reasoning, tokens of the prompt by the client's tokenizer, requested lengths.
-Responses must come from one worker: clocks of different nodes cannot be compared.
+count, is not in it. Left out is what our records do not hold: percentiles that guidellm takes from a weighted
+distribution, tokens of reasoning, tokens of the prompt by the client's tokenizer, requested lengths; and
+peaks of one-second buckets, which count chunks and call them tokens. Limits (`slos`) are vLLM's and SGLang's
+only. Responses must come from one worker: clocks of different nodes cannot be compared.
 """
 
 from __future__ import annotations

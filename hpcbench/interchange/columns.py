@@ -64,7 +64,7 @@ RESPONSES = (
     Column("e2e_due_ms", "number", "as e2e_ms, from when it was due"),
     Column("queue_ms", "number", "wait for room in the client, ms; only under a given rate, answers only"),
     Column("prepare_ms", "number", "start → send, ms: images that were not read ahead; answers of one try"),
-    Column("headers_ms", "number", "send → first byte, ms; none: nothing came"),
+    Column("headers_ms", "number", "send → the answer's head, ms; none: nothing came"),
     Column("done_ms", "number", "send → stream closed, ms, however it ended"),
     Column("start_ns", "whole number", "when it was taken up: monotonic clock of its worker, ns; only to be "
            "held against others of the same shard and attempt"),

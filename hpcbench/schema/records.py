@@ -194,7 +194,7 @@ class Times:
     send: int
     """Body ready, about to be written."""
     headers: int | None
-    """Response headers arrived: the first byte."""
+    """The response's head had arrived, whole."""
     chunks: tuple[int, ...]
     """Arrival of each chunk that carries new text."""
     done: int
