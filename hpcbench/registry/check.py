@@ -52,8 +52,8 @@ TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-
 _MADE_UP = frozenset({"doc_class_question_type"})
 """What a prompt may use beside a sample's own fields: made of others."""
 
-_TOKENS = re.compile(r"<.*>|\[.*\]|[\d, ]+")
-"""What a tokenizer calls tokens."""
+_HARMLESS = re.compile(r"<.*>|\[.*\]|[\d, ]+|~?/.*")
+"""What a tokenizer calls tokens, and paths."""
 
 STAGES = ("inference", "evaluation", "reporting")
 
@@ -674,7 +674,7 @@ class Checks:
 def _secret_options(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Where options hold a secret, by their names.
 
-    A tokenizer's tokens are none: those stand in brackets, or are numbers.
+    A tokenizer's tokens are none (they stand in brackets, or are numbers), nor are paths.
     """
     for name, value in options.items():
         if isinstance(value, Mapping):
@@ -682,7 +682,7 @@ def _secret_options(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         elif (
             isinstance(value, str)
             and secret.written_out(name.replace("-", "_"), value)
-            and not _TOKENS.fullmatch(value)
+            and not _HARMLESS.fullmatch(value)
         ):
             yield (name,)
 

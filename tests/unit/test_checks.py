@@ -366,7 +366,7 @@ def test_options_about_tokens_are_no_secrets(files: Files) -> None:
     options = {
         "tokenizer": "/models/other", "tokenizer_mode": "slow", "eos_token_id": "2", "max_tokens": "9",
         "hf_overrides": {"image_token": "<image>", "image_token_id": 7, "pad_token": "[PAD]"},
-        "stop_token_ids": "1,2", "monkey": "banana", "key": "x",
+        "secret": "/run/secrets/key", "stop_token_ids": "1,2", "monkey": "banana", "key": "x",
     }  # fmt: skip
     with_model(files, f"engine: vllm\nengine_options: {json.dumps(options)}\n")
     files.resolved()
