@@ -170,9 +170,8 @@ def _environment(spec: EngineSpec, servers: int) -> dict[str, str]:
     if spec.gpus:  # several servers with a thread for each CPU of the job would wait for each other
         return {**_QUIET, "OMP_NUM_THREADS": "1"} if servers > 1 else dict(_QUIET)
     share = {name: value for name, value in _CPU.items() if name not in os.environ}
-    if (
-        spec.cpus
-    ):  # one is the API server's: two that share a CPU spin while they wait for each other
+    # One is the API server's: two that share a CPU spin while they wait for each other.
+    if spec.cpus:
         share["OMP_NUM_THREADS"] = str(max(1, spec.cpus - 1))
     return {**_QUIET, **share}
 

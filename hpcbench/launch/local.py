@@ -6,7 +6,7 @@ it outlives the shell; `hpcbench cancel` ends it.
 
 Workers get GPUs of their own out of this machine's, or out of those in CUDA_VISIBLE_DEVICES where that is
 set. All groups share them, and no more workers run at once than the plan's `parallelism`; the others wait
-until one ends. Without that word in the plan there is a worker for each share of the GPUs (`parallel`).
+until one ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.launch.element import Element
 from hpcbench.monitor import check_allocation, handles
-from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.schema.plan import Group
 
 POLL_SECONDS = 0.2
 
@@ -54,40 +54,16 @@ def main(argv: Sequence[str]) -> None:
             )
     supervisor = Supervisor(experiment.jobs_dir, pool, experiment.resolved.plan.parallelism)
     signal.signal(signal.SIGTERM, supervisor.end)
-    worker = ("hpcbench.worker", str(experiment.path))
-    supervisor.run(
-        *(
-            Part(
-                group.id,
-                [
-                    Element(*worker, group.id, str(number), f"{one}/{group.workers}")
-                    for one in range(group.workers)
-                ],
-                needed[group.id],
-                group.after,
-            )
-            for group in groups
-        )
-    )
+    supervisor.run(*(_part(experiment, number, group, needed[group.id]) for group in groups))
     last = Element("hpcbench.finalise", str(experiment.path), "--supervised")
     supervisor.run(Part("finalise", [last]))
 
 
-def parallel(resolved: ResolvedPlan) -> ResolvedPlan:
-    """A plan for this machine that does not say its `parallelism`, with as many workers as its GPUs allow."""
-    if resolved.executor != "local" or "parallelism" in resolved.plan.model_fields_set:
-        return resolved
-    manager = resolved.site.container.manager
-    needs = [
-        run_task.model.gpus
-        for run_task in resolved.run_tasks
-        if environments.kind_of(run_task.model.image, manager) not in environments.ELSEWHERE
-    ]
-    if not any(needs):
-        return resolved
-    workers = len(handles()) // min(filter(None, needs))
-    plan = resolved.plan.model_copy(update={"parallelism": max(1, workers)})
-    return resolved.model_copy(update={"plan": plan})
+def _part(experiment: Experiment, number: int, group: Group, gpus: int) -> Part:
+    """The workers of a group, in this round."""
+    worker = ("hpcbench.worker", str(experiment.path), group.id, str(number))
+    elements = [Element(*worker, f"{one}/{group.workers}") for one in range(group.workers)]
+    return Part(group.id, elements, gpus, group.after)
 
 
 def _gpus_here(experiment: Experiment, group: Group) -> int:

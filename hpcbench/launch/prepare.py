@@ -37,7 +37,6 @@ from hpcbench.experiment.layout import (
 from hpcbench.launch import history, secrets_file
 from hpcbench.launch.fingerprint import here
 from hpcbench.launch.fitting import check_images
-from hpcbench.launch.local import parallel
 from hpcbench.launch.measure import measure
 from hpcbench.launch.snapshot import copy_environment
 from hpcbench.planning import plan_work, stage_key
@@ -83,11 +82,30 @@ def load(
     """
     resolved = load_plan(plan, registries, settings, mode)
     if not resolved.packages:
-        return parallel(resolved), Packages(None, {})
+        return on_all_gpus(resolved), Packages(None, {})
     packages = _build(resolved, home(resolved.site) / "cache", say)
     if packages.host is not None:
         plugins.add_folder(packages.host)
-    return parallel(load_plan(plan, registries, settings, mode)), packages
+    return on_all_gpus(load_plan(plan, registries, settings, mode)), packages
+
+
+def on_all_gpus(resolved: ResolvedPlan) -> ResolvedPlan:
+    """A plan for this machine that does not say its `parallelism`, with as many workers as its GPUs allow."""
+    if resolved.executor != "local" or "parallelism" in resolved.plan.model_fields_set:
+        return resolved
+    manager = resolved.site.container.manager
+    needs = [
+        run_task.model.gpus
+        for run_task in resolved.run_tasks
+        if environments.kind_of(run_task.model.image, manager) not in environments.ELSEWHERE
+    ]
+    if not any(needs):
+        return resolved
+    from hpcbench.monitor import handles  # what Slurm's plans need not wait for
+
+    workers = len(handles()) // min(filter(None, needs))
+    plan = resolved.plan.model_copy(update={"parallelism": max(1, workers)})
+    return resolved.model_copy(update={"plan": plan})
 
 
 def _build(resolved: ResolvedPlan, cache: Path, say: Say) -> Packages:

@@ -32,9 +32,7 @@ async def wait_for_memory(monitor: Monitor, news: News, longest: float = LONGEST
         left = monitor.gpu_memory_left(begun)
         waited = time.monotonic() - begun
         kept = {gpu: size for gpu, size in (left or {}).items() if size > TOLERANCE}
-        if left is not None and not kept:
-            break
-        if waited > longest:
+        if (left is not None and not kept) or waited > longest:
             break
         await asyncio.sleep(_PAUSE_SECONDS)
     for gpu, size in kept.items():

@@ -14,7 +14,8 @@ import pytest
 
 from hpcbench.launch import local
 from hpcbench.launch.element import Element
-from hpcbench.launch.local import Part, Supervisor, parallel
+from hpcbench.launch.local import Part, Supervisor
+from hpcbench.launch.prepare import on_all_gpus
 from hpcbench.schema.plan import ResolvedRunTask
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.past import past
@@ -106,7 +107,7 @@ def test_a_plan_that_does_not_say_how_parallel_it_is_has_a_worker_for_each_share
     rented = run_task("c", model={"gpus": 1, "image": "runpod:org/image@sha256:0"})
 
     def workers(*tasks: ResolvedRunTask, **plan: Any) -> int:
-        return parallel(resolved(*tasks, executor="local", **plan)).plan.parallelism
+        return on_all_gpus(resolved(*tasks, executor="local", **plan)).plan.parallelism
 
     assert workers(two, four) == 1  # there is no GPU at all
     machine(*(FakeGpu(f"GPU-{number}") for number in range(5)))
@@ -114,7 +115,7 @@ def test_a_plan_that_does_not_say_how_parallel_it_is_has_a_worker_for_each_share
     assert workers(two, four, parallelism=1) == 1
     assert workers(rented) == 1
     assert workers(run_task(model={"gpus": 0})) == 1
-    assert parallel(resolved(two, executor="slurm")).plan.parallelism == 1
+    assert on_all_gpus(resolved(two, executor="slurm")).plan.parallelism == 1
 
 
 def test_workers_without_gpus_see_none(
