@@ -10,6 +10,10 @@ import tarfile
 
 from hpcbench.data.tree import BLOCK, Kept, Version
 
+WRITE = 1 << 17
+"""Bytes written at a time: for more the kernel breaks up large free blocks, and a virtual machine may have to
+get those from its host first, which was measured to take longer than all the rest."""
+
 
 def following(kept: Kept) -> int:
     """Where the member of a tar file after this one begins."""
@@ -65,7 +69,8 @@ def write_all(descriptor: int, data: bytes, at: int | None) -> int:
     """Write all of it, at a place or at the end; returns how much it was."""
     view = memoryview(data)
     while view:
-        done = os.write(descriptor, view) if at is None else os.pwrite(descriptor, view, at)
+        now = view[:WRITE]
+        done = os.write(descriptor, now) if at is None else os.pwrite(descriptor, now, at)
         view = view[done:]
         at = at + done if at is not None else None
     return len(data)

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import hashlib
+import itertools
 import os
 import random
 import secrets
@@ -189,22 +190,30 @@ class Transfer:
                 self.before[kept.path] = (before, kept)
 
     def _reads(self) -> Iterator[tuple[StoredFile, int, int]]:
-        """What is to be read: large files first, in parts; then small ones, folder by folder."""
-        for file in sorted(self.listed, key=lambda file: -file.size if file.size > SMALL else 0):
-            if file.path in self.kept:
-                continue
-            if file.size <= PART or file.path in self.before:
-                yield file, 0, file.size
-                continue
-            here = self.parts.setdefault(file.path, set())
-            if not here:  # never into a file that may be linked from another version
-                (self.files / file.path).unlink(missing_ok=True)
-            self.moved += sum(min(PART, file.size - start) for start in here)
-            for start in range(0, file.size, PART):
-                if start not in here:
-                    yield file, start, min(start + PART, file.size)
-            if len(here) == -(-file.size // PART):
-                yield file, 0, 0  # all parts are here, and it was not noted as whole
+        """What is to be read: large files first, in parts; then small ones, folder by folder.
+
+        Large files come two by two, part by part of each: one thread hashes a file, and the last one would
+        keep all but one processor waiting.
+        """
+        wanted = [file for file in self.listed if file.path not in self.kept]
+        wanted.sort(key=lambda file: -file.size if file.size > SMALL else 0)
+        large = [file for file in wanted if file.size > PART and file.path not in self.before]
+        for at in range(0, len(large), 2):
+            turns = itertools.zip_longest(*map(self._parts_of, large[at : at + 2]))
+            yield from filter(None, itertools.chain.from_iterable(turns))
+        in_parts = {file.path for file in large}
+        yield from ((file, 0, file.size) for file in wanted if file.path not in in_parts)
+
+    def _parts_of(self, file: StoredFile) -> Iterator[tuple[StoredFile, int, int]]:
+        here = self.parts.setdefault(file.path, set())
+        if not here:  # never into a file that may be linked from another version
+            (self.files / file.path).unlink(missing_ok=True)
+        self.moved += sum(min(PART, file.size - start) for start in here)
+        for start in range(0, file.size, PART):
+            if start not in here:
+                yield file, start, min(start + PART, file.size)
+        if len(here) == -(-file.size // PART):
+            yield file, 0, 0  # all parts are here, and it was not noted as whole
 
     def _jobs(self, reads: Iterable[tuple[StoredFile, int, int]]) -> list[Callable[[], None]]:
         """The reads, each by itself; those of small files together where the storage can do that."""
