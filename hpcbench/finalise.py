@@ -147,9 +147,7 @@ def conclude(experiment: Experiment) -> None:
     )
     _tidy(experiment)
     _remember_results(experiment)
-    for one in upload_results(experiment):
-        if "error" in one:
-            print(f"could not upload: {one['error']}", file=sys.stderr)  # noqa: T201 - the job's log
+    _send_results(experiment)
     told = tell(experiment, state, tables)
     if verdict is not None:
         told = [*told, *tell_verdict(experiment, verdict)]
@@ -188,6 +186,16 @@ def _remember_results(experiment: Experiment) -> None:
         past.record(experiment)
     except Exception as error:  # noqa: BLE001 - as above
         print(f"not in the history: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
+
+
+def _send_results(experiment: Experiment) -> None:
+    """Send results where the plan says; no experiment fails for that."""
+    try:
+        for one in upload_results(experiment):
+            for line in [one["error"]] if "error" in one else one["left"]:
+                print(f"could not upload: {line}", file=sys.stderr)  # noqa: T201 - the job's log
+    except Exception as error:  # noqa: BLE001 - as above
+        print(f"could not upload: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def _tidy(experiment: Experiment) -> None:

@@ -219,6 +219,8 @@ def upload(arguments: argparse.Namespace) -> int:
         return 0
     for one in done:
         print(f"{one['url']}: {one.get('error') or str(one['sent']) + ' files sent'}")
+        for line in one.get("left", ()):
+            print(f"{one['url']}: {line}")
     if failed := [one for one in done if "error" in one]:
         raise EnvironmentFault(
             f"{len(failed)} uploads failed", remedy="`hpcbench upload` tries again"

@@ -1,26 +1,70 @@
 """Results go out: files of a folder to a storage, resumable, with a manifest of what was sent.
 
 What was sent is noted line by line beside the files, with its hash; the next try sends what is missing or
-has changed. The manifest, `hpcbench-upload.json`, goes last: where it lies, everything it names lies.
+has changed. The manifest, `hpcbench-upload.json`, goes last, and is noted as they are: where it lies,
+everything it names lies.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpcbench.data.progress import Moved, Progress, silent
 from hpcbench.data.storage import open_storage
+from hpcbench.data.transfer import told
 from hpcbench.data.tree import hash_file
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.files import Appender, read_lines
+from hpcbench.experiment.once import alone
+from hpcbench.plugins import Storage
 
 MANIFEST = "hpcbench-upload.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """What an upload came to."""
+
+    sent: int
+    """Files that had to be sent."""
+    left: tuple[str, ...] = ()
+    """Files that changed or went away meanwhile, a line each: the manifest does not name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was before it was sent."""
+
+    path: Path
+    size: int
+    mtime_ns: int
+    sha256: str
+
+    @classmethod
+    def read(cls, path: Path) -> _File | None:
+        """None: it is gone."""
+        try:
+            stat = path.stat()
+            return cls(path, stat.st_size, stat.st_mtime_ns, hash_file(path))
+        except FileNotFoundError:
+            return None
+
+    def fault(self) -> str | None:
+        """What is wrong with it by now; None: it is as it was."""
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            return "is gone"
+        same = (stat.st_size, stat.st_mtime_ns) == (self.size, self.mtime_ns)
+        return None if same else "changed while it was sent, the next upload sends it again"
 
 
 def upload(
@@ -30,8 +74,8 @@ def upload(
     options: Mapping[str, Any],
     log: Path,
     progress: Progress = silent,
-) -> int:
-    """Send files; returns how many had to be sent.
+) -> Uploaded:
+    """Send files.
 
     Args:
         folder: what the files' paths are relative to.
@@ -43,41 +87,82 @@ def upload(
 
     Raises:
         UserError: there is no such storage.
-        EnvironmentFault: it cannot be sent; what was sent stays sent.
+        EnvironmentFault: it cannot be sent, or another upload is running; what was sent stays sent.
     """
-    storage = open_storage(url, options)
+    storage, lock = open_storage(url, options), log.with_suffix(".lock")
+    try:
+        with alone(lock) as mine:
+            if not mine:
+                raise _busy(url, lock)
+            wanted = {path.relative_to(folder).as_posix(): path for path in files}
+            return _send(storage, wanted, url, log, progress)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot upload to {url}: {told(error)}",
+            remedy="`hpcbench upload` goes on where it broke off",
+        ) from error
+
+
+def _busy(url: str, lock: Path) -> EnvironmentFault:
+    holder = next(read_lines(lock), {})
+    who = f"process {holder.get('pid')} on {holder.get('host')}"
+    return EnvironmentFault(
+        f"cannot upload to {url}: {who} is uploading these results",
+        remedy=f"`hpcbench upload` when it has ended; if it is gone, remove {lock}",
+    )
+
+
+def _send(
+    storage: Storage, wanted: Mapping[str, Path], url: str, log: Path, progress: Progress
+) -> Uploaded:
     sent = {one["path"]: one["sha256"] for one in read_lines(log) if one.get("url") == url}
-    wanted = {path.relative_to(folder).as_posix(): path for path in files}
-    hashes = {name: hash_file(path) for name, path in wanted.items()}
-    waiting = [name for name, digest in hashes.items() if sent.get(name) != digest]
-    sizes = {name: path.stat().st_size for name, path in wanted.items()}
-    moved = [sum(size for name, size in sizes.items() if name not in waiting)]
+    found = {name: _File.read(path) for name, path in wanted.items()}
+    here = {name: file for name, file in found.items() if file is not None}
+    faults = dict.fromkeys(found.keys() - here.keys(), "is gone")
+    waiting = [name for name, file in here.items() if sent.get(name) != file.sha256]
+    whole = sum(file.size for file in here.values())
+    moved, done = whole - sum(here[name].size for name in waiting), len(here) - len(waiting)
     lock = threading.Lock()
 
     def send(name: str) -> None:
-        storage.put(wanted[name], url, name)
+        nonlocal moved, done
+        file = here[name]
+        try:
+            storage.put(file.path, url, name)
+        except OSError:
+            if file.fault() != "is gone":
+                raise
+        fault = file.fault()
         with lock:
-            notes.write({"url": url, "path": name, "sha256": hashes[name]})
-            moved[0] += sizes[name]
-            done = len(wanted) - len(waiting) + 1
-            progress(Moved("uploading", moved[0], sum(sizes.values()), done, len(wanted)))
+            if fault is not None:
+                faults[name] = fault
+            # What lies there now of a file that changed meanwhile has no hash that we know.
+            note(name, file.sha256 if fault is None else "")
+            moved, done = moved + file.size, done + 1
+            progress(Moved("uploading", moved, whole, done, len(here)))
 
-    try:
-        with Appender(log) as notes, ThreadPoolExecutor(4) as pool:
+    def note(name: str, digest: str) -> None:
+        notes.write({"url": url, "path": name, "sha256": digest})
+
+    with Appender(log) as notes:
+        with ThreadPoolExecutor(4) as pool:
             for _ in pool.map(send, waiting):
                 pass
-        if waiting:
-            listed = [
-                {"path": name, "size": sizes[name], "sha256": digest}
-                for name, digest in sorted(hashes.items())
-            ]
-            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-                json.dump({"version": 1, "files": listed}, file, indent=1)
-                file.flush()
-                storage.put(Path(file.name), url, MANIFEST)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"cannot upload to {url}: {error.strerror or error}",
-            remedy="`hpcbench upload` goes on where it broke off",
-        ) from error
-    return len(waiting)
+        manifest = _manifest({name: file for name, file in here.items() if name not in faults})
+        digest = hashlib.sha256(manifest).hexdigest()
+        if sent.get(MANIFEST) != digest:
+            with tempfile.NamedTemporaryFile(suffix=".json") as opened:
+                opened.write(manifest)
+                opened.flush()
+                storage.put(Path(opened.name), url, MANIFEST)
+            note(MANIFEST, digest)
+    left = tuple(f"{name} {fault}" for name, fault in sorted(faults.items()))
+    return Uploaded(sum(name not in faults for name in waiting), left)
+
+
+def _manifest(files: Mapping[str, _File]) -> bytes:
+    listed = [
+        {"path": name, "size": file.size, "sha256": file.sha256}
+        for name, file in sorted(files.items())
+    ]
+    return json.dumps({"version": 1, "files": listed}, indent=1).encode()

@@ -21,7 +21,7 @@ def upload_results(
     """Send results to every place of the plan, or to one; a place that fails does not keep others waiting.
 
     Returns:
-        For each place its `url`, and `sent` files or the `error`.
+        For each place its `url`, and the `error`, or `sent` files and lines about those `left` out.
     """
     wanted: list[tuple[str, dict[str, Any]]] = []
     site = experiment.resolved.site
@@ -35,11 +35,13 @@ def upload_results(
         known = {**site.storage.get(url.partition("://")[0], {}), **options}
         log = experiment.path / "uploads.jsonl"
         try:
-            sent = upload(experiment.path, _results(experiment), place, known, log, progress)
-        except HpcbenchError as error:
-            done.append({"url": place, "error": secret.mask(str(error))})
+            made = upload(experiment.path, _results(experiment), place, known, log, progress)
+        except Exception as error:  # noqa: BLE001 - storages are plugins, and the other places wait
+            known_fault = isinstance(error, HpcbenchError)
+            what = str(error) if known_fault else f"{type(error).__name__}: {error}"
+            done.append({"url": place, "error": secret.mask(what)})
         else:
-            done.append({"url": place, "sent": sent})
+            done.append({"url": place, "sent": made.sent, "left": list(made.left)})
     return done
 
 
