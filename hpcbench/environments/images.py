@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -25,7 +26,7 @@ from hpcbench.data.tree import hash_file
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
-from hpcbench.experiment.once import leftovers
+from hpcbench.experiment.once import alone, leftovers
 
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{12}\.(sif|json|probe\.json)")
 
@@ -180,7 +181,11 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
     """
     folder = cache / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-restore-") as name:
+    mark = f"restore-{secrets.token_hex(4)}"  # its lock says that we are at work
+    with (
+        alone(folder / f"{mark}.lock"),
+        tempfile.TemporaryDirectory(dir=folder, prefix="tmp-", suffix=f"-{mark}") as name,
+    ):
         try:
             with tarfile.open(bundle, "r:") as tar:
                 for member in tar:

@@ -10,7 +10,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from hpcbench.experiment.files import create_exclusive, read_lines
@@ -65,7 +65,7 @@ def make_once(
         now = time.monotonic()
         if watched is None or watched[0] != (holder, beat):
             watched = ((holder, beat), now)
-        if _dead(holder) or now - watched[1] > STALE_SECONDS:
+        if is_dead(holder) or now - watched[1] > STALE_SECONDS:
             _take_away(lock, holder)
             continue
         if now - spoken > 30:
@@ -80,26 +80,48 @@ def leftovers(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
 
-    def at_work(name: str) -> bool:
-        return not abandoned(folder / f"{name}.lock")
+    def of(path: Path) -> str | None:
+        """The target that a builder was making there; of a removal that broke off: what it removed."""
+        if path.name.startswith("tmp-"):
+            return path.name.partition("-")[2].partition("-")[2]
+        return path.name.partition(".")[0] if path.suffix == PARTIAL else None
 
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.name.startswith("tmp-")
-        or (path.suffix == PARTIAL and not at_work(path.name.partition(".")[0]))
-    )
+    found = [(path, name) for path in folder.iterdir() if (name := of(path)) is not None]
+    return sorted(path for path, name in found if abandoned(folder / f"{name}.lock"))
 
 
 def abandoned(lock: Path) -> bool:
     """Whether who made a lock is gone, as far as one look can tell; so it is where there is no lock.
 
-    Its first line has `host` and `pid` of its holder, who keeps it under `beating`.
+    Its first line is `this_process` of its holder, who keeps it under `beating`.
     """
     beat = _beat(lock)
-    if beat is None or _dead(_holder(lock)):
+    if beat is None or is_dead(_holder(lock)):
         return True
     return time.time() - beat / 1e9 > ABANDONED_SECONDS
+
+
+def this_process() -> dict[str, object]:
+    """What a lock says of its holder: `host`, `pid`, and the `space` in which that number stands for it."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "space": _space()}
+
+
+def is_dead(holder: Mapping[str, object]) -> bool | None:
+    """Whether the holder's process is gone; None: that cannot be seen from here, only its beats tell.
+
+    So it is on other machines, and in containers with processes of their own, whatever their host name. Locks
+    of earlier versions have no `space`: it is taken for ours.
+    """
+    here = this_process()
+    if (holder.get("host"), holder.get("space", here["space"])) != (here["host"], here["space"]):
+        return None
+    try:
+        os.kill(int(str(holder["pid"])), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # it lives, as another user
+    return False
 
 
 @contextlib.contextmanager
@@ -144,8 +166,7 @@ def alone(lock: Path, patience: float = 0.0) -> Iterator[bool]:
 def _taken(lock: Path) -> Iterator[str | None]:
     """The lock while inside, if nobody else has it; a thread shows meanwhile that we live."""
     token = secrets.token_hex(4)
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "time": time.time()}
-    if not create_exclusive(lock, me):
+    if not create_exclusive(lock, {**this_process(), "token": token, "time": time.time()}):
         yield None
         return
     try:
@@ -164,7 +185,7 @@ def _take_away(lock: Path, holder: dict[str, object]) -> None:
     except FileNotFoundError:
         return
     if _holder(taken).get("token") != holder.get("token"):
-        with contextlib.suppress(FileExistsError):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
             os.link(taken, lock)
     taken.unlink(missing_ok=True)
 
@@ -180,8 +201,8 @@ def _build(target: Path, build: Callable[[Path], None]) -> bool:
 
 
 def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
-    """Build where a broken build stopped, in a folder that is ours alone: `TARGET.TOKEN.PID.HOST.partial`."""
-    me = f"{token}.{os.getpid()}.{socket.gethostname()}"
+    """Build where a broken build stopped, in a folder of our own: `TARGET.TOKEN.PID-SPACE.HOST.partial`."""
+    me = f"{token}.{os.getpid()}-{_space()}.{socket.gethostname()}"
     mine = target.with_name(f"{target.name}.{me}{PARTIAL}")
     for left in _partials(target):
         with contextlib.suppress(OSError):  # another claims it, too
@@ -229,8 +250,9 @@ def _gone(owner: str) -> bool:
     """Whether nobody can have files of a broken build open: its process ended, or says that it is done."""
     if owner == ENDED:
         return True
-    _, pid, host = owner.split(".", 2)
-    return _dead({"pid": pid, "host": host})
+    _, number, host = owner.split(".", 2)
+    pid, dash, space = number.partition("-")
+    return bool(is_dead({"pid": pid, "host": host, **({"space": space} if dash else {})}))
 
 
 def _unshare(folder: Path) -> None:
@@ -261,17 +283,13 @@ def _beat(lock: Path) -> int | None:
         return None
 
 
-def _dead(holder: dict[str, object]) -> bool:
-    """Whether the holder ran on this machine and is gone; of other machines only the beats tell."""
-    if holder.get("host") != socket.gethostname():
-        return False
+def _space() -> str:
+    """This boot of this machine, and the PID namespace we are in; empty where there is no such thing."""
     try:
-        os.kill(int(str(holder["pid"])), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False  # it lives, as another user
-    return False
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
 
 
 def _waiting(target: Path, lock: Path, holder: dict[str, object]) -> str:

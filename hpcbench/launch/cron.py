@@ -9,9 +9,7 @@ finds what there is to go on from.
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +19,7 @@ from typing import Any
 
 from hpcbench.experiment.files import Appender, create_exclusive, read_lines
 from hpcbench.experiment.layout import Experiment, experiments_dir, home
-from hpcbench.experiment.once import abandoned, beating
+from hpcbench.experiment.once import abandoned, beating, this_process
 from hpcbench.launch.fingerprint import interpreter
 from hpcbench.launch.status import ENDED, ExperimentStatus, due, status
 from hpcbench.schema.plan import ResolvedPlan
@@ -193,8 +191,7 @@ class Runs:
         told: Mapping[str, Any] = {
             "event": "claimed",
             "time": time.time(),
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
+            **this_process(),
             "token": secrets.token_hex(4),
             "plan": self._plan,
         }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ from hpcbench.errors import RunFailed
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.files import create_exclusive, read_lines
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.once import beating
+from hpcbench.experiment.once import beating, is_dead, this_process
 
 LOCK_SECONDS = 600
 """A lock that showed no beat for so long was left behind by a kill on another host; clocks differ by less."""
@@ -35,7 +33,7 @@ def alone(experiment: Experiment, patience: float = 0.0) -> Iterator[None]:
     """
     use_umask(experiment.resolved.site)
     path, token = experiment.path / "submission.lock", secrets.token_hex(4)
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "time": time.time()}
+    me = {**this_process(), "token": token, "time": time.time()}
     deadline = time.monotonic() + patience
     while not create_exclusive(path, me):
         if token_of_dead := _stale(experiment):
@@ -81,9 +79,8 @@ def _stale(experiment: Experiment) -> str | None:
     holder = next(read_lines(path), None)
     if holder is None:
         return None if _age(path) < LOCK_SECONDS else "torn"
-    if holder["host"] == socket.gethostname():
-        gone = not Path(f"/proc/{holder['pid']}").exists()
-    else:
+    gone = is_dead(holder)
+    if gone is None:
         gone = _age(path) > LOCK_SECONDS
     return str(holder.get("token", "none")) if gone else None
 

@@ -19,9 +19,9 @@ from hpcbench.experiment import once
 from hpcbench.experiment.once import leftovers, make_once
 
 
-def lock_of(target: Path, pid: int, host: str | None = None) -> Path:
+def lock_of(target: Path, pid: int, host: str | None = None, **more: str) -> Path:
     lock = target.with_name(f"{target.name}.lock")
-    lock.write_text(json.dumps({"host": host or socket.gethostname(), "pid": pid}) + "\n")
+    lock.write_text(json.dumps({"host": host or socket.gethostname(), "pid": pid, **more}) + "\n")
     return lock
 
 
@@ -227,7 +227,80 @@ def test_what_is_left_is_told_from_what_somebody_is_at(tmp_path: Path) -> None:
     lock_of(tmp_path / "away", 1, "elsewhere")
     long_ago = time.time() - 2 * once.ABANDONED_SECONDS
     os.utime(lock_of(tmp_path / "gone", 1, "elsewhere"), (long_ago, long_ago))
-    (tmp_path / "tmp-1").mkdir()
+    for name in ("tmp-1", "tmp-0a-dead", "tmp-0b-live", "tmp-0c-removed"):
+        (tmp_path / name).mkdir()
     found = [path.name.partition(".")[0] for path in leftovers(tmp_path)]
-    assert found == ["dead", "gone", "nobody", "tmp-1"]
+    assert found == ["dead", "gone", "nobody", "tmp-0a-dead", "tmp-0c-removed", "tmp-1"]
     assert leftovers(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_is_being_built_is_not_left_over(tmp_path: Path, resume: bool) -> None:
+    found: list[Path] = []
+
+    def build(place: Path) -> None:
+        place.mkdir(exist_ok=True)
+        found.extend(leftovers(tmp_path))
+
+    assert make_once(tmp_path / "0a-1b", build, resume=resume)
+    assert found == []
+
+
+def test_a_lock_that_is_cleared_away_while_it_is_looked_at_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = lock_of(tmp_path / "target", os.getpid(), token="of-another")
+    holder = once._holder
+
+    def cleared(path: Path) -> dict[str, object]:
+        found = holder(path)
+        path.unlink()
+        return found
+
+    monkeypatch.setattr(once, "_holder", cleared)
+    once._take_away(lock, {"token": "dead"})
+    assert not list(tmp_path.iterdir())
+
+
+# --- whose process it is -------------------------------------------------------------------------------
+
+
+def test_a_process_in_a_container_of_the_same_host_name_is_not_taken_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number means nothing here: only its beats tell."""
+    lock = lock_of(tmp_path / "target", ended_pid(), space="another-boot-4026531836")
+    assert not once.abandoned(lock)
+    monkeypatch.setattr(once, "STALE_SECONDS", 1.0)
+    begun = time.monotonic()
+    assert make_once(tmp_path / "target", lambda place: place.write_text("x") and None, 0.05)
+    assert time.monotonic() - begun >= 1.0
+
+
+def test_a_lock_that_shows_no_beat_for_long_is_abandoned_wherever_it_was_made(
+    tmp_path: Path,
+) -> None:
+    lock = lock_of(tmp_path / "target", os.getpid(), space="another-boot-4026531836")
+    long_ago = time.time() - 2 * once.ABANDONED_SECONDS
+    os.utime(lock, (long_ago, long_ago))
+    assert once.abandoned(lock)
+
+
+def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
+    with once._taken(tmp_path / "x.lock"):
+        holder = once._holder(tmp_path / "x.lock")
+    assert once.is_dead(holder) is False
+    assert once.is_dead({**holder, "pid": ended_pid()}) is True
+    assert once.is_dead({**holder, "pid": ended_pid(), "space": "another"}) is None
+    assert once.is_dead({**holder, "pid": ended_pid(), "host": "another"}) is None
+
+
+def test_files_of_a_build_in_another_container_are_not_written_on(tmp_path: Path) -> None:
+    """Whoever made them may live, and have them open."""
+    left = tmp_path / f"target.0a.{ended_pid()}-another-1.{socket.gethostname()}.partial"
+    left.mkdir()
+    (left / "pack").write_text("half")
+    before = (left / "pack").stat().st_ino
+    with (left / "pack").open():
+        make_once(tmp_path / "target", lambda place: None, resume=True)
+        assert (tmp_path / "target/pack").stat().st_ino != before

@@ -23,10 +23,10 @@ def here(tmp_path: Path) -> Experiment:
     return past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
 
 
-def lock(here: Experiment, host: str, pid: int, age: float = 0.0) -> Path:
+def lock(here: Experiment, host: str, pid: int, age: float = 0.0, **more: str) -> Path:
     """A lock that somebody left."""
     path = here.path / "submission.lock"
-    create_exclusive(path, {"host": host, "pid": pid, "token": "abcd", "time": 0.0})
+    create_exclusive(path, {"host": host, "pid": pid, "token": "abcd", "time": 0.0, **more})
     then = path.stat().st_mtime - age
     os.utime(path, (then, then))
     return path
@@ -54,8 +54,11 @@ def test_the_lock_of_a_process_that_died_here_holds_nobody(here: Experiment) -> 
         assert submitting(here)
 
 
-def test_the_lock_of_another_host_holds_until_it_shows_no_sign_of_life(here: Experiment) -> None:
-    path = lock(here, "elsewhere", 1, age=LOCK_SECONDS / 2)
+@pytest.mark.parametrize("host", ["elsewhere", socket.gethostname()], ids=["host", "container"])
+def test_the_lock_of_another_host_or_container_holds_until_it_shows_no_sign_of_life(
+    here: Experiment, host: str
+) -> None:
+    path = lock(here, host, dead(), age=LOCK_SECONDS / 2, space="another")
     with pytest.raises(RunFailed), alone(here):
         raise AssertionError("taken from the living")
     then = path.stat().st_mtime - LOCK_SECONDS

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.data.tree import hash_file
 from hpcbench.environments.images import (
     BuiltImage,
     built_images,
@@ -119,6 +120,24 @@ def test_what_is_not_used_goes_and_what_an_experiment_runs_in_stays(
     assert not old.path.with_suffix(".probe.json").exists()
     printed(capsys, "images", "prune", "--free", "1")
     assert [image.name for image in built_images(cache)] == [needed.name]
+
+
+def test_pruning_takes_nothing_from_a_restore_at_work(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_image(cache, "a")
+    bundle = tmp_path / "one.tar"
+    printed(capsys, "images", "save", "aaaa", "--out", str(bundle))
+    found: list[list[Path]] = []
+
+    def looks(path: Path) -> str:
+        found.append(unfinished(cache))
+        return hash_file(path)
+
+    monkeypatch.setattr("hpcbench.environments.images.hash_file", looks)
+    assert len(restore(bundle, cache)) == 1
+    assert found == [[]]
+    assert not list((cache / "images").glob("*.lock"))
 
 
 def test_a_record_that_is_damaged_is_no_traceback(
