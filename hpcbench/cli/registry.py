@@ -261,23 +261,42 @@ def lock_image(arguments: argparse.Namespace) -> int:
 
 
 def verify_model(arguments: argparse.Namespace) -> int:
-    """`hpcbench models verify NAME`."""
+    """`hpcbench models verify NAME|URL|KEY`: reads every byte; exit code 1 if any is damaged."""
+    from hpcbench.cli import data
+    from hpcbench.cli.screen import transfer_bar
     from hpcbench.data.hashing import content_hash, folder_files
+    from hpcbench.data.progress import Moved
+    from hpcbench.data.tree import Tree
     from hpcbench.experiment.layout import home
     from hpcbench.launch.prepare import open_cache
     from hpcbench.registry.catalog import user_site
     from hpcbench.registry.paths import with_absolute_paths
     from hpcbench.schema.documents import Model, Site
 
+    (name,), catalog = arguments.names, Catalog(arguments.registry)
+    if not catalog.files("models", name):
+        return data.verify(arguments)
     site = user_site() or Site(name="default")
-    found, source = Catalog(arguments.registry).get_with_source(Model, arguments.model)
+    found, source = catalog.get_with_source(Model, name)
     model = with_absolute_paths(found, source)
     if not model.source:
         what = f"model '{model.name}' has no weights of its own"
         raise UserError(source.problem((), what, "an endpoint elsewhere cannot be locked"))
     folder = Path(open_cache(site).local(model, fetch=False).source)
-    say(f"hashing {folder}")
-    digest = content_hash(folder, folder_files(folder), home(site) / "cache" / "hashes.json")
+    files, hashes = folder_files(folder), home(site) / "cache" / "hashes.json"
+    if Tree(folder).version is not None:
+        data.verify(arguments)
+        digest = content_hash(folder, files, hashes)
+    else:
+        whole, done = sum(path.stat().st_size for path in files), 0
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            progress(Moved(f"hashing {folder}", done, whole))
+
+        with transfer_bar() as progress:
+            digest = content_hash(folder, files, hashes, count, read=True)
     if model.content_hash is not None:
         if model.content_hash != digest:
             raise UserError(

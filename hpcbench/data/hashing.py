@@ -2,7 +2,8 @@
 
 The hash is SHA-256 over lines `SHA256  RELATIVE/PATH`, sorted by path: what `sha256sum` prints for the
 same files, hashed once more. Files that were synced are not read again: their manifest knows them. Hashes of
-others are cached by path, size, mtime and inode, so that the gigabytes of a model are read once.
+others are cached by path, size, mtime and inode, so that the gigabytes of a model are read once. Whoever
+verifies asks for every byte.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ def content_hash(
     files: Iterable[Path],
     cache: Path | None = None,
     progress: Callable[[int], None] | None = None,
+    *,
+    read: bool = False,
 ) -> str:
     """`sha256:…` over the content and relative paths of files in a folder.
 
@@ -29,6 +32,7 @@ def content_hash(
         files: the files, in any order; each counts once.
         cache: file that remembers hashes between runs.
         progress: called with the bytes of each file when it is done.
+        read: read every byte, whatever manifest and cache know.
 
     Raises:
         UserError: a file is missing or unreadable.
@@ -37,11 +41,11 @@ def content_hash(
     found: dict[str, str] = {}
     others: list[Path] = []
     for path in set(files):
-        if digest := tree.sha256(path):
+        if not read and (digest := tree.sha256(path)):
             found[path.relative_to(folder).as_posix()] = digest
         else:
             others.append(path)
-    for path, digest in file_hashes(others, cache, progress).items():
+    for path, digest in file_hashes(others, cache, progress, read=read).items():
         found[path.relative_to(folder).as_posix()] = digest
     return combined(found)
 
@@ -50,6 +54,8 @@ def file_hashes(
     files: Iterable[Path],
     cache: Path | None = None,
     progress: Callable[[int], None] | None = None,
+    *,
+    read: bool = False,
 ) -> dict[Path, str]:
     """SHA-256 of each file, in hexadecimal digits; arguments and errors as of `content_hash`."""
     known = _read_cache(cache)
@@ -59,12 +65,13 @@ def file_hashes(
         try:
             stat = path.stat()
             key = f"{path}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
-            found[path] = fresh[key] = known.get(key) or hash_file(path)
+            digest = None if read else known.get(key)
+            found[path] = fresh[key] = digest or hash_file(path)
         except OSError as error:
             raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
         if progress is not None:
             progress(stat.st_size)
-    if cache is not None and not fresh.keys() <= known.keys():
+    if cache is not None and not fresh.items() <= known.items():
         _write_cache(cache, {**known, **fresh})
     return found
 

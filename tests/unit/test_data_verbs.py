@@ -102,6 +102,84 @@ def test_damage_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "as they were" in printed(capsys, "data", "verify")
 
 
+def spoil(path: Path) -> bytes:
+    """Flip bits of a file without a trace in its size and times; returns what was in it."""
+    good, stat = path.read_bytes(), path.stat()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    return good
+
+
+def a_model(folder: Path, source: str) -> tuple[str, ...]:
+    """A document of a model `m`; returns how to name its registry."""
+    (folder / "models").mkdir(parents=True)
+    text = f"schema_version: 1\nname: m\nsource: {source}\nengine: huggingface\n"
+    (folder / "models/m.yaml").write_text(text)
+    return ("--registry", str(folder))
+
+
+def weights(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"w" * 1000)
+    return folder
+
+
+def test_weights_in_the_cache_are_read_whenever_somebody_asks_and_repaired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
+    (fetched,) = json.loads(printed(capsys, "models", "fetch", "m", "--json", *more))
+    assert "content_hash: sha256:" in printed(capsys, "models", "verify", "m", *more)
+    assert "m is as its document says" in printed(capsys, "models", "verify", "m", *more)
+    broken = Path(fetched["path"]) / "model.safetensors"
+    good = spoil(broken)
+    said = printed(capsys, "models", "verify", "m", *more, code=1)
+    assert "model.safetensors is damaged" in said
+    assert "as its document says" not in said
+    said = printed(capsys, "models", "verify", "m", "--repair", *more)
+    assert "model.safetensors was repaired" in said
+    assert "m is as its document says" in said
+    assert broken.read_bytes() == good
+
+
+def test_damaged_weights_are_not_locked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
+    (fetched,) = json.loads(printed(capsys, "models", "fetch", "m", "--json", *more))
+    spoil(Path(fetched["path"]) / "model.safetensors")
+    printed(capsys, "models", "verify", "m", *more, code=1)
+    assert "content_hash" not in (tmp_path / "r/models/m.yaml").read_text()
+
+
+def test_weights_in_a_folder_are_read_again_however_often_they_were_hashed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = a_model(tmp_path / "r", str(weights(tmp_path / "m")))
+    printed(capsys, "models", "verify", "m", *more)
+    assert "m is as its document says" in printed(capsys, "models", "verify", "m", *more)
+    spoil(tmp_path / "m/model.safetensors")
+    assert main(("models", "verify", "m", *more)) == 2
+    assert "its files hash to sha256:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by", ["url", "key"])
+def test_weights_without_a_document_are_verified_by_url_or_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    url = f"file://{weights(tmp_path / 'm')}"
+    (fetched,) = json.loads(printed(capsys, "models", "fetch", url, "--json"))
+    name = url if by == "url" else Path(fetched["path"]).parent.name[:8]
+    assert "2 files are as they were" in printed(capsys, "models", "verify", name)
+    spoil(Path(fetched["path"]) / "config.json")
+    assert "config.json is damaged" in printed(capsys, "models", "verify", name, code=1)
+    assert "config.json was repaired" in printed(capsys, "models", "verify", name, "--repair")
+
+
+def test_a_model_that_nobody_knows_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("models", "verify", "tiny-vml")) == 2
+    assert "did you mean 'tiny-vlm'?" in capsys.readouterr().err
+
+
 def test_pruning_tells_first_and_takes_the_oldest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,8 +59,17 @@ def add(verb: Verb) -> None:
     models = verb(
         "models", "", "look after models", "hpcbench models fetch Qwen/Qwen2.5-VL-7B-Instruct"
     ).add_subparsers(metavar="VERB", required=True)
-    verify = sub(models, "verify", "registry:verify_model", "hash a model's files, compare or lock")
-    verify.add_argument("model", help="name of a models/ document")
+    verify = sub(
+        models, "verify", "registry:verify_model", "read every byte of a model, compare or lock"
+    )
+    verify.add_argument(
+        "names",
+        nargs=1,
+        metavar="model",
+        help="name of a models/ document; a URL or the beginning of a key in the cache",
+    )
+    verify.add_argument("--repair", action="store_true", help="bring again what is damaged")
+    verify.set_defaults(kind="models", json=False)
     with_registry(verify)
     _cached(models, "models", "fetch", "bring weights into the cache")
 
