@@ -381,6 +381,7 @@ class Worker:
             sync=True,
             model=model.name,
             seconds=round(self.loaded.seconds, 1),
+            source=None if wrapper.elsewhere else model.source,
             versions=dict(self.loaded.versions),
             hardware=None if wrapper.elsewhere else await asyncio.to_thread(machine, model.gpus),
             **({"uncounted": self.loaded.uncounted} if self.loaded.uncounted else {}),

@@ -67,6 +67,10 @@ def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:
     events = [event for _, own in here.worker_records() for event in own]
     staged = [Path(event["source"]).name for event in events if event["event"] == "staged"]
     assert sorted(staged) == ["files", "model"], "dataset and model came from the node's own disk"
+    (ready,) = [event for event in events if event["event"] == "model_ready"]
+    assert ready["source"].startswith(str(tmp_path / "node")), (
+        "with the seconds, where it was loaded from"
+    )
     prompts = {one.prompt for piece in pieces_of(here, "vqa") for one in piece}
     assert prompts - {""} == {"by_type", "by_type/receipts"}
     manifest = json.loads((experiment / "manifest.json").read_text())
