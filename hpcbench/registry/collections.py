@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from hpcbench.errors import Problem, UserError
-from hpcbench.schema.records import PromptEntry
+from hpcbench.schema.records import PromptEntry, PromptExample
+
+ALIASES = {"template": "user", "system_prompt": "system"}
+"""Other names of columns → ours."""
+
+_OWN = ("id", "user", "system", "version", "examples")
+
+_EXAMPLES = TypeAdapter(tuple[PromptExample, ...], config=ConfigDict(extra="forbid"))
 
 
 def read_collection(path: Path) -> tuple[PromptEntry, ...]:
-    """The entries of a CSV file; columns are parted by `;` or `,`.
+    """The entries of a CSV file; columns are parted by `;`, `,` or tabs. Empty rows are left out.
 
     Raises:
         UserError: it cannot be read, or a row is no entry; at its line.
@@ -21,23 +31,35 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
-    head = text.partition("\n")[0]
+    lines = lines_of(text)
+    head = next(lines, "")
     delimiter = max(";,\t", key=head.count)
-    reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
-    entries, problems = [], list[Problem]()
+    reader = csv.DictReader(lines_of(text), delimiter=delimiter, strict=True)
+    entries, problems, seen = [], list[Problem](), dict[str, int]()
     try:
+        reader.fieldnames = _columns(reader.fieldnames or (), path)
         for row in reader:
+            line = reader.line_num
+            if not any(row.values()):
+                continue
             if None in row or None in row.values():
                 problems.append(
-                    Problem("it has not as many columns as the header", str(path), reader.line_num)
+                    Problem("it has not as many columns as the header", str(path), line)
                 )
                 continue
             try:
-                entries.append(_entry(row, reader.line_num))
+                entry = _entry(row, line)
             except KeyError as error:
-                problems.append(
-                    Problem(f"column {error} is missing or empty", str(path), reader.line_num)
-                )
+                problems.append(Problem(f"column {error} is missing or empty", str(path), line))
+                continue
+            except ValueError as error:
+                problems.append(Problem(str(error), str(path), line))
+                continue
+            if entry.id in seen:
+                what = f"prompt '{entry.id}' ends on line {seen[entry.id]} already"
+                problems.append(Problem(what, str(path), line))
+            seen.setdefault(entry.id, line)
+            entries.append(entry)
     except csv.Error as error:
         problems.append(Problem(f"not CSV: {error}", str(path), reader.line_num))
     if problems:
@@ -47,18 +69,59 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
     return tuple(entries)
 
 
+def lines_of(text: str) -> io.StringIO:
+    """A CSV's lines as they are: `splitlines` would part cells at U+2028 and vertical tabs, too."""
+    return io.StringIO(text, newline="")
+
+
+def _columns(names: Sequence[str], path: Path) -> list[str]:
+    """The header by our names.
+
+    Raises:
+        UserError: a column is there twice.
+    """
+    found = [name.strip() for name in names]
+    if "doc_class_question_type" not in found:
+        found = [ALIASES.get(name, name) for name in found]
+    twice = [name for name in dict.fromkeys(found) if name and found.count(name) > 1]
+    if twice:
+        others = [f" (or '{other}')" for other, name in ALIASES.items() if name == twice[0]]
+        what = f"column '{twice[0]}'{''.join(others)} is there twice"
+        raise UserError(Problem(what, str(path), 1))
+    return found
+
+
 def _entry(row: Mapping[str, str], line: int) -> PromptEntry:
     if "doc_class_question_type" in row:  # a v0.1 collection: no templates, the rest are metrics
-        kind, text = row["doc_class_question_type"], row.get("prompt") or ""
+        kind, text = row["doc_class_question_type"].strip(), row.get("prompt") or ""
         if not kind or not text:
             raise KeyError("prompt" if kind else "doc_class_question_type")
         literal = "{{ " + json.dumps(text, ensure_ascii=False) + " }}"
         return PromptEntry(kind, literal, when={"doc_class_question_type": kind})
-    own = ("id", "user", "system", "version")
     if not row.get("user"):
         raise KeyError("user")
-    when = {name: value for name, value in row.items() if name not in own and value}
+    conditions = {name: value.strip() for name, value in row.items() if name not in _OWN}
     return PromptEntry(
-        row.get("id") or str(line), row["user"], row.get("system") or None, when,
-        version=row.get("version") or "",
+        row.get("id") or str(line), row["user"], row.get("system") or None,
+        {name: value for name, value in conditions.items() if value},
+        _examples(row.get("examples") or ""), row.get("version") or "",
     )  # fmt: skip
+
+
+def _examples(cell: str) -> tuple[PromptExample, ...]:
+    """A cell with few-shot examples in JSON.
+
+    Raises:
+        ValueError: it is none, or names images: files are named in the document, which is sent with them.
+    """
+    if not cell.strip():
+        return ()
+    try:
+        found = _EXAMPLES.validate_json(cell)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"examples: {place + ': ' if place else ''}{first['msg']}") from None
+    if any(one.images for one in found):
+        raise ValueError("examples with images stand in the prompt's document, not in a CSV file")
+    return found

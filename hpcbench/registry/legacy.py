@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.registry.collections import lines_of, read_collection
 from hpcbench.schema.documents import Dataset, Document, ExperimentPlan, Model, Prompt
+from hpcbench.schema.records import PromptEntry
 
 COLUMNS = (
     "dataset", "task", "framework", "model_name", "system_prompt", "prompt_collection", "metrics",
@@ -44,6 +46,9 @@ ORGANISATIONS = {
     "deepseek": "deepseek-ai",
 }
 """Beginning of a model's name → who publishes it."""
+
+_FILE = re.compile(r"\S+\.(txt|md)", re.IGNORECASE)
+"""A cell that is no text but names a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +135,25 @@ class _Import:
     def remark(self, text: str) -> None:
         self.remarks.setdefault(text)
 
-    def _put(self, kind: str, document: Document, row: _Row) -> str:
-        self.documents.setdefault(
-            f"{kind}/{document.name}", (document, f"Imported from {row.file.name}, row {row.line}")
-        )
-        return document.name
+    def _put(self, kind: str, document: Document, row: _Row, *others: str) -> str:
+        """Keep a document; returns its name, another one where that is of a document that is not the same.
+
+        Args:
+            kind: its kind.
+            document: the document.
+            row: where it comes from.
+            others: names that say more, to be tried first.
+        """
+        names = (document.name, *others)
+        numbered = (f"{names[-1]}-{number}" for number in count(2))
+        for name in chain(names, numbered):
+            wanted = document.model_copy(update={"name": name})
+            there = self.documents.setdefault(
+                f"{kind}/{name}", (wanted, f"Imported from {row.file.name}, row {row.line}")
+            )
+            if there[0] == wanted:
+                return name
+        raise AssertionError("numbers have no end")
 
     def _model(self, row: _Row) -> str:
         framework, name = row.cells["framework"], row.cells["model_name"]
@@ -170,6 +189,7 @@ class _Import:
                 image=f"docker://{image}" if image else None,
             ),
             row,
+            f"{full}-{engine}",
         )
 
     def _dataset(self, row: _Row) -> str:
@@ -183,12 +203,11 @@ class _Import:
         if self.data_dirs is None:
             self.remark(f"dataset {cells['dataset']} is looked for in {relative}: say --data-dirs")
         source = (self.data_dirs.resolve() if self.data_dirs else Path("../../..")) / relative
-        name = _slug("-".join([cells["dataset"], *where.values()]))
         return self._put(
             "datasets",
             Dataset.model_validate(
                 {
-                    "name": self._free("datasets", name, {"source": str(source), "where": where}),
+                    "name": _slug("-".join([cells["dataset"], *where.values()])),
                     "source": str(source),
                     "iterator": "table",
                     "annotations": "annotation.csv",
@@ -208,47 +227,36 @@ class _Import:
             row,
         )
 
-    def _free(self, kind: str, name: str, wanted: Mapping[str, Any]) -> str:
-        """A name that no other document has; the same document keeps its name."""
-        for number in range(1, 10_000):
-            tried = name if number == 1 else f"{name}-{number}"
-            there = self.documents.get(f"{kind}/{tried}")
-            if there is None:
-                return tried
-            data = there[0].model_dump()
-            if (
-                data["source"] == wanted["source"]
-                and data["options"].get("where", {}) == wanted["where"]
-            ):
-                return tried
-        raise AssertionError("more datasets than a file has rows")
-
     def _prompt(self, row: _Row) -> str:
         collection, system = row.cells["prompt_collection"], self._system(row)
-        prompts = self._collection(row, collection) if collection else {}
+        prompts = self._collection(row, collection) if collection else ()
         name = _slug(Path(collection).stem if collection else "question")
         if system is not None:
             name = f"{name}-system"
-        user = _template(prompts) if prompts else "{{ question }}"
-        return self._put("prompts", Prompt(name=name, system=system, user=user), row)
+        document = Prompt(name=name, system=system, user="{{ question }}", prompts=prompts)
+        return self._put("prompts", document, row, _slug(f"{row.cells['dataset']}-{name}"))
 
     def _system(self, row: _Row) -> str | None:
         cell = row.cells["system_prompt"]
         if not cell:
             return None
-        if self.data_dirs is not None and (self.data_dirs / "SystemPrompts" / cell).is_file():
-            cell = (self.data_dirs / "SystemPrompts" / cell).read_text(encoding="utf-8-sig").strip()
+        path = Path("SystemPrompts") / cell
+        if self.data_dirs is not None and (self.data_dirs / path).is_file():
+            try:
+                cell = (self.data_dirs / path).read_text(encoding="utf-8-sig").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise UserError(row.problem(f"{path} cannot be read: {error}")) from error
+        elif _FILE.fullmatch(cell):
+            self.remark(f"{path} is not there: no system prompt is sent (row {row.line})")
+            return None
         return "{% raw %}" + cell + "{% endraw %}" if "{" in cell else cell
 
-    def _collection(self, row: _Row, collection: str) -> dict[str, str]:
-        """`doc_class question_type` → prompt."""
+    def _collection(self, row: _Row, collection: str) -> tuple[PromptEntry, ...]:
         path = Path("PromptCollections") / row.cells["task"] / collection
         if self.data_dirs is None or not (self.data_dirs / path).is_file():
             self.remark(f"{path} is not there: the dataset's own questions are asked instead")
-            return {}
-        needed = ("prompt", "doc_class_question_type")
-        rows = _read(self.data_dirs / path, needed)
-        return {one.cells["doc_class_question_type"]: one.cells["prompt"] for one in rows}
+            return ()
+        return read_collection(self.data_dirs / path)
 
     def _metrics(self, row: _Row) -> list[str]:
         found: dict[str, None] = {}
@@ -314,7 +322,7 @@ def _read(path: Path, columns: tuple[str, ...]) -> list[_Row]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
-    reader = csv.DictReader(text.splitlines(keepends=True), delimiter=";", strict=True)
+    reader = csv.DictReader(lines_of(text), delimiter=";", strict=True)
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         what = f"no column {', '.join(map(repr, missing))}"
@@ -334,25 +342,6 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
             yield _Row(path, reader.line_num, {key: value.strip() for key, value in cells.items()})
     except csv.Error as error:
         raise UserError(Problem(f"not CSV: {error}", str(path), reader.line_num)) from error
-
-
-def _template(prompts: Mapping[str, str]) -> str:
-    """One Jinja2 template that picks a collection's prompt by document class and question type."""
-    branches = [
-        f"{'if' if number == 0 else 'elif'} key == {_literal(key)} %}}{{{{ {_literal(prompt)} }}}}"
-        for number, (key, prompt) in enumerate(prompts.items())
-    ]
-    chain = "".join(f"{{% {branch}" for branch in branches)
-    return (
-        "{% set key = doc_class ~ ' ' ~ question_type %}"
-        + chain
-        + "{% else %}{{ question }}{% endif %}"
-    )
-
-
-def _literal(text: str) -> str:
-    """Text as Jinja2 writes it; braces in it are no template."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 _LATIN = dict(

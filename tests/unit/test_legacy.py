@@ -5,14 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import jinja2
 import pytest
 import yaml
 
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import UserError
+from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.legacy import COLUMNS, import_v01
 from hpcbench.registry.resolve import load_plan
+from hpcbench.schema.documents import Prompt
+from tests.unit.small import sample
 
 REAL = Path(__file__).parent / "data/v01"
 HEAD = ";".join(COLUMNS)
@@ -93,17 +95,85 @@ def test_a_filtered_row_keeps_only_its_samples(tmp_path: Path, data_dirs: Path) 
     assert sample.metadata == {"doc_class": "passport", "question_type": "Серия и номер паспорта"}
 
 
-def test_a_collection_becomes_a_template_that_asks_as_v01_did(
+def test_a_collection_becomes_one_that_asks_as_v01_did_and_names_each_prompt(
     tmp_path: Path, data_dirs: Path
 ) -> None:
     found = import_v01(REAL / "user_config_prompt_eval.csv", tmp_path / "out", None, data_dirs)
-    (prompt,) = (
-        yaml.safe_load(path.read_text()) for path in found.written if "prompts" in path.parts
-    )
-    template = jinja2.Template(prompt["user"])
-    matching = {"doc_class": "passport", "question_type": "Серия и номер паспорта", "question": "?"}
-    assert template.render(matching) == 'Напишите {{ номер }} "как есть"'
-    assert template.render({**matching, "question_type": "Кем выдан", "question": "Кто?"}) == "Кто?"
+    plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
+    prompt = TaskPrompt(plan.run_tasks[0])
+    metadata = {"doc_class": "passport", "question_type": "Серия и номер паспорта"}
+    matching = sample(fields={"question": "?"}, metadata=metadata)
+    other = sample(fields={"question": "Кто?"}, metadata={**metadata, "question_type": "Кем выдан"})
+    assert prompt.build(matching)[-1].text == 'Напишите {{ номер }} "как есть"'
+    assert prompt.name(matching).endswith("/passport Серия и номер паспорта")
+    assert prompt.build(other)[-1].text == "Кто?"
+
+
+def prompts_of(folder: Path, *rows: str, data_dirs: Path | None = None) -> list[Prompt]:
+    """The prompt of each run task of an import."""
+    found = import_v01(config(folder, *rows), folder / "out", None, data_dirs)
+    tasks = yaml.safe_load(found.plan.read_text())["run_tasks"]
+    documents = folder / "out/registries/prompts"
+    return [
+        Prompt.model_validate(yaml.safe_load((documents / f"{task['prompt']}.yaml").read_text()))
+        for task in tasks
+    ]
+
+
+def collection(data_dirs: Path, name: str, *rows: str) -> None:
+    path = data_dirs / "PromptCollections/VQA" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["prompt;doc_class_question_type", *rows, ""]))
+
+
+def test_collections_of_one_file_name_stay_two_prompts(tmp_path: Path, data_dirs: Path) -> None:
+    for dataset in ("ds1", "ds2", "ds3"):
+        collection(data_dirs, f"{dataset}/prompts.csv", f"Of {dataset.replace('3', '1')}?;a b")
+    rows = [
+        row(dataset=dataset, prompt_collection=f"{dataset}/prompts.csv")
+        for dataset in ("ds1", "ds2", "ds3")
+    ]
+    first, second, third = prompts_of(tmp_path, *rows, data_dirs=data_dirs)
+    assert (first.name, second.name) == ("prompts", "ds2-prompts")
+    assert "Of ds1?" in first.prompts[0].user
+    assert "Of ds2?" in second.prompts[0].user
+    assert third == first
+
+
+def test_two_system_prompts_stay_two_prompts(tmp_path: Path) -> None:
+    rows = [row(system_prompt=text) for text in ("Be short.", "Be strict.", "Be kind.")]
+    found = prompts_of(tmp_path, *rows)
+    assert [one.system for one in found] == ["Be short.", "Be strict.", "Be kind."]
+    assert [one.name for one in found] == [
+        "question-system",
+        "d-question-system",
+        "d-question-system-2",
+    ]
+
+
+def test_a_model_under_two_engines_stays_two_models(tmp_path: Path) -> None:
+    found = import_v01(config(tmp_path, row(), row(framework="Hugging Face")), tmp_path / "out")
+    tasks = yaml.safe_load(found.plan.read_text())["run_tasks"]
+    assert [task["model"] for task in tasks] == ["m", "m-huggingface"]
+
+
+def test_two_prompts_of_one_kind_in_a_collection_are_told_at_their_line(
+    tmp_path: Path, data_dirs: Path
+) -> None:
+    collection(data_dirs, "c.csv", "One?;a b", "Two?;a b")
+    with pytest.raises(UserError, match=r"c\.csv:3: prompt 'a b' ends on line 2 already"):
+        prompts_of(tmp_path, row(prompt_collection="c.csv"), data_dirs=data_dirs)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_name_of_a_missing_system_prompt_is_never_its_text(
+    tmp_path: Path, data_dirs: Path, known: bool
+) -> None:
+    rows = config(tmp_path, row(system_prompt="strict_v2.txt"))
+    found = import_v01(rows, tmp_path / "out", None, data_dirs if known else None)
+    told = "SystemPrompts/strict_v2.txt is not there: no system prompt is sent (row 2)"
+    assert told in found.remarks
+    assert "strict_v2" not in "".join(path.read_text() for path in found.written)
 
 
 def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:

@@ -191,12 +191,43 @@ def test_a_v01_collection_is_literal_text_chosen_by_class_and_type(tmp_path: Pat
     assert prompt.name(one) == "invoice sum"
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\x0b", "\x85"])
+def test_a_cell_of_a_csv_keeps_what_some_take_for_line_ends(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "p.csv").write_text(f"id;doc_type;user\na; x ;one{mark}two\n;;\n", "utf-8")
+    (one,) = read_collection(tmp_path / "p.csv")
+    assert (one.user, dict(one.when)) == (f"one{mark}two", {"doc_type": "x"})
+
+
+def test_a_csv_takes_other_names_of_columns_and_examples_in_json(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text(
+        "id;template;system_prompt;doc_type;examples\n"
+        'a;Q?;Be short.;letter;"[{""fields"": {""field"": ""sum""}, ""answer"": ""1""}]"\n'
+    )
+    assert read_collection(tmp_path / "p.csv") == (
+        PromptEntry(
+            "a", "Q?", "Be short.", {"doc_type": "letter"}, (PromptExample("1", {"field": "sum"}),)
+        ),
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("id,user\n1\n", "p.csv:2: it has not as many columns"),
         ("id,text\n1,x\n", "p.csv:2: column 'user' is missing or empty"),
         ("id,user\n", "p.csv: no prompt"),
+        ("id,user\n1,x\n1,y\n", "p.csv:3: prompt '1' ends on line 2 already"),
+        ("id,user,user\n1,x,y\n", "p.csv:1: column 'user' (or 'template') is there twice"),
+        ("id,user,template\n1,x,y\n", "p.csv:1: column 'user' (or 'template') is there twice"),
+        ("id;user;examples\n1;x;no\n", "p.csv:2: examples: Invalid JSON"),
+        (
+            'id;user;examples\n1;x;[{"answer": "1", "text": "2"}]\n',
+            "p.csv:2: examples: 0.text: Unexpected keyword argument",
+        ),
+        (
+            'id;user;examples\n1;x;[{"answer": "1", "images": ["a.png"]}]\n',
+            "p.csv:2: examples with images stand in the prompt's document",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_collection_is_told_at_its_line(
