@@ -277,10 +277,11 @@ class Prompt(Document):
     """Collection: a sample gets the entry whose `when` says most of what it is; two that say as much are an
     error."""
     collection: str | None = None
-    """CSV file with further entries, relative to this file. Columns are id, user, system, version; any other
-    column with a value is a condition of `when`. A v0.1 prompt collection is read as it is."""
+    """CSV file with further entries, relative to this file. Columns are id, user (or template), system (or
+    system_prompt), version, and examples in JSON; any other column with a value is a condition of `when`. A
+    v0.1 prompt collection is read as it is."""
     examples: tuple[PromptExample, ...] = ()
-    """Few-shot examples."""
+    """Few-shot examples; each is filled in from its own fields alone."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the strategy."""
 

@@ -113,7 +113,8 @@ class PromptEntry:
     system: str | None = None
     """System message; none: the document's."""
     when: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """What a sample must be for it: `dataset`, `task`, metadata or fields → value; none: any sample."""
+    """What a sample must be for it: `dataset`, `task` (names of documents), metadata or fields → value; none:
+    any sample."""
     examples: tuple[PromptExample, ...] = ()
     """Few-shot examples instead of the document's."""
     version: str = ""

@@ -515,7 +515,8 @@ class Worker:
                     raise
                 self.poisonous += 1
                 self.deaths[run_task.model.name] = max(0, self._deaths(run_task.model) - 1)
-                taken.record(_poisonous(run_task, sample_id, gone))
+                asking = await self._asking(run_task)
+                taken.record(_poisonous(next(asking.left(taken, sample_id)), gone))
                 taken.acknowledge()
                 message = (
                     f"sample {sample_id} ended the engine twice, the second time alone: {gone}"
@@ -536,8 +537,7 @@ class Worker:
     ) -> None:
         """Ask what is left of a shard, or one sample of it."""
         last_sync = last_news = time.monotonic()
-        chosen = self.experiment.chosen(run_task.name)
-        asking = _Asking(run_task, await self._dataset(run_task), chosen)
+        asking = await self._asking(run_task)
         await self._warm_up(wrapper, asking, at_least=1 if only else 0)
         self.monitor.mark(run_task.name)
         assert self.loaded is not None
@@ -564,6 +564,10 @@ class Worker:
                     self.news.write("progress", shard=taken.shard.id, answered=len(taken.answered))
                     last_news = now
         taken.acknowledge()
+
+    async def _asking(self, run_task: ResolvedRunTask) -> _Asking:
+        chosen = self.experiment.chosen(run_task.name)
+        return _Asking(run_task, await self._dataset(run_task), chosen)
 
     async def _dataset(self, run_task: ResolvedRunTask) -> DatasetIterator:
         """A run task's dataset, opened once for all that ask of it."""
@@ -617,11 +621,11 @@ class Worker:
             self.news.write("draining", signal=name)
 
 
-def _poisonous(run_task: ResolvedRunTask, sample_id: str, gone: EngineGone) -> Response:
-    """The answer of a sample that ends engines."""
+def _poisonous(request: Request, gone: EngineGone) -> Response:
+    """The answer to a request that ends engines."""
     now = time.monotonic_ns()
     return Response(
-        sample_id=sample_id,
+        sample_id=request.sample_id,
         outcome="failed",
         text=None,
         finish_reason=None,
@@ -630,7 +634,7 @@ def _poisonous(run_task: ResolvedRunTask, sample_id: str, gone: EngineGone) -> R
         tries=0,  # as of one that was never sent: its times say nothing of the engine's speed
         image_sha256=(),
         error=f"ended the engine twice, the second time alone: {gone}",
-        prompt=run_task.prompt.name,
+        prompt=request.prompt,
     )
 
 
@@ -657,10 +661,6 @@ class _Asking:
     def __init__(self, run_task: ResolvedRunTask, dataset: DatasetIterator, chosen: Ranges) -> None:
         self.run_task, self._dataset, self._chosen = run_task, dataset, chosen
         self._prompt = TaskPrompt(run_task)
-        settings = run_task.task.generation.model_dump(mode="json")
-        extra = settings.pop("extra")
-        said = {key: value for key, value in settings.items() if value not in (None, [])}
-        self._generation = said | extra | self._prompt.generation
 
     def left(self, taken: Claim, only: str | None = None) -> Iterator[Request]:
         """What is still to be asked of a shard, in the dataset's order; `only`: one sample of it."""
@@ -697,7 +697,7 @@ class _Asking:
     def _request(self, sample: Sample) -> Request:
         messages, name = self._prompt.build(sample), self._prompt.name(sample)
         timeout = self.run_task.task.request_timeout
-        return Request(sample.id, messages, self._generation, timeout, name)
+        return Request(sample.id, messages, self._prompt.generation, timeout, name)
 
 
 def _between(ranges: Ranges, stop: int) -> list[tuple[int, int]]:

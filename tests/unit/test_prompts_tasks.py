@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from hpcbench.errors import UserError
 from hpcbench.plugins import PromptSpec
 from hpcbench.prompts import TaskPrompt, TemplatePrompt, prompt_hash
 from hpcbench.registry.collections import read_collection
-from hpcbench.schema.records import PromptEntry, PromptExample, Sample
+from hpcbench.schema.records import Message, PromptEntry, PromptExample, Sample
 from hpcbench.tasks.classification import Classification
 from hpcbench.tasks.kie import Kie
 from hpcbench.tasks.ocr import Ocr
@@ -139,6 +141,182 @@ def test_examples_are_turns_before_the_samples_own() -> None:
     assert (answer.role, answer.text, own.text) == ("assistant", "7.00", "total?")
 
 
+def test_an_example_shows_nothing_of_the_samples_own(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="prompt 'a', example 2: 'ocr' is undefined"):
+        TemplatePrompt(
+            PromptSpec(
+                entries=(PromptEntry("a", "{{ field }} {{ ocr }}"),),
+                examples=(
+                    PromptExample("1", {"field": "x", "ocr": "y"}),
+                    PromptExample("2", {"field": "x"}),
+                ),
+            )
+        )
+    prompt = TemplatePrompt(
+        PromptSpec(
+            "{{ field }} of {{ dataset }}{{ ocr|default('') }}",
+            dataset="d",
+            examples=(PromptExample("7.00", {"field": "sum"}),),
+        )
+    )
+    one = sample(fields={"field": "total", "ocr": "7.00"})
+    assert [message.text for message in prompt.build(one)] == ["sum of d", "7.00", "total of d7.00"]
+
+
+def test_dataset_and_task_are_names_of_documents_whatever_the_sample_calls_so(
+    tmp_path: Path,
+) -> None:
+    from hpcbench.data.datasets import open_dataset
+    from hpcbench.schema.documents import Dataset
+
+    row = {"dataset_name": "IIIT5K", "type": "Regular Text", "question": "?",
+           "image_path": "1.png", "answers": "UP"}  # fmt: skip
+    (tmp_path / "OCRBench.json").write_text(json.dumps([row]))
+    (tmp_path / "1.png").write_bytes(b"x")
+    iterator = open_dataset(Dataset(name="ocr", source=str(tmp_path), iterator="ocrbench"))
+    (one,) = iterator.iter(0, 1)
+    assert one.metadata["dataset"] == "IIIT5K"
+    entry = PromptEntry("a", "{{ dataset }}, {{ task }}", when={"dataset": "ocr"})
+    prompt = TemplatePrompt(PromptSpec("else", entries=(entry,), dataset="ocr", task="vqa"))
+    assert prompt.build(one)[-1].text == "ocr, vqa"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{{ question + 1 }}", "TypeError: can only concatenate str"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
+        ("{% include 'x' %}", "TypeError: no loader"),
+        ("{{ '%d'|format(question) }}", "TypeError"),
+        ("{{ question.index('?!') }}", "ValueError: substring not found"),
+        ("{{ range(10 ** 9) }}", "OverflowError"),
+    ],
+)
+def test_a_template_that_breaks_over_a_sample_is_an_error_that_names_both(
+    text: str, told: str
+) -> None:
+    entry = PromptEntry("a", text)
+    with pytest.raises(UserError, match=f"prompt 'a' for sample 's1': {told}"):
+        TemplatePrompt(PromptSpec(entries=(entry,))).build(sample())
+
+
+def test_a_run_tasks_prompt_names_its_document() -> None:
+    prompt = TaskPrompt(run_task(prompt={"user": "{{ colour }}"}))
+    with pytest.raises(UserError, match="prompts/p: prompt `user` for sample 's1': 'colour' is un"):
+        prompt.build(sample())
+
+
+def test_null_is_an_error_and_an_empty_text_a_value() -> None:
+    prompt = TemplatePrompt(PromptSpec("{{ question }}: {{ unit }}"))
+    one = {"question": "Total?", "unit": None}
+    with pytest.raises(
+        UserError, match=r"sample 's1': what it prints is null .*: 'unit'\)"
+    ) as told:
+        prompt.build(sample(fields=one))
+    assert "`{{ NAME or '' }}`" in str(told.value)
+    assert prompt.build(sample(fields={**one, "unit": ""}))[0].text == "Total?: "
+    allowed = TemplatePrompt(PromptSpec("{{ question }}{{ unit or '' }}{% if unit %}!{% endif %}"))
+    assert allowed.build(sample(fields=one))[0].text == "Total?"
+
+
+def test_a_prompt_that_says_nothing_is_an_error_unless_it_is_meant_to() -> None:
+    empty = sample(fields={"question": ""})
+    with pytest.raises(UserError, match="prompt `user` for sample 's1' says nothing"):
+        TemplatePrompt(PromptSpec("{{ question }}")).build(empty)
+    assert TemplatePrompt(PromptSpec("")).build(empty)[0].text == ""
+
+
+@pytest.mark.parametrize("text", ["{{ lipsum() }}", "{{ cycler }}", "{{ joiner() }}"])
+def test_what_is_no_field_of_a_sample_is_nothing_else_either(text: str) -> None:
+    prompt = TemplatePrompt(PromptSpec(text))
+    assert prompt.placeholders()
+    with pytest.raises(UserError, match="is undefined"):
+        prompt.build(sample())
+
+
+def test_nothing_in_a_prompt_is_drawn_by_lot() -> None:
+    with pytest.raises(UserError, match="No filter named 'random'"):
+        TemplatePrompt(PromptSpec("{{ [1, 2]|random }}"))
+
+
+def test_a_template_cannot_change_the_sample() -> None:
+    one = sample(fields={"labels": ["a"]})
+    with pytest.raises(UserError, match="attribute .append. of .list. object is unsafe"):
+        TemplatePrompt(PromptSpec("{{ labels.append('b') or 'x' }}")).build(one)
+    assert one.fields["labels"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "holds"),
+    [
+        ("true", True, True),
+        ("TRUE", True, True),
+        (True, "true", True),
+        ("false", True, False),
+        (1, 1.0, True),
+        ("1", 1.0, True),
+        (1.0, "1", True),
+        ("1.0", "1", False),
+        ("01", "1", False),
+        (" invoice", "invoice ", True),
+        ("сч\u0435\u0308т", "сч\u0451т", True),
+        ("Invoice", "invoice", False),
+        ("1", True, False),
+    ],
+)
+def test_conditions_compare_what_people_read(wanted: Any, there: Any, holds: bool) -> None:
+    entry = PromptEntry("a", "A", when={"kind": wanted})
+    prompt = TemplatePrompt(PromptSpec("else", entries=(entry,)))
+    assert prompt.name(sample(metadata={"kind": there})) == ("a" if holds else "")
+
+
+def test_an_entry_for_all_beside_a_user_message_for_all_is_told() -> None:
+    with pytest.raises(UserError, match="prompts 'any' and `user` are for the same samples"):
+        TemplatePrompt(PromptSpec("else", entries=(PromptEntry("any", "A"),)))
+
+
+class Wrong:
+    """A strategy that is none."""
+
+    api = 1
+    made: tuple[Message, ...] = ()
+
+    def __init__(self, spec: PromptSpec) -> None: ...
+
+    def build(self, one: Sample) -> tuple[Message, ...]:
+        return self.made
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ((), "sample 's1' is empty"),
+        ((Message("user", "?"), Message("assistant", "!")), "ends with a message of the assistant"),
+    ],
+)
+def test_a_strategy_that_asks_nothing_is_named(
+    monkeypatch: pytest.MonkeyPatch, made: tuple[Message, ...], told: str
+) -> None:
+    monkeypatch.setattr(Wrong, "made", made)
+    prompt = TaskPrompt(run_task(prompt={"strategy": f"{__name__}.Wrong"}))
+    with pytest.raises(UserError, match=f"strategy '.*Wrong' makes of .*{told}"):
+        prompt.build(sample())
+
+
+def test_what_is_sent_beside_the_messages_is_one_thing() -> None:
+    task = run_task(
+        output_schema="response_format", generation={"max_tokens": 5, "extra": {"top_k": 3}}
+    )
+    name = "team/kie.v2 ü" + "x" * 80
+    task = task.model_copy(
+        update={"ml_task": task.ml_task.model_copy(update={"output_schema": {}, "name": name})}
+    )
+    sent = TaskPrompt(task).generation
+    form = sent.pop("response_format")
+    assert sent == {"max_tokens": 5, "temperature": 0.0, "top_p": 1.0, "top_k": 3}
+    assert form["json_schema"]["name"] == ("team_kie_v2__" + "x" * 80)[:64]
+
+
 @pytest.mark.parametrize("schema", ["none", "prompt", "response_format"])
 def test_the_output_schema_is_told_as_the_run_task_says(schema: str) -> None:
     wanted = {"type": "object", "required": ["total"]}
@@ -165,6 +343,45 @@ def test_the_hash_of_a_prompt_changes_with_its_words_and_its_example_images(tmp_
     image.unlink()
     with pytest.raises(UserError, match="the image of an example cannot be read"):
         prompt_hash(base)
+
+
+def test_the_hash_of_a_prompt_does_not_know_where_its_images_lie(tmp_path: Path) -> None:
+    hashes = set()
+    for folder in ("here", "there"):
+        image = tmp_path / folder / "1.png"
+        image.parent.mkdir()
+        image.write_bytes(b"one")
+        example = PromptExample("x", {"question": "?"}, (str(image),))
+        one = run_task(prompt={"prompts": (PromptEntry("a", "A", examples=(example,)),)})
+        hashes.add(prompt_hash(one))
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "differ"),
+    [
+        ({"user": "Of {{ dataset }}?"}, True),
+        ({"prompts": (PromptEntry("a", "A", when={"dataset": "d"}),)}, True),
+        ({"user": "Of {{ question }}?"}, False),
+    ],
+)
+def test_the_hash_of_a_prompt_knows_the_names_it_says(prompt: dict[str, Any], differ: bool) -> None:
+    one, other = run_task(prompt=prompt), run_task(prompt=prompt, dataset={"name": "other"})
+    assert (prompt_hash(one) != prompt_hash(other)) == differ
+
+
+def test_the_hash_of_words_alone_stays_over_versions() -> None:
+    entry = PromptEntry(
+        "a", "A {{ x }}", when={"doc_type": "invoice"}, examples=(PromptExample("1", {"x": 1}),)
+    )
+    found = [
+        prompt_hash(run_task()),
+        prompt_hash(run_task(prompt={"system": "S", "prompts": (entry,)})),
+    ]
+    assert found == [
+        "sha256:016a51b2fbdbbccb3e8b6a5ef4423792bdf0a2a44151a1ddc11b48154df77458",
+        "sha256:be6b799d871e854691b46c78485a3c0313a1ece40497a940740f59a4a3bd514c",
+    ]
 
 
 def test_a_csv_is_a_collection_whose_other_columns_are_conditions(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hpcbench.data.datasets import open_dataset
+from hpcbench.inference import EngineGone
 from hpcbench.inference.body import read_image
-from hpcbench.schema.records import Request
-from hpcbench.worker.work import _Asking, _between
+from hpcbench.schema.records import PromptEntry, Request
+from hpcbench.worker.work import _Asking, _between, _poisonous
 from tests.unit.small import record, run_task, write_dataset
 
 
@@ -49,6 +50,15 @@ def test_without_others_warm_up_shows_images_that_no_cache_has_seen(tmp_path: Pa
     assert len({page, *seen}) == 3
     pixels = [Image.open(io.BytesIO(one)).tobytes() for one in (page, *seen)]
     assert pixels[0] == pixels[1] == pixels[2]
+
+
+def test_who_ended_the_engine_is_told_with_the_prompt_it_got(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path, [record(0)])
+    entry = PromptEntry("first", "{{ question }}", when={"question": "number 0?"})
+    task = run_task(dataset={"source": str(data)}, prompt={"user": None, "prompts": (entry,)})
+    (request,) = _Asking(task, open_dataset(task.dataset), [(0, 1)]).others(1)
+    told = _poisonous(request, EngineGone("it is gone", ()))
+    assert (told.sample_id, told.outcome, told.prompt) == ("s0", "failed", "p/first")
 
 
 @pytest.mark.parametrize(("rate", "arrival"), [(None, "poisson"), (4.0, "constant")])

@@ -1,0 +1,134 @@
+"""The text that a model's chat template makes of messages, as Hugging Face's tokenizers write it.
+
+https://huggingface.co/docs/transformers/chat_templating; compared with transformers 5 in the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.schema.documents import Model
+from hpcbench.schema.records import Message
+
+
+def as_text(
+    messages: Sequence[Message], model: Model, settings: Mapping[str, Any] | None = None
+) -> str:
+    """The text that a chat template makes of messages.
+
+    Args:
+        messages: the prompt.
+        model: its document, a folder of this machine as its source; its own template goes first.
+        settings: what is told to the template beside them, a request's `chat_template_kwargs`.
+
+    Raises:
+        UserError: the model has no chat template here, or it refuses these messages.
+    """
+    if not model.source or "://" in model.source:
+        raise UserError(Problem(f"model '{model.name}' has no weights here, so no chat template"))
+    folder = Path(model.source)
+    config = _json_of(folder / "tokenizer_config.json")
+    template = model.chat_template or _template_of(folder, config)
+    if template is None:
+        raise UserError(Problem(f"model '{model.name}' has no chat template", model.source))
+    tokens = {
+        key: value["content"] if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key.endswith("_token") and value
+    }
+    told = {"tools": None, "documents": None, **tokens, **(settings or {})}
+    try:
+        return (
+            _environment()
+            .from_string(template)
+            .render(messages=[*map(_sent, messages)], add_generation_prompt=True, **told)
+        )
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        what = f"the chat template of '{model.name}' refuses it: {error}"
+        raise UserError(Problem(what, model.source)) from error
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    """A message in the shape that is sent: text alone is no list of parts."""
+    if not message.images:
+        return {"role": message.role, "content": message.text}
+    parts = [*({"type": "image"} for _ in message.images), {"type": "text", "text": message.text}]
+    return {"role": message.role, "content": parts}
+
+
+class _Generation(Extension):
+    """`{% generation %}`, by which trainers find the assistant's words: here it only holds them."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja2 declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Its words, called as a block."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_words"), [], [], body).set_lineno(line)
+
+    def _words(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _Generation],
+    )
+    environment.globals |= {
+        "raise_exception": _refuse,
+        "strftime_now": lambda form: time.strftime(form),
+    }
+    environment.filters["tojson"] = _tojson
+    return environment
+
+
+def _refuse(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As transformers has it; Jinja2's own writes for HTML."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _template_of(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """A model's own chat template, from wherever its publisher put it."""
+    plain = folder / "chat_template.jinja"
+    if plain.is_file():
+        return plain.read_text(encoding="utf-8")
+    for found in (_json_of(folder / "chat_template.json"), config):
+        template = found.get("chat_template")
+        if isinstance(template, list):  # several, by name
+            template = {one["name"]: one["template"] for one in template}.get("default")
+        if isinstance(template, str):
+            return template
+    return None
+
+
+def _json_of(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

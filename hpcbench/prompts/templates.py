@@ -1,0 +1,275 @@
+"""Prompts: a sample becomes messages through Jinja2 templates over its fields and metadata.
+
+    prompts:
+      - {id: total, user: "What is the total?", when: {doc_type: invoice, field: total}}
+      - {id: invoice, user: "What is the {{ field }} of this invoice?", when: {doc_type: invoice}}
+    user: "What is the {{ field }}?"
+
+A sample gets the entry with the most conditions of all that hold for it; `user` is for the others. Two that
+hold with equally many (a tie) and a sample that none is for (a hole) are errors, found at preparation, where
+the prompt of every sample is built once.
+
+Templates run in Jinja2's sandbox with undefined names and nulls refused: a prompt that prints a field the
+sample does not have is an error before anything is sent. An empty text is a value and printed as such; only
+a prompt that says nothing at all because of it is an error, too.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel, ConfigDict
+
+from hpcbench.errors import Problem, UserError
+from hpcbench.plugins import PromptSpec
+from hpcbench.schema.records import Message, PromptEntry, Sample
+
+TEXTS_KEPT = 512
+"""Templates that are kept compiled: a prompt is made anew for every shard, and run tasks share prompts."""
+
+OF_THE_HOUSE = frozenset({"dataset", "task"})
+"""Names of documents that prompts may use; a sample's own fields of these names are hidden by them."""
+
+_BROKEN = (
+    TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
+)  # fmt: skip
+"""What a template may raise over a sample it was not written for."""
+
+
+class _IsNull(TemplateError):
+    """A template prints null."""
+
+
+def _no_null(value: Any) -> Any:
+    if value is None:
+        raise _IsNull("what it prints is null")
+    return value
+
+
+_ENVIRONMENT = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, finalize=_no_null, keep_trailing_newline=False
+)
+# Whoever asks the same twice gets the same: nothing that is drawn by lot, or that fills in for a field.
+_ENVIRONMENT.globals = {name: _ENVIRONMENT.globals[name] for name in ("range", "dict", "namespace")}
+del _ENVIRONMENT.filters["random"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A prompt ready to be filled in."""
+
+    id: str
+    when: Mapping[str, Any]
+    system: Template | None
+    user: Template
+    shots: tuple[Message, ...]
+    """Turns of its few-shot examples."""
+    silent: bool
+    """It has no words of its own: the images are all there is to say."""
+
+    @property
+    def called(self) -> str:
+        """Its name in messages."""
+        return f"'{self.id}'" if self.id else "`user`"
+
+
+class TemplatePrompt:
+    """Templates, one or a collection; images go with the user message."""
+
+    api: ClassVar[int] = 1
+
+    class Options(BaseModel):
+        """It has none."""
+
+        model_config = ConfigDict(extra="forbid")
+
+    def __init__(self, spec: PromptSpec) -> None:
+        self._spec = spec
+        entries = list(spec.entries)
+        if spec.user is not None:
+            entries.append(PromptEntry("", spec.user))
+        try:
+            for text in _texts(spec):
+                _compiled(text)  # finds filters that are none, too
+                _parsed(text)
+        except (TemplateError, ValueError, RecursionError) as error:
+            # ValueError: a number without end
+            what = f"prompt is no Jinja2 template: {str(error)[:200]}"
+            raise UserError(Problem(what)) from error
+        if problems := _clashes(entries):
+            raise UserError(*problems)
+        self._prompts = [self._ready(entry) for entry in entries]
+
+    def placeholders(self) -> frozenset[str]:
+        """Names that the templates take from the sample."""
+        return names_in(_texts(self._spec)) - _ENVIRONMENT.globals.keys() - OF_THE_HOUSE
+
+    def name(self, sample: Sample) -> str:
+        """Id of the entry that a sample gets; empty for the document's own user message."""
+        return self._chosen(sample, self._context_of(sample)).id
+
+    def build(self, sample: Sample) -> tuple[Message, ...]:
+        """The messages for a sample.
+
+        Raises:
+            UserError: no entry is for it, or two are; a template cannot be filled in from it.
+        """
+        context = self._context_of(sample)
+        prompt = self._chosen(sample, context)
+        where = f"prompt {prompt.called} for sample '{sample.id}'"
+        own = Message("user", _filled(prompt.user, context, where), sample.images)
+        if not prompt.silent and not own.text.strip():
+            raise UserError(Problem(f"{where} says nothing: all that it prints is empty"))
+        if prompt.system is None:
+            return (*prompt.shots, own)
+        return (Message("system", _filled(prompt.system, context, where)), *prompt.shots, own)
+
+    def _context_of(self, sample: Sample) -> dict[str, Any]:
+        return self._context({**sample.metadata, **sample.fields})
+
+    def _context(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """What templates and conditions see of these fields."""
+        context = dict(known)
+        if "doc_class" in context and "question_type" in context:  # what v0.1 chooses by
+            context["doc_class_question_type"] = (
+                f"{context['doc_class']} {context['question_type']}"
+            )
+        return {**context, "dataset": self._spec.dataset, "task": self._spec.task}
+
+    def _chosen(self, sample: Sample, context: Mapping[str, Any]) -> _Prompt:
+        holding = [one for one in self._prompts if _holds(one.when, context)]
+        if not holding:
+            known = {name for one in self._prompts for name in one.when}
+            told = ", ".join(f"{name} {context.get(name)!r}" for name in sorted(known))
+            raise UserError(Problem(f"no prompt is for sample '{sample.id}' ({told})"))
+        most = max(len(one.when) for one in holding)
+        best = [one for one in holding if len(one.when) == most]
+        if len(best) > 1:
+            names = " and ".join(one.called for one in best)
+            raise UserError(
+                Problem(
+                    f"prompts {names} are for sample '{sample.id}' alike",
+                    remedy="add a condition to one of them, or an entry with the conditions of both",
+                )
+            )
+        return best[0]
+
+    def _ready(self, entry: PromptEntry) -> _Prompt:
+        """A prompt with its examples filled in, each from its own fields alone.
+
+        Raises:
+            UserError: an example lacks a field.
+        """
+        spec, user = self._spec, _compiled(entry.user)
+        system = entry.system if entry.system is not None else spec.system
+        shots = []
+        for number, example in enumerate(entry.examples or spec.examples, 1):
+            where = f"prompt '{entry.id}', example {number}" if entry.id else f"example {number}"
+            text = _filled(user, self._context(example.fields), where)
+            shots.append(Message("user", text, tuple(Path(image) for image in example.images)))
+            shots.append(Message("assistant", example.answer))
+        return _Prompt(
+            entry.id,
+            entry.when,
+            _compiled(system) if system is not None else None,
+            user,
+            tuple(shots),
+            silent=not entry.user.strip(),
+        )
+
+
+def names_in(texts: Iterable[str]) -> frozenset[str]:
+    """Names that templates use and do not set; of what is no template there are none."""
+    found: set[str] = set()
+    for text in texts:
+        try:
+            found |= meta.find_undeclared_variables(_parsed(text))
+        except (TemplateError, ValueError, RecursionError):
+            continue
+    return frozenset(found)
+
+
+def _texts(spec: PromptSpec) -> list[str]:
+    """Every template once."""
+    texts = [spec.system, spec.user]
+    texts += [text for entry in spec.entries for text in (entry.system, entry.user)]
+    return [text for text in dict.fromkeys(texts) if text is not None]
+
+
+def _filled(template: Template, context: Mapping[str, Any], where: str) -> str:
+    """A template's text.
+
+    Raises:
+        UserError: it cannot be filled in.
+    """
+    try:
+        return template.render(context)
+    except _IsNull as error:
+        nulls = ", ".join(f"'{name}'" for name, value in context.items() if value is None)
+        what = f"{where}: {error}" + (f" (of the sample's fields: {nulls})" if nulls else "")
+        remedy = "`{{ NAME or '' }}` where nothing is to stand for it"
+        raise UserError(Problem(what, remedy=remedy)) from error
+    except _BROKEN as error:
+        told = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
+        raise UserError(Problem(f"{where}: {told}{error}")) from error
+
+
+def _clashes(entries: Iterable[PromptEntry]) -> list[Problem]:
+    """Entries of one id, and entries with the very same conditions."""
+    problems, ids, conditions = [], set[str](), dict[str, str]()
+    for entry in entries:
+        if entry.id in ids:
+            problems.append(Problem(f"two prompts have the id '{entry.id}'"))
+        ids.add(entry.id)
+        called = f"'{entry.id}'" if entry.id else "`user`"
+        key = json.dumps(
+            {name: _plain(value) for name, value in entry.when.items()}, sort_keys=True
+        )
+        if key in conditions:
+            what = f"prompts {conditions[key]} and {called} are for the same samples"
+            problems.append(Problem(what, remedy="another `when` for one of them"))
+        conditions.setdefault(key, called)
+    return problems
+
+
+def _holds(when: Mapping[str, Any], context: Mapping[str, Any]) -> bool:
+    return all(name in context and _alike(context[name], value) for name, value in when.items())
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same to people: a CSV knows texts only, and JSON writes 1 and 1.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return _plain(one).casefold() == _plain(other).casefold()
+    if isinstance(one, int | float) or isinstance(other, int | float):
+        try:
+            return float(one) == float(other)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    return _plain(one) == _plain(other)
+
+
+def _plain(value: Any) -> str:
+    """A value as a condition writes it: without spaces around it, accents in one piece with their letters."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return unicodedata.normalize("NFC", str(value).strip())
+
+
+@lru_cache(TEXTS_KEPT)
+def _compiled(text: str) -> Template:
+    return _ENVIRONMENT.from_string(text)
+
+
+@lru_cache(TEXTS_KEPT)
+def _parsed(text: str) -> nodes.Template:
+    return _ENVIRONMENT.parse(text)

@@ -1,0 +1,65 @@
+"""A model's chat template writes here what it writes on the node: compared with transformers itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.errors import UserError
+from hpcbench.inference.body import prepare
+from hpcbench.prompts import as_text
+from hpcbench.schema.documents import Model
+from hpcbench.schema.records import Message, Request
+
+MESSAGES = (
+    Message("system", "You read <documents>. "),
+    Message("user", "First?"),
+    Message("assistant", "12.50"),
+    Message("user", "Total?", (b"\x89PNG\r\n\x1a\nxx",)),
+)
+
+TEMPLATES = {
+    "a system message is taken for a text": "{{ messages[0]['content']|trim }}",
+    "the shape of each message": "{% for m in messages %}{{ m.role }} {{ m.content }}\n{% endfor %}",
+    "what trainers mark": (
+        "{% for m in messages %}{% generation %}{{ m.role }}{% endgeneration %};{% endfor %}"
+    ),
+    "JSON as it is": "{{ messages|tojson }} {{ messages[0]|tojson(indent=2, sort_keys=True) }}",
+    "JSON in other letters": "{{ 'ж'|tojson(ensure_ascii=True, separators=(',', ':')) }}",
+    "nothing but messages": "{{ tools is none }} {{ documents is defined }}",
+    "settings": "{% if not enable_thinking %}<think></think>{% endif %}",
+}
+
+
+def text_of(folder: Path, template: str, **settings: Any) -> str:
+    (folder / "chat_template.jinja").write_text(template)
+    return as_text(MESSAGES, Model(name="m", source=str(folder), engine="vllm"), settings)
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_a_template_writes_as_transformers_would_of_what_is_sent(
+    tmp_path: Path, template: str
+) -> None:
+    utils = pytest.importorskip("transformers.utils.chat_template_utils")
+    from hpcbench.engines.chat import ChatRequest, unpack
+
+    body, _ = prepare("m", Request("s", MESSAGES, {}, 1.0))
+    sent, _ = unpack(ChatRequest.model_validate_json(body))
+    (theirs,), _ = utils.render_jinja_template(
+        [sent], chat_template=template, add_generation_prompt=True, enable_thinking=False
+    )
+    assert text_of(tmp_path, template, enable_thinking=False) == theirs
+
+
+@pytest.mark.parametrize("template", ["{{ raise_exception('no system') }}", "{{ 1 / 0 }}"])
+def test_a_template_that_refuses_is_told(tmp_path: Path, template: str) -> None:
+    with pytest.raises(UserError, match="the chat template of 'm' refuses it"):
+        text_of(tmp_path, template)
+
+
+@pytest.mark.parametrize("source", ["", "hf://org/m"])
+def test_a_model_that_is_not_here_has_no_template_here(source: str) -> None:
+    with pytest.raises(UserError, match="has no weights here, so no chat template"):
+        as_text(MESSAGES, Model(name="m", source=source, engine="vllm"))
