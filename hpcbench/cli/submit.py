@@ -187,7 +187,7 @@ def _unfinished_submission(experiment: Experiment) -> bool:
 def dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
     """Print what would be done; read the datasets, touch nothing."""
     resolved = localise(resolved, open_cache(resolved.site), fetch=False)
-    measured: Measured = measure(resolved, hashes=False)
+    measured: Measured = measure(resolved, hashes=False, say=say)
     rates = history.rates(home(resolved.site), resolved, measured)
     work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
     folder = Path(home(resolved.site)) / "experiments" / f"ID-{resolved.plan.name}"

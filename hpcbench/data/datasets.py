@@ -207,6 +207,16 @@ def picture_of(image: Image) -> Any:
     return Pillow.open(io.BytesIO(image if isinstance(image, bytes) else image.read()))
 
 
+def complaint_about(image: Image) -> str | None:
+    """Why an image cannot be read; None: it can."""
+    try:
+        with picture_of(image):
+            return None
+    except (OSError, HpcbenchError, ValueError, SyntaxError) as error:  # what Pillow raises
+        why = getattr(error, "strerror", None) or "no image that can be read"
+        return str(error) if isinstance(error, HpcbenchError) else why
+
+
 def name_of(image: Image) -> str:
     """What to call an image in a message."""
     if isinstance(image, bytes):
@@ -216,14 +226,7 @@ def name_of(image: Image) -> str:
 
 def _unreadable(sample: Sample) -> str | None:
     for image in sample.images:
-        if is_page(image):
-            continue
-        try:
-            with picture_of(image):
-                pass
-        except (OSError, HpcbenchError, ValueError, SyntaxError) as error:  # what Pillow raises
-            why = getattr(error, "strerror", None) or "no image that can be read"
-            why = str(error) if isinstance(error, HpcbenchError) else why
+        if not is_page(image) and (why := complaint_about(image)):
             return f"sample '{sample.id}': {name_of(image)}: {why}"
     return None
 

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbench.data.datasets import bad_rows, choose, open_dataset, samples, total, unreadable
+from hpcbench import plugins
+from hpcbench.data.datasets import (
+    bad_rows,
+    choose,
+    complaint_about,
+    open_dataset,
+    samples,
+    total,
+    unreadable,
+)
 from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import home
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt, prompt_hash
-from hpcbench.schema.documents import Dataset, Model
+from hpcbench.schema.documents import Dataset, Model, Prompt
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import Image, StoredImage
 
@@ -45,6 +55,7 @@ def measure(
             problems.extend(error.problems)
     if problems:
         raise UserError(*dict.fromkeys(problems))
+    measuring.tell_unused()
     return measuring.measured
 
 
@@ -56,13 +67,26 @@ class _Looked:
         self.skipped = len(bad_rows(iterator)) + len(bad)
 
 
+@dataclass(frozen=True)
+class _Built:
+    """What was seen of a run task's prompts once they were built."""
+
+    images: int
+    """Most images of one prompt: engines set limits by it. 0 where those of a sample are not told without
+    reading them."""
+    reuse: bool
+    """Whether any image comes more than once: caches live by it. Documents stand for images nobody tells."""
+    prompts: frozenset[str]
+    """Names of those that samples get."""
+
+
 class _Measuring:
     def __init__(self, resolved: ResolvedPlan, hashes: bool, say: Say) -> None:
         self.resolved, self.hashes, self.say = resolved, hashes, say
         self.folder = home(resolved.site) / "cache"
         self.cache = self.folder / "hashes.json" if hashes else None
         self.looked: dict[str, _Looked] = {}
-        self.built: dict[tuple[Hashable, ...], tuple[int, bool]] = {}
+        self.built: dict[tuple[Hashable, ...], _Built] = {}
         """What decides on the prompts of a run task → what was seen of them once they were built."""
         self.counts: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
@@ -99,15 +123,30 @@ class _Measuring:
         if looked.skipped:
             self.skipped[name] = looked.skipped
         self.prompt_hashes[name] = prompt_hash(run_task)
-        self.images[name], self.reuse[name] = self._prompts(run_task, looked, ranges)
+        if self.hashes:
+            _check_examples(run_task.prompt)
+        built = self._prompts(run_task, looked, ranges)
+        self.images[name], self.reuse[name] = built.images, built.reuse
         self._model(run_task.model)
+
+    def tell_unused(self) -> None:
+        """Tell of entries that no sample gets: a condition may be misspelt."""
+        used = {name for one in self.built.values() for name in one.prompts}
+        prompts = {one.prompt.name: one.prompt for one in self.resolved.run_tasks}
+        for prompt in prompts.values():
+            unused = [one.id for one in prompt.prompts if f"{prompt.name}/{one.id}" not in used]
+            if unused and hasattr(plugins.load("prompts", prompt.strategy), "name"):
+                told = ", ".join(map(repr, unused[:MOST_TOLD]))
+                more = f" and {len(unused) - MOST_TOLD} more" if len(unused) > MOST_TOLD else ""
+                self.say(f"prompts/{prompt.name}: no sample that is asked gets {told}{more}")
 
     def _prompts(
         self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]]
-    ) -> tuple[int, bool]:
+    ) -> _Built:
         """`_check_prompts`, once for the many run tasks of a matrix that ask the same of several models."""
         key = (
-            *(self.prompt_hashes[run_task.name], run_task.ml_task.name, run_task.dataset.name),
+            *(self.prompt_hashes[run_task.name], run_task.prompt.name),
+            *(run_task.ml_task.name, run_task.dataset.name),
             *(id(looked), tuple(ranges)),
         )
         if key not in self.built:
@@ -181,26 +220,23 @@ class _Measuring:
 
 def _check_prompts(
     run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: list[tuple[int, int]]
-) -> tuple[int, bool]:
+) -> _Built:
     """Build the prompt of every sample: what one lacks is found here, not on a GPU.
-
-    Returns:
-        Most images of one prompt, and whether any image comes more than once: engines set limits and
-        caches by it. Where the images of a sample are not told without reading them, 0; then documents
-        stand for them.
 
     Raises:
         UserError: a prompt cannot be built.
     """
     prompt = TaskPrompt(run_task)
     problems: dict[str, Problem] = {}
-    most, told, reuse, seen = 0, True, False, set[int]()
+    most, told, reuse, seen, names = 0, True, False, set[int](), set[str]()
     for sample in samples(iterator, ranges, 0, total(ranges), images=False):
         try:
             messages = prompt.build(sample)
+            names.add(prompt.name(sample))
             most = max(most, sum(len(message.images) for message in messages))
             told = told and bool(sample.images)
-            for key in map(_known_as, sample.images or (sample.document,)):
+            of_examples = (image for message in messages[:-1] for image in message.images)
+            for key in map(_known_as, (*(sample.images or (sample.document,)), *of_examples)):
                 reuse = reuse or key in seen
                 seen.add(key)
         except UserError as error:
@@ -210,7 +246,21 @@ def _check_prompts(
                 break
     if problems:
         raise UserError(*problems.values())
-    return most if told else 0, reuse
+    return _Built(most if told else 0, reuse, frozenset(names))
+
+
+def _check_examples(prompt: Prompt) -> None:
+    """Look at the images of few-shot examples as at those of samples.
+
+    Raises:
+        UserError: one cannot be read.
+    """
+    examples = [*prompt.examples, *(shot for one in prompt.prompts for shot in one.examples)]
+    names = dict.fromkeys(name for example in examples for name in example.images)
+    found = {name: complaint_about(Path(name)) for name in names}
+    if any(found.values()):
+        what = f"prompt '{prompt.name}': the image of an example cannot be read"
+        raise UserError(*(Problem(f"{what}: {why}", name) for name, why in found.items() if why))
 
 
 def _known_as(image: Image | str) -> int:

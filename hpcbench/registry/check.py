@@ -52,6 +52,9 @@ TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-
 _MADE_UP = frozenset({"doc_class_question_type"})
 """What a prompt may use beside a sample's own fields: made of others."""
 
+_OF_DOCUMENTS = frozenset({"dataset", "task"})
+"""What it may use beside them, too: names of documents."""
+
 _HARMLESS = re.compile(r"<.*>|\[.*\]|[\d, ]+|~?/.*")
 """What a tokenizer calls tokens, and paths."""
 
@@ -598,12 +601,16 @@ class Checks:
     def _prompt_fits(self, prompt: Prompt, dataset: Dataset, source: Source, loc: Loc) -> None:
         if not self._first("placeholders", prompt.name, dataset.name):
             return
-        wanted = self._placeholders.get(prompt.name, frozenset())
         known = {*dataset.fields, *dataset.group_by}
-        for name in sorted(wanted - known - _MADE_UP):
+        wanted = self._placeholders.get(prompt.name, frozenset())
+        said = {name: f"asks for {{{{ {name} }}}}" for name in sorted(wanted - known - _MADE_UP)}
+        conditions = {name: one.id for one in reversed(prompt.prompts) for name in one.when}
+        for name in sorted(conditions.keys() - known - _MADE_UP - _OF_DOCUMENTS - wanted):
+            said[name] = f"has `when: {{{name}: …}}` in '{conditions[name]}'"
+        for name, where in said.items():
             what = unknown(f"field of dataset '{dataset.name}'", name, known)
             self._say(
-                source, loc, f"prompt '{prompt.name}' asks for {{{{ {name} }}}}: {what}",
+                source, loc, f"prompt '{prompt.name}' {where}: {what}",
                 None if "did you mean" in what else "list it under the dataset's `fields` or `group_by`",
             )  # fmt: skip
 

@@ -54,6 +54,20 @@ def test_a_prompt_asks_only_for_fields_the_dataset_has(files: Files) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["yaml", "csv"])
+def test_conditions_of_a_prompt_name_what_the_dataset_has(files: Files, kind: str) -> None:
+    if kind == "yaml":
+        entries = "prompts:\n  - {id: a, user: A, when: {doc_tpye: x, dataset: pages, task: vqa}}\n"
+    else:
+        entries = "collection: c.csv\n"
+        files.write("prompts/c.csv", "id;user;doc_tpye;dataset\na;A;x;pages\n")
+    files.write("prompts/ask.yaml", f"name: ask\nuser: '{{{{ question }}}}'\n{entries}")
+    assert files.refusal() == [
+        "p.yaml:7:13: prompt 'ask' has `when: {doc_tpye: …}` in 'a': unknown field of dataset 'pages' "
+        "'doc_tpye' (did you mean 'doc_type'?)"
+    ]
+
+
 def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:
     files.write("prompts/ask.yaml", "name: ask\nuser: '{{ question'\n")
     (told,) = files.refusal()

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from hpcbench.errors import UserError
 from hpcbench.launch.measure import measure
 from hpcbench.schema.plan import Measured
+from hpcbench.schema.records import PromptEntry, PromptExample
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 
@@ -41,3 +43,52 @@ def test_only_the_samples_that_are_asked_count(tmp_path: Path, limit: int) -> No
 def test_a_model_without_weights_has_nothing_to_hash(tmp_path: Path) -> None:
     found = told(tmp_path, [record(0)], model={"engine": "remote", "source": ""})
     assert found.model_hashes == {"m": "none"}
+
+
+def test_the_image_of_an_example_comes_with_every_sample(tmp_path: Path) -> None:
+    example = PromptExample("1", {"question": "?"}, (str(tmp_path / "data/r.png"),))
+    prompt = {"examples": (example,)}
+    once = told(tmp_path, [record(0, images=["p.png"])], prompt=prompt)
+    assert (once.images, once.reuse) == ({"rt": 2}, {"rt": False})
+    records = [record(0, images=["p.png"]), record(1, images=["q.png"])]
+    assert told(tmp_path, records, prompt=prompt).reuse == {"rt": True}
+
+
+def test_the_image_of_an_example_is_looked_at_before_anything_is_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    data = write_dataset(tmp_path / "data", [record(0)])
+    Image.new("RGB", (4, 4)).save(data / "p.png")
+    (data / "r.png").write_text("no image")
+    example = PromptExample("1", {"question": "?"}, (str(data / "r.png"),))
+    task = run_task(dataset={"source": str(data)}, prompt={"examples": (example,)})
+    with pytest.raises(
+        UserError, match=r"r\.png: prompt 'p': the image of an example cannot be read"
+    ):
+        measure(resolved(task))
+
+
+def test_entries_that_no_sample_gets_are_told(tmp_path: Path) -> None:
+    data = write_dataset(
+        tmp_path / "data", [record(n, metadata={"doc_type": "bill"}) for n in range(2)]
+    )
+    entries = (
+        PromptEntry("bill", "A", when={"doc_type": "bill"}),
+        PromptEntry("letter", "B", when={"doc_type": "letter"}),
+        PromptEntry("other", "C", when={"dataset": "other"}),
+    )
+    prompt = {"prompts": entries}
+    tasks = [
+        run_task("one", dataset={"source": str(data)}, prompt=prompt),
+        run_task(
+            "two", dataset={"source": str(data), "name": "other"}, prompt={**prompt, "user": None}
+        ),
+    ]
+    said: list[str] = []
+    measure(resolved(tasks[0]), hashes=False, say=said.append)
+    assert said == ["prompts/p: no sample that is asked gets 'letter', 'other'"]
+    with pytest.raises(
+        UserError, match="prompts/p: prompts 'bill' and 'other' are for sample 's0'"
+    ):
+        measure(resolved(*tasks), hashes=False)
