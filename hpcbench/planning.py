@@ -11,7 +11,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.errors import Problem, UserError
-from hpcbench.schema.documents import seconds
+from hpcbench.schema.documents import Prompt, seconds
 from hpcbench.schema.plan import Cut, Group, Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 
 SECONDS_PER_SAMPLE = 2.0
@@ -365,7 +365,7 @@ def stage_key(
         ],
         "prompt": [
             measured.prompt_hashes.get(run_task.name),
-            run_task.prompt.model_dump(mode="json", include=PROMPT),
+            _without_paths(run_task.prompt),
             task.output_schema,
         ],
         "generation": task.generation.model_dump(),
@@ -384,6 +384,15 @@ def stage_key(
         determined["on_invalid"] = task.on_invalid
     text = json.dumps(determined, sort_keys=True, ensure_ascii=False, default=asdict)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_paths(prompt: Prompt) -> dict[str, Any]:
+    """What a prompt says; its hash knows the images of examples by their bytes, wherever they lie."""
+    told: dict[str, Any] = prompt.model_dump(mode="json", include=PROMPT)
+    for one in (told, *told["prompts"]):
+        for example in one["examples"]:
+            example["images"] = []
+    return told
 
 
 def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:

@@ -365,7 +365,12 @@ class Sides:
             same = references[0].eq_missing(references[1]).to_numpy()
             unlike = int((~same).sum())
             rows = rows[0][same], rows[1][same]
-        differs = (*_differences(one, other), *_coverage(frames))
+        prompts = [
+            _hash_of(side, run_task, "prompt_hashes")
+            for side, run_task in ((baseline, one), (candidate, other))
+        ]
+        alike = prompts[0] == prompts[1] if all(prompts) else one.prompt == other.prompt
+        differs = (*_differences(one, other, alike), *_coverage(frames))
         return cls(*scored, rows, alone, unlike, hashes, differs)
 
     def other_samples(self) -> str:
@@ -408,9 +413,11 @@ _NEEDED = {"sample", "document", "outcome", "answer", "reason", "invalid", "refe
 """Columns of scores that a comparison reads."""
 
 
-def _hash_of(experiment: Experiment, run_task: ResolvedRunTask) -> str | None:
+def _hash_of(
+    experiment: Experiment, run_task: ResolvedRunTask, kind: str = "dataset_hashes"
+) -> str | None:
     measured: Any = experiment.manifest.get("measured") or {}
-    found = (measured.get("dataset_hashes") or {}).get(run_task.name)
+    found = (measured.get(kind) or {}).get(run_task.name)
     return str(found) if found else None
 
 
@@ -432,9 +439,11 @@ def _paired(
     return rows, (len(both.only_baseline), len(both.only_candidate))
 
 
-def _differences(one: ResolvedRunTask, other: ResolvedRunTask) -> Iterator[str]:
+def _differences(
+    one: ResolvedRunTask, other: ResolvedRunTask, prompts_alike: bool
+) -> Iterator[str]:
     """What would make the question or the counting another one."""
-    if one.prompt != other.prompt:
+    if not prompts_alike:
         names = dict.fromkeys((one.prompt.name, other.prompt.name))
         told = ", ".join(names) if len(names) > 1 else f"{one.prompt.name} was changed"
         yield f"prompts differ: {told}"

@@ -76,7 +76,7 @@ def side_by_side(
         say(f"left out, since the arms do not differ there: {', '.join(left_out)}")
     known = {one.name for one, _ in differing}
     found = [
-        _arm(run_task, letter, one.model != other.model, known)
+        _arm(run_task, letter, (one, other), known)
         for one, other in differing
         for run_task, letter in _lettered(one, other)
     ]
@@ -177,9 +177,13 @@ def _check_alike(a: ResolvedPlan, b: ResolvedPlan) -> None:
 
 
 def _arm(
-    run_task: ResolvedRunTask, letter: Literal["a", "b"], own_model: bool, known: set[str]
+    run_task: ResolvedRunTask,
+    letter: Literal["a", "b"],
+    both: tuple[ResolvedRunTask, ResolvedRunTask],
+    known: set[str],
 ) -> ResolvedRunTask:
-    """A run task as an arm; its model has a name of its own if the other arm's is another one."""
+    """A run task as an arm; its model has a name of its own if the other arm's is another one, and its
+    prompt if the other's says something else under the same name: answers name their prompts."""
     pair = run_task.name
     if len(pair) > LONGEST_NAME:
         what = f"'{pair}' is too long a name for a run task with arms: {LONGEST_NAME} at most"
@@ -191,7 +195,11 @@ def _arm(
         "pair": pair,
         "arm": letter,
     }
-    if own_model:
+    first, second = (one.prompt for one in both)
+    if first != second and first.name == second.name:
+        name = f"{run_task.prompt.name}.{letter}"
+        changed["prompt"] = run_task.prompt.model_copy(update={"name": name})
+    if both[0].model != both[1].model:
         name = f"{run_task.model.name}.{letter}"
         changed["model"] = run_task.model.model_copy(update={"name": name})
     return run_task.model_copy(update=changed)

@@ -117,6 +117,12 @@ def test_arms_that_differ_in_the_question_alone_share_one_load(files: Files) -> 
     assert {one.model.name for one in found.run_tasks} == {"org/tiny"}
 
 
+def test_prompts_of_one_name_and_two_texts_get_two_names(files: Files) -> None:
+    found = arms(files, [], ['prompt.user="Read: {{ question }}"'])
+    assert [one.prompt.name for one in found.run_tasks] == ["ask.a", "ask.b"]
+    assert found.run_task("first.a").prompt.user != found.run_task("first.b").prompt.user
+
+
 def test_what_came_after_a_run_task_comes_after_both_its_arms(files: Files) -> None:
     found = arms(files, [], ["generation.max_tokens=7"], NAMED)
     assert found.run_task("second.b").task.after == ("first.a", "first.b")

@@ -11,6 +11,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.evaluation import evaluate
+from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from tests.unit.small import experiment, record, response, write_attempt
 
@@ -200,6 +201,12 @@ def test_another_prompt_is_told_and_another_metric_of_one_name_refused(
     other = run(tmp_path / "b", {}, prompt={"user": "Read: {{ question }}"})
     assert main(["compare", str(one.path), str(other.path)]) == 0
     assert "careful, rt: prompts differ" in capsys.readouterr().out
+    for hashes, differ in ((("sha256:1", "sha256:1"), False), (("sha256:1", "sha256:2"), True)):
+        for here, known in zip((one, other), hashes, strict=True):
+            measured = {**here.manifest["measured"], "prompt_hashes": {"rt": known}}
+            write_json(here.manifest_file, {**here.manifest, "measured": measured})
+        assert main(["compare", str(one.path), str(other.path)]) == 0
+        assert ("prompts differ" in capsys.readouterr().out) == differ
 
     resolved = json.loads(other.resolved_file.read_text())
     resolved["run_tasks"][0]["metrics"][0]["options"] = {"case": "lower"}

@@ -24,6 +24,7 @@ from hpcbench.planning import (
 )
 from hpcbench.schema.documents import seconds
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import PromptExample
 from tests.unit.small import measured, resolved, run_task
 
 SHAPES = st.sampled_from([{"cpus": 1}, {"cpus": 2}, {"cpus": 1, "partition": "gpu"}])
@@ -266,6 +267,15 @@ def test_a_stage_key_changes_with_all_that_determines_the_answers(changed: objec
 )
 def test_an_inference_key_does_not_change_with_what_does_not_determine(changed: object) -> None:
     assert _key(run_task("a", **BASE)) == _key(changed)
+
+
+def test_a_stage_key_does_not_know_where_images_of_examples_lie() -> None:
+    def key(image: str) -> str:
+        example = PromptExample("x", {"question": "?"}, (image,))
+        plan = resolved(run_task(prompt={"examples": (example,)}))
+        return stage_key(plan.run_tasks[0], measured(plan), None, "inference")
+
+    assert key("/here/1.png") == key("/there/1.png")
 
 
 def test_a_stage_key_changes_with_the_samples_that_were_chosen() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
 from hpcbench.errors import RunFailed, UserError
+from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.gate import Check, Verdict, decide, judge
 from hpcbench.gate.quality import rule_for
@@ -125,6 +126,11 @@ def test_other_files_or_prompts_are_no_common_ground(tmp_path: Path) -> None:
     assert judge(one, third, policy()).verdict == "GO"
     found = judge(one, third, policy(same=("prompt",)))
     assert "prompts differ" in check(found, "exact_match").why
+    for here in (one, third):  # one text under two names, or with its images elsewhere
+        measured = {**here.manifest["measured"], "prompt_hashes": {"rt": "sha256:1"}}
+        write_json(here.manifest_file, {**here.manifest, "measured": measured})
+    same = [Experiment(here.path) for here in (one, third)]
+    assert "prompts differ" not in check(judge(*same, policy(same=("prompt",))), "exact_match").why
 
 
 def test_another_metric_of_the_same_name_is_not_compared(tmp_path: Path) -> None:
