@@ -330,14 +330,23 @@ def answers_of(
         read: makes an answer, which has a `sample_id`, of a record, or raises as `Response.from_json` does.
         skip: ids of shards to leave out, whose files are not read.
     """
+    for shard, attempts in attempts_of(experiment, run_task, read, skip):
+        yield shard, {one.sample_id: one for own in attempts for one in own}
+
+
+def attempts_of(
+    experiment: Experiment,
+    run_task: str,
+    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
+    skip: Collection[str] = (),
+) -> Iterator[tuple[Shard, list[list[Any]]]]:
+    """As `answers_of`, the answers of each attempt apart: their times are of one clock."""
     folder = experiment.shards(run_task)
     attempts = attempts_in(folder.names)
     left_out = frozenset(skip)
     for shard in experiment.work.shards_of((run_task,)):
-        if shard.id in left_out:
-            continue
-        own = _responses(folder, shard, attempts.get(shard.index, ()), read)
-        yield shard, {response.sample_id: response for response in own}
+        if shard.id not in left_out:
+            yield shard, [*_attempts(folder, shard, attempts.get(shard.index, ()), read)]
 
 
 def digest_of(experiment: Experiment, run_task: str) -> str:
@@ -362,7 +371,8 @@ def responses_of(experiment: Experiment, shard: Shard) -> Iterator[Response]:
     Looks at the whole folder; for all shards of a run task there is `answers_of`.
     """
     folder = experiment.shards(shard.run_task)
-    yield from _responses(folder, shard, attempts_in(folder.names).get(shard.index, ()))
+    for own in _attempts(folder, shard, attempts_in(folder.names).get(shard.index, ())):
+        yield from own
 
 
 def ends_of(data: bytes) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
@@ -395,19 +405,22 @@ def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response
     return list(responses_of(experiment, shard)) if attempt > 1 and folded.exists() else found
 
 
-def _responses(
+def _attempts(
     folder: Folder,
     shard: Shard,
     attempts: Sequence[int],
     read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
-) -> Iterator[Any]:
+) -> Iterator[list[Any]]:
+    """The answers that count, of each attempt."""
     seen: set[str] = set()
     for attempt in attempts:
         records = folder.records(f"{shard.index:05d}.{attempt}.responses.jsonl")
+        own = []
         for response in _read(records, read):
             if response.sample_id not in seen:
                 seen.add(response.sample_id)
-                yield response
+                own.append(response)
+        yield own
 
 
 def _read(

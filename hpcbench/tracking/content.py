@@ -13,7 +13,7 @@ from typing import Any
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.speeds import LATENCIES, MEMORY, PERCENTILES, RATES
-from hpcbench.experiment.claims import answers_of, shard_states
+from hpcbench.experiment.claims import attempts_of, shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of, performance_of
 from hpcbench.prompts import TaskPrompt
@@ -38,9 +38,11 @@ class Exchange:
     """The prompt."""
     response: Response
     """The response."""
+    settings: Mapping[str, Any]
+    """What was sent beside the messages."""
     began: datetime
-    """When it was asked. Times on nodes are monotonic: within a shard they are true to each other, and each
-    shard begins when the experiment was made."""
+    """When it was asked. Times on nodes are monotonic: within an attempt at a shard they are true to each
+    other. Each shard begins when the experiment was made, and its attempts follow on each other."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Metric → its score; empty before evaluation."""
 
@@ -67,7 +69,8 @@ class Exchange:
             "experiment": self.experiment, "run_task": self.run_task.name, "sample": sample.id,
             "dataset": self.run_task.dataset.name, "document": sample.document,
             "prompt": response.prompt, "outcome": response.outcome, "tries": response.tries,
-            "references": sample.references, "images": response.image_sha256, **sample.metadata,
+            "references": sample.references, "images": response.image_sha256,
+            **({"reasoning": response.reasoning} if response.reasoning else {}), **sample.metadata,
         }  # fmt: skip
 
 
@@ -121,19 +124,33 @@ def pieces(
     iterator = open_dataset(run_task.dataset, experiment.cache_dir)
     chosen, prompt = experiment.chosen(run_task.name), TaskPrompt(run_task)
     scores = scores_of(experiment, run_task) if ended else {}
-    for shard, answers in answers_of(experiment, run_task.name, skip=skip):
-        first = min((one.times.start for one in answers.values()), default=0)
+    for shard, attempts in attempts_of(experiment, run_task.name, skip=skip):
+        answers = _dated(attempts, created)
         found, stop = [], min(shard.stop, last)
         for sample in samples(iterator, chosen, shard.start, stop, images=False):
-            if (response := answers.get(sample.id)) is not None:
-                began = created + timedelta(microseconds=(response.times.start - first) / 1000)
-                messages = prompt.build(sample)
-                told = scores.get(sample.id, {})
-                found.append(
-                    Exchange(experiment.id, run_task, sample, messages, response, began, told)
-                )
+            if sample.id in answers:
+                response, began = answers[sample.id]
+                told = Exchange(
+                    experiment.id, run_task, sample, prompt.build(sample), response,
+                    prompt.generation, began, scores.get(sample.id, {}),
+                )  # fmt: skip
+                found.append(told)
         state = states[shard.id]
         yield Piece(shard.id, state.attempt, ended or state.state == "done", found)
+
+
+def _dated(
+    attempts: Sequence[Sequence[Response]], created: datetime
+) -> dict[str, tuple[Response, datetime]]:
+    """Answers of a shard by sample, and when each was asked: every attempt has a clock of its own."""
+    found: dict[str, tuple[Response, datetime]] = {}
+    for own in filter(None, attempts):
+        first = min(one.times.start for one in own)
+        for one in own:
+            after = timedelta(microseconds=(one.times.start - first) / 1000)
+            found[one.sample_id] = one, created + after
+        created += timedelta(microseconds=(max(one.times.done for one in own) - first) / 1000)
+    return found
 
 
 def scores_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, dict[str, float]]:

@@ -136,7 +136,7 @@ def span(one: Exchange, project: str) -> dict[str, Any]:
     response, name = one.response, one.name_at(project)
     attributes: dict[str, Any] = {
         "llm.model_name": one.run_task.model.name,
-        "llm.invocation_parameters": one.run_task.task.generation.model_dump_json(),
+        "llm.invocation_parameters": json.dumps(one.settings, ensure_ascii=False),
         "input.value": one.messages[-1].text,
         "output.value": response.text or "",
         "metadata": json.dumps(one.about(), ensure_ascii=False, default=str),

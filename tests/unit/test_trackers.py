@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,18 @@ import pytest
 from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, RunFailed
+from hpcbench.experiment.files import write_json
+from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.tracked import notes_file, notes_on
 from hpcbench.reporting.telling import tell
 from hpcbench.schema.documents import Tracker
+from hpcbench.schema.records import Response, Times
 from hpcbench.tracking import content
-from hpcbench.tracking.phoenix import PhoenixTracker
+from hpcbench.tracking.phoenix import PhoenixTracker, span
 from hpcbench.tracking.sending import Sending, Sent, Sink
 from hpcbench.tracking.web import Web, is_loopback
-from tests.unit.tracked import answer, begun, end, ended
+from tests.unit.small import experiment, record, response, write_attempt
+from tests.unit.tracked import MANIFEST, answer, begun, end, ended
 
 KEY = "very-secret-key-of-the-tracker"
 
@@ -366,6 +371,36 @@ def test_other_scores_are_sent_again_and_nothing_else(tmp_path: Path) -> None:
     send(here, sink)
     assert [one[0] for one in sink.got] == ["open", "figures", "file", "close"]
     assert sink.got[1][1]["exact_match"] == 0.125
+
+
+def test_attempts_on_two_nodes_follow_on_each_other(tmp_path: Path) -> None:
+    day = 86_400 * 10**9
+
+    def answered(number: int, start: int) -> Response:
+        times = Times(start, start, None, (start + 10**9,), start + 2 * 10**9)
+        return response(f"s{number}", times=times)
+
+    here = begun(tmp_path, 4)
+    write_attempt(here, 0, 1, [answered(0, 100 * day), answered(1, 100 * day + 10**9)], "lost")
+    write_attempt(here, 0, 2, [answered(2, day), answered(3, day + 10**9)])
+    (piece,) = content.pieces(here, here.resolved.run_task("rt"), {}, limit=None, ended=True)
+    created = datetime(2026, 1, 15, 10, tzinfo=timezone.utc)
+    after = [(one.began - created).total_seconds() for one in piece.exchanges]
+    assert after == [0, 1, 3, 4]
+
+
+def test_a_trace_has_what_was_sent_and_the_models_reasoning(tmp_path: Path) -> None:
+    settings = {"max_tokens": 5, "extra": {"top_k": 3}}
+    here = experiment(tmp_path, [record(0)], generation=settings)
+    write_json(here.manifest_file, {**here.manifest, **MANIFEST})
+    here = Experiment(here.path)
+    write_attempt(here, 0, 1, [response("s0", reasoning="so")])
+    (piece,) = content.pieces(here, here.resolved.run_task("rt"), {}, limit=None, ended=True)
+    told = span(piece.exchanges[0], "p")["attributes"]
+    assert json.loads(told["llm.invocation_parameters"]) == {
+        "max_tokens": 5, "temperature": 0.0, "top_p": 1.0, "top_k": 3,
+    }  # fmt: skip
+    assert json.loads(told["metadata"])["reasoning"] == "so"
 
 
 def test_figures_are_numbers_and_parameters_texts(tmp_path: Path) -> None:
