@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcbench.cli.screen import console, print_json
+from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import name_of, open_dataset, samples
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.launch.prepare import open_cache
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt, as_text
@@ -23,6 +25,9 @@ from hpcbench.schema.records import Message, Sample
 ANY_MODEL = "tiny-vlm"
 """Stands where a plan needs a model and none matters; shipped with hpcbench."""
 
+ANY_TASK = "vqa"
+"""ML task where nobody names one."""
+
 
 def show(arguments: argparse.Namespace) -> int:
     """`hpcbench prompts show DATASET [--sample ID]`."""
@@ -32,10 +37,9 @@ def show(arguments: argparse.Namespace) -> int:
     sample = _sample(iterator, arguments.sample)
     prompt = TaskPrompt(run_task)
     messages, name = prompt.build(sample), prompt.name(sample)
-    written = None
+    written = why = None
     if arguments.model or arguments.plan:
-        model = cache.local(run_task.model, fetch=False)
-        written = as_text(messages, model)
+        written, why = _written(cache, run_task, prompt, messages)
     if arguments.json:
         print_json(
             {
@@ -44,36 +48,50 @@ def show(arguments: argparse.Namespace) -> int:
                 "messages": [_plain(message) for message in messages],
                 "generation": prompt.generation,
                 "chat_template": written,
+                **({"no_chat_template": why} if why else {}),
             }
         )
         return 0
     out = console()
-    out.print(f"sample {sample.id}, prompt {name}", style="dim", markup=False)
+    out.print(f"sample {sample.id}, prompt {name}", style="dim", markup=False, emoji=False)
     for message in messages:
         out.print(f"\n{message.role}", style="bold cyan")
         for image in message.images:
             out.print(f"<{name_of(image)}>", style="magenta", markup=False, soft_wrap=True)
-        out.print(message.text, markup=False, soft_wrap=True)
-    if prompt.generation:
-        told = json.dumps(prompt.generation, ensure_ascii=False, indent=2)
-        out.print(f"\nsent beside them\n{told}", markup=False, soft_wrap=True)
+        _print_as_it_is(message.text)
+    out.print("\nsent beside them", style="bold cyan")
+    _print_as_it_is(json.dumps(prompt.generation, ensure_ascii=False, indent=2))
     if written is not None:
         out.print(f"\nas the chat template of {run_task.model.name} writes it", style="bold cyan")
-        out.print(written, markup=False, soft_wrap=True)
+        _print_as_it_is(written)
+    if why:
+        out.print(f"\n{why}", style="dim", markup=False, emoji=False, soft_wrap=True)
     return 0
+
+
+def _written(
+    cache: Cache, run_task: ResolvedRunTask, prompt: TaskPrompt, messages: Sequence[Message]
+) -> tuple[str | None, str | None]:
+    """The text that the model's chat template makes of them, or why there is none."""
+    settings = prompt.generation.get("chat_template_kwargs")
+    try:
+        return as_text(messages, cache.local(run_task.model, fetch=False), settings), None
+    except HpcbenchError as error:
+        return None, f"no text of a chat template: {error}"
+
+
+def _print_as_it_is(text: str) -> None:
+    """Rich would take `:key:` for a picture, and tabs for spaces."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
     if arguments.plan is not None:
-        plan = load_plan(arguments.plan, arguments.registry)
-        for run_task in plan.run_tasks:
-            if arguments.dataset in (run_task.name, run_task.dataset.name):
-                return run_task, plan.site
-        what = f"no run task is called '{arguments.dataset}' or uses such a dataset"
-        raise UserError(Problem(what, str(arguments.plan)))
+        return _of_plan(arguments)
     asked = {
         "name": "show",
-        "ml_task": arguments.task,
+        "ml_task": arguments.task or ANY_TASK,
         "dataset": arguments.dataset,
         "model": arguments.model or ANY_MODEL,
         **({"prompt": arguments.prompt} if arguments.prompt else {}),
@@ -83,6 +101,48 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
         path.write_text(json.dumps({"schema_version": 1, "name": "show", "run_tasks": [asked]}))
         plan = load_plan(path, arguments.registry, mode="dev")
     return plan.run_tasks[0], plan.site
+
+
+def _of_plan(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
+    """The run task of a plan that is meant.
+
+    Raises:
+        UserError: there is none, or several ask differently.
+    """
+    if arguments.task is not None:
+        raise UserError("--task is said by the plan", remedy="leave it out")
+    plan, asked = load_plan(arguments.plan, arguments.registry), arguments.dataset
+    found = [
+        one
+        for one in plan.run_tasks
+        if asked in (one.name, one.dataset.name)
+        and arguments.prompt in (None, one.prompt.name)
+        and arguments.model in (None, one.model.name)
+    ]
+    if not found:
+        wanted = [f"with prompt '{arguments.prompt}'"] if arguments.prompt else []
+        wanted += [f"with model '{arguments.model}'"] if arguments.model else []
+        what = " ".join([f"no run task is called '{asked}' or uses such a dataset", *wanted])
+        raise UserError(Problem(what, str(arguments.plan)))
+    named = [one for one in found if one.name == asked]
+    found = named or found
+    if len({_asks(one) for one in found}) > 1:
+        names = ", ".join(one.name for one in found[:10])
+        what = f"run tasks ask differently about '{asked}': {names}"
+        raise UserError(
+            Problem(
+                what, str(arguments.plan), remedy="name one of them, or say --prompt or --model"
+            )
+        )
+    return found[0], plan.site
+
+
+def _asks(run_task: ResolvedRunTask) -> str:
+    """All that decides on what is shown; repeats differ in nothing but seeds."""
+    generation = run_task.task.generation.model_copy(update={"seed": None})
+    task = f"{generation} {run_task.task.output_schema}"
+    documents = (run_task.prompt, run_task.ml_task, run_task.dataset, run_task.model)
+    return task + "".join(document.model_dump_json() for document in documents)
 
 
 def _sample(iterator: DatasetIterator, wanted: str | None) -> Sample:

@@ -209,6 +209,91 @@ def test_a_prompt_is_shown_as_the_model_gets_it(capsys: pytest.CaptureFixture[st
     assert "no sample is called 'none'" in capsys.readouterr().err
 
 
+def a_registry(folder: Path, user: str, **models: str) -> Path:
+    """A registry with the dataset `d`, the prompts `plain` and `other`, and models by their documents."""
+    a_dataset(folder / "d", 1)
+    registry = folder / "registry"
+    documents = {
+        "datasets/d": f"name: d\nsource: {folder}/d\nannotations: answers.csv\nfields: [question]\n"
+        "mapping: {id: qid, images: image_path, references: answer, fields: {question: question}}\n"
+        "options: {delimiter: ';'}\n",
+        "prompts/plain": f"name: plain\nuser: {json.dumps(user)}\n",
+        "prompts/other": "name: other\nuser: Other?\n",
+        **{f"models/{name}": f"name: {name}\n{text}\n" for name, text in models.items()},
+    }
+    for name, text in documents.items():
+        path = registry / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"schema_version: 1\n{text}")
+    return registry
+
+
+def test_texts_are_shown_to_the_letter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "Is it :key: or\t[bold]a\ttab[/bold]?  " + "long " * 60
+    registry = a_registry(tmp_path, text)
+    shown = printed(
+        capsys, "prompts", "show", "d", "--prompt", "plain", "--registry", str(registry)
+    )
+    assert f"\n{text}\n" in shown
+
+
+REMOTE = "source: ''\nengine: remote\nengine_options: {base_url: 'https://x.example/v1', model: x}"
+
+
+def test_a_model_without_a_template_here_still_gets_its_messages_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = a_registry(tmp_path, "{{ question }}", far=REMOTE)
+    asked = (
+        "prompts",
+        "show",
+        "d",
+        "--prompt",
+        "plain",
+        "--model",
+        "far",
+        "--registry",
+        str(registry),
+    )
+    shown = json.loads(printed(capsys, *asked, "--json"))
+    assert (shown["messages"][0]["text"], shown["chat_template"]) == ("Сколько?", None)
+    assert shown["no_chat_template"].endswith(
+        "model 'far' has no weights here, so no chat template"
+    )
+    assert "Сколько?" in printed(capsys, *asked)
+
+
+def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = a_registry(tmp_path, "{{ question }}", far=REMOTE)
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "schema_version: 1\nname: p\nexecutor: local\nmatrix:\n"
+        "  - {ml_task: vqa, models: [far], datasets: [d], prompts: [plain, other]}\n"
+    )
+    asked = ("prompts", "show", "d", "--plan", str(plan), "--registry", str(registry), "--json")
+    assert main(asked) == 2
+    told = capsys.readouterr().err
+    assert "run tasks ask differently about 'd': far-d-plain, far-d-other" in told
+    assert json.loads(printed(capsys, *asked, "--prompt", "other"))["prompt"] == "other"
+    by_name = ("prompts", "show", "far-d-plain", *asked[3:])
+    assert json.loads(printed(capsys, *by_name))["prompt"] == "plain"
+    assert main([*asked, "--prompt", "none"]) == 2
+    assert "uses such a dataset with prompt 'none'" in capsys.readouterr().err
+    assert main([*asked, "--task", "vqa"]) == 2
+    assert "--task is said by the plan" in capsys.readouterr().err
+
+
+def test_a_template_that_breaks_is_no_bug_of_hpcbench(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = a_registry(tmp_path, "{{ question + 1 }}")
+    asked = ("prompts", "show", "d", "--prompt", "plain", "--registry", str(registry))
+    assert main(asked) == 2
+    assert "prompts/plain: prompt `user` for sample '0': TypeError" in capsys.readouterr().err
+
+
 # --- results go out -------------------------------------------------------------------------------------
 
 

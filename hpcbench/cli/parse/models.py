@@ -108,13 +108,15 @@ def add(verb: Verb) -> None:
         "prompts", "", "look at prompts", "hpcbench prompts show demo_vqa --sample 0001-total"
     ).add_subparsers(metavar="VERB", required=True)
     shown = sub(prompts, "show", "prompts:show", "print the messages a model gets for a sample")
-    shown.add_argument("dataset", help="name of a datasets/ document")
+    shown.add_argument("dataset", help="name of a datasets/ document, or of a run task of --plan")
     shown.add_argument("--sample", help="its id; none: the first")
     shown.add_argument("--prompt", help="name of a prompts/ document; none: the ML task's")
-    shown.add_argument("--task", default="vqa", help="name of an ml_tasks/ document (%(default)s)")
+    shown.add_argument("--task", help="name of an ml_tasks/ document (vqa)")
     shown.add_argument("--model", help="also as the model's chat template writes it")
     shown.add_argument(
-        "--plan", type=Path, help="as the run task of this plan that uses the dataset"
+        "--plan",
+        type=Path,
+        help="as the run task of this plan that has this name or dataset (and prompt, and model)",
     )
     with_registry(shown)
     with_json(shown)
