@@ -143,6 +143,9 @@ def _of_run_task(
     measured = manifest.get("measured") or {}
     data = run_task.model_dump(mode="json", exclude={"sweep"})
     task = {name: value for name, value in data["task"].items() if name not in _OF_TASK}
+    for part in (data["prompt"], *data["prompt"]["prompts"]):
+        for example in part["examples"]:  # the prompt's hash knows their bytes
+            example["images"] = len(example["images"])
     environment = (manifest.get("environments") or {}).get(run_task.environment) or {}
     name = run_task.name
     return _flat(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hpcbench.evaluation.differences import config_differences
 from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.records import PromptExample
 from tests.unit.past import past
 from tests.unit.small import run_task
 
@@ -41,6 +43,15 @@ def test_an_option_a_prompt_and_a_metric_are_named_by_their_places(tmp_path: Pat
     assert found["run_tasks.rt.prompt.user"] == ("{{ question }}", "Read: {{ question }}")
     assert found["run_tasks.rt.metrics.anls.name"] == (None, "anls")
     assert found["run_tasks.rt.generation.max_tokens"][1] == 7
+
+
+def test_where_images_of_examples_lie_is_no_difference(tmp_path: Path) -> None:
+    example = PromptExample("1", {"question": "?"})
+    one, other = (
+        past(tmp_path, name, run_task(prompt={"examples": (replace(example, images=(path,)),)}))
+        for name, path in (("a", "/here/1.png"), ("b", "/there/1.png"))
+    )
+    assert config_differences(one, other) == []
 
 
 def test_hashes_packages_and_images_of_the_manifest_are_compared(tmp_path: Path) -> None:
