@@ -12,7 +12,8 @@ from typing import Any
 
 from hpcbench.cli.screen import console, print_json
 from hpcbench.data.cache import Cache
-from hpcbench.data.datasets import name_of, open_dataset, samples
+from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.data.pictures import name_of
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.launch.prepare import open_cache
 from hpcbench.plugins import DatasetIterator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 import itertools
 import math
 import random
@@ -15,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins
-from hpcbench.data.pages import is_page
+from hpcbench.data.pages import page_of
+from hpcbench.data.pictures import fault_of, name_of
 from hpcbench.errors import HpcbenchError, Problem, UserError, unknown
 from hpcbench.plugins import DatasetIterator, DatasetSpec
 from hpcbench.schema.documents import Dataset, RunTaskSettings
-from hpcbench.schema.records import Image, Sample
+from hpcbench.schema.records import Sample
 
 Ranges = Sequence[tuple[int, int]]
 """Places in a dataset: from, to (exclusive), in order."""
@@ -184,7 +184,10 @@ def compile_where(expression: str) -> Any:
 
 
 def unreadable(iterator: DatasetIterator) -> Iterator[BadSample]:
-    """Samples with an image that is missing, empty, or of no form Pillow knows; pages are not rendered."""
+    """Samples with an image that is missing, empty, cut off, too large or of no form Pillow knows.
+
+    Beginnings and ends of files are looked at; pages of documents are loaded, and not rendered.
+    """
     count = iterator.count()
     with ThreadPoolExecutor(8) as pool:
         for start in range(0, count, LOOK_AHEAD):
@@ -194,39 +197,14 @@ def unreadable(iterator: DatasetIterator) -> Iterator[BadSample]:
                     yield BadSample(index, _placed(iterator, index, why))
 
 
-def picture_of(image: Image) -> Any:
-    """The Pillow image, opened and not decoded.
-
-    Raises:
-        OSError, HpcbenchError: it is not there, or no image.
-    """
-    from PIL import Image as Pillow
-
-    if isinstance(image, Path):
-        return Pillow.open(image)
-    return Pillow.open(io.BytesIO(image if isinstance(image, bytes) else image.read()))
-
-
-def complaint_about(image: Image) -> str | None:
-    """Why an image cannot be read; None: it can."""
-    try:
-        with picture_of(image):
-            return None
-    except (OSError, HpcbenchError, ValueError, SyntaxError) as error:  # what Pillow raises
-        why = getattr(error, "strerror", None) or "no image that can be read"
-        return str(error) if isinstance(error, HpcbenchError) else why
-
-
-def name_of(image: Image) -> str:
-    """What to call an image in a message."""
-    if isinstance(image, bytes):
-        return "the image in the table"
-    return str(image) if isinstance(image, Path) else image.name
-
-
 def _unreadable(sample: Sample) -> str | None:
     for image in sample.images:
-        if not is_page(image) and (why := complaint_about(image)):
+        page = page_of(image)
+        try:
+            why = page.fault() if page is not None else fault_of(image)
+        except HpcbenchError as error:
+            why = str(error)
+        if why is not None:
             return f"sample '{sample.id}': {name_of(image)}: {why}"
     return None
 

@@ -5,22 +5,25 @@
     invoice.pdf#page=2-4   some
 
 Pages become PNG once: those of a document that are asked for lie in one uncompressed ZIP below
-`cache/pages`, named after the document's hash, the pages and the dpi. A page costs about 0.1 s to render, so
-that every worker and every run task after the first only reads.
+`cache/pages`, named after the document's hash, the pages, the dpi and what rendered them. A page costs about
+0.1 s to render, so that every worker and every run task after the first only reads.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import io
 import re
+import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hpcbench.data.pictures import check_size, flat, guarded, opened
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.once import make_once
@@ -29,7 +32,13 @@ from hpcbench.schema.records import Image, StoredImage
 DOCUMENTS = (".pdf", ".tif", ".tiff")
 """What has pages."""
 
+_FORM = 2
+"""Changed whenever the same page is written otherwise: pages that were kept are rendered again."""
+
 _NAME = re.compile(r"(?P<file>.*?)(#page=(?P<first>\d+)(-(?P<last>\d+))?)?")
+
+_PDFIUM = threading.Lock()
+"""PDFium takes one call at a time, whichever document it is about."""
 
 
 def has_pages(name: str) -> bool:
@@ -39,7 +48,13 @@ def has_pages(name: str) -> bool:
 
 def is_page(image: Image) -> bool:
     """Whether an image is a page that has to be rendered."""
-    return isinstance(image, StoredImage) and isinstance(image.read, _Read)
+    return isinstance(image, StoredImage) and isinstance(image.read, Page)
+
+
+def page_of(image: Image) -> Page | None:
+    """The page that an image is of a document; None: it is an image of its own."""
+    read = image.read if isinstance(image, StoredImage) else None
+    return read if isinstance(read, Page) else None
 
 
 def split_name(name: str) -> tuple[str, int | None, int | None]:
@@ -61,6 +76,8 @@ class Pages:
     cache: Path | None = None
     """Folder of rendered pages; None: rendered at every use."""
     _counts: dict[Path, int] = field(default_factory=dict)
+    _faults: dict[Path, Mapping[int, str]] = field(default_factory=dict)
+    _digests: dict[tuple[Path, int, int], str] = field(default_factory=dict)
 
     def images(self, folder: Path, name: str) -> tuple[StoredImage, ...]:
         """The pages that a name stands for, not rendered yet.
@@ -76,49 +93,118 @@ class Pages:
             raise UserError(Problem(f"{name}: the document has {count} pages", str(path)))
         pages = tuple(range(first, last + 1))
         return tuple(
-            StoredImage(f"{file}#page={page}", _Read(self, path, pages, place))
+            StoredImage(f"{file}#page={page}", Page(self, path, pages, place))
             for place, page in enumerate(pages)
         )
 
     def count(self, path: Path) -> int:
         """Pages of a document."""
         if path not in self._counts:
-            self._counts[path] = _opened(path, self.tree.read(path)).count
+            with closing(_opened(path, self.tree.read(path))) as document:
+                self._counts[path] = document.count()
         return self._counts[path]
 
-    def read(self, path: Path, pages: Sequence[int], place: int) -> bytes:
-        """One of some pages of a document as PNG."""
-        data = self.tree.read(path)
-        if self.cache is None:
-            return _opened(path, data).render(pages[place], self.dpi)
-        key = hashlib.sha256(data).hexdigest()[:24]
-        archive = self.cache / f"{key}-{pages[0]}-{pages[-1]}-{self.dpi}.zip"
-        self.cache.mkdir(parents=True, exist_ok=True)
-        if not archive.exists():
-            make_once(archive, lambda target: self._render(target, path, data, pages))
-        with zipfile.ZipFile(archive) as opened:
-            return opened.read(f"{pages[place]}.png")
+    def faults(self, path: Path) -> Mapping[int, str]:
+        """Pages of a document that cannot be rendered, as far as loading them tells, and why."""
+        if path not in self._faults:
+            with closing(_opened(path, self.tree.read(path))) as document:
+                told = {
+                    page: document.fault(page, self.dpi) for page in range(1, self.count(path) + 1)
+                }
+            self._faults[path] = {page: why for page, why in told.items() if why is not None}
+        return self._faults[path]
 
-    def _render(self, target: Path, path: Path, data: bytes, pages: Sequence[int]) -> None:
-        document = _opened(path, data)
-        with zipfile.ZipFile(target, "w") as archive:
+    def digest(self, path: Path) -> str:
+        """SHA-256 of a document, read once."""
+        if known := self.tree.sha256(path):
+            return known
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+        key = (path, stat.st_size, stat.st_mtime_ns)
+        if key not in self._digests:
+            self._digests[key] = hashlib.sha256(self.tree.read(path)).hexdigest()
+        return self._digests[key]
+
+    def read(self, path: Path, pages: Sequence[int], place: int) -> bytes:
+        """One of some pages of a document as PNG; all of them are rendered and kept, where there is a cache.
+
+        Raises:
+            UserError: the document or the page cannot be read.
+        """
+        if self.cache is None:
+            return self.png(path, pages[place])
+        form = _form_of(path)
+        key = f"{self.digest(path)[:24]}-{pages[0]}-{pages[-1]}-{self.dpi}-{form}"
+        archive = self.cache / f"{key}.zip"
+        try:
+            if not archive.exists():
+                self.cache.mkdir(parents=True, exist_ok=True)
+                make_once(archive, lambda target: self._render(target, path, pages))
+            with zipfile.ZipFile(archive) as kept:
+                return kept.read(f"{pages[place]}.png")
+        except (
+            OSError,
+            zipfile.BadZipFile,
+            KeyError,
+        ):  # no room, or damaged: that costs time alone
+            return self.png(path, pages[place])
+
+    def png(self, path: Path, page: int) -> bytes:
+        """A page as PNG, rendered alone and kept nowhere."""
+        with closing(_opened(path, self.tree.read(path))) as document:
+            return _png(document.picture(page, self.dpi))
+
+    def _render(self, target: Path, path: Path, pages: Sequence[int]) -> None:
+        with (
+            closing(_opened(path, self.tree.read(path))) as document,
+            zipfile.ZipFile(target, "w") as archive,
+        ):
             for page in pages:
-                archive.writestr(f"{page}.png", document.render(page, self.dpi))
+                archive.writestr(f"{page}.png", _png(document.picture(page, self.dpi)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class Page:
+    """Reads a page of a document."""
+
     pages: Pages
     path: Path
+    """The document."""
     numbers: tuple[int, ...]
+    """Pages of it that its sample shows."""
     place: int
+    """Which of them this one is, from 0."""
 
     def __call__(self) -> bytes:
         return self.pages.read(self.path, self.numbers, self.place)
 
+    @property
+    def key(self) -> str:
+        """What two pages have in common that are one."""
+        return f"{self.pages.digest(self.path)}#{self.numbers[self.place]}"
+
+    def alone(self) -> bytes:
+        """The page without the others of its sample, for who looks at one of them only."""
+        return self.pages.png(self.path, self.numbers[self.place])
+
+    def fault(self) -> str | None:
+        """Why it cannot be rendered, as far as loading it tells."""
+        return self.pages.faults(self.path).get(self.numbers[self.place])
+
 
 def _opened(path: Path, data: bytes) -> _Pdf | _Tiff:
-    return _Pdf(path, data) if path.suffix.lower() == ".pdf" else _Tiff(path, data)
+    return _Pdf(path, data) if _is_pdf(path) else _Tiff(path, data)
+
+
+def _is_pdf(path: Path) -> bool:
+    return path.suffix.lower() == ".pdf"
+
+
+def _form_of(path: Path) -> str:
+    """What decides on the bytes of a page, besides document and resolution."""
+    return f"{_FORM}-{importlib.metadata.version('pypdfium2')}" if _is_pdf(path) else str(_FORM)
 
 
 class _Pdf:
@@ -129,39 +215,85 @@ class _Pdf:
             raise EnvironmentFault(
                 "PDF files need pypdfium2", remedy="pip install 'hpcbench[pdf]'"
             ) from error
-        try:
+        self._path = path
+        with _PDFIUM, guarded("no PDF that can be read", path):
             self._document = pypdfium2.PdfDocument(data)
-        except pypdfium2.PdfiumError as error:
-            raise UserError(Problem(f"no PDF that can be read: {error}", str(path))) from error
 
-    @property
     def count(self) -> int:
-        return len(self._document)
+        with _PDFIUM:
+            return len(self._document)
 
-    def render(self, page: int, dpi: int) -> bytes:
-        bitmap = self._document[page - 1].render(scale=dpi / 72)  # a PDF's unit is 1/72 inch
-        return _png(bitmap.to_pil())
+    def close(self) -> None:
+        with _PDFIUM:
+            self._document.close()
+
+    def fault(self, number: int, dpi: int) -> str | None:
+        try:
+            with self._page(number, dpi):
+                return None
+        except UserError as error:
+            return str(error)
+
+    def picture(self, number: int, dpi: int) -> Any:
+        with self._page(number, dpi) as page:
+            bitmap = page.render(scale=dpi / 72)
+            try:
+                return bitmap.to_pil()
+            finally:
+                bitmap.close()
+
+    @contextmanager
+    def _page(self, number: int, dpi: int) -> Iterator[Any]:
+        with _PDFIUM, guarded(f"page {number} cannot be read", self._path):
+            page = self._document[number - 1]
+            try:
+                width, height = (side * dpi / 72 for side in page.get_size())  # from 1/72 inch
+                remedy = f"a lower option `dpi`: this is page {number} at {dpi}"
+                check_size(width, height, self._path, remedy=remedy)
+                yield page
+            finally:
+                page.close()
 
 
 class _Tiff:
     def __init__(self, path: Path, data: bytes) -> None:
-        from PIL import Image as Pillow
+        self._path, self._size = path, len(data)
+        self._image = opened(io.BytesIO(data), "no TIFF that can be read", path)
 
-        try:
-            self._image = Pillow.open(io.BytesIO(data))
-        except OSError as error:
-            raise UserError(Problem(f"no TIFF that can be read: {error}", str(path))) from error
-
-    @cached_property
     def count(self) -> int:
-        return int(getattr(self._image, "n_frames", 1))
+        with guarded("no TIFF that can be read", self._path):
+            return int(getattr(self._image, "n_frames", 1))
 
-    def render(self, page: int, dpi: int) -> bytes:
-        self._image.seek(page - 1)
-        return _png(self._image)
+    def close(self) -> None:
+        self._image.close()
+
+    def fault(self, number: int, dpi: int) -> str | None:
+        try:
+            with self._page(number):
+                tags = getattr(self._image, "tag_v2", {})
+                for places, sizes in ((273, 279), (324, 325)):  # of strips, of tiles
+                    ends = zip(tags.get(places, ()), tags.get(sizes, ()), strict=False)
+                    if any(place + size > self._size for place, size in ends):
+                        raise UserError(Problem(f"page {number} is cut off", str(self._path)))
+                return None
+        except UserError as error:
+            return str(error)
+
+    def picture(self, number: int, dpi: int) -> Any:
+        with self._page(number):
+            return flat(self._image)
+
+    @contextmanager
+    def _page(self, number: int) -> Iterator[None]:
+        with guarded(f"page {number} cannot be read", self._path):
+            self._image.seek(number - 1)
+            width, height = self._image.size
+            check_size(width, height, self._path)
+            yield
 
 
-def _png(image: Any) -> bytes:
+def _png(picture: Any) -> bytes:
     out = io.BytesIO()
-    (image if image.mode in ("L", "RGB") else image.convert("RGB")).save(out, "PNG")
+    with guarded("cannot be written as PNG"):
+        (picture if picture.mode in ("1", "L", "RGB") else picture.convert("RGB")).save(out, "PNG")
     return out.getvalue()

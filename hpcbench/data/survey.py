@@ -15,8 +15,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from hpcbench.data.datasets import bad_rows, picture_of, unreadable
+from hpcbench.data.datasets import bad_rows, unreadable
 from hpcbench.data.pages import is_page
+from hpcbench.data.pictures import picture_of
 from hpcbench.errors import HpcbenchError, Problem
 from hpcbench.plugins import DatasetIterator
 from hpcbench.schema.records import Image, Sample

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.errors import HpcbenchError
 from hpcbench.schema.records import Image, Request
 
 _MAGIC = (
@@ -122,8 +121,10 @@ def read_image(image: Image) -> bytes:
         name = image.name
         try:
             data = image.read()
-        except HpcbenchError as error:
-            raise OSError(0, str(error), name) from error
+        except OSError:
+            raise
+        except Exception as error:  # a dataset's code over a file: one image must not end a worker
+            raise OSError(0, str(error) or type(error).__name__, name) from error
     if not data:
         raise OSError(0, "the image is empty", name)
     return data

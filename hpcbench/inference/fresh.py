@@ -36,16 +36,18 @@ def new_image(data: bytes, nonce: bytes) -> bytes | None:
 
 
 def as_new(request: Request) -> Request:
-    """The same question with images that no cache knows; images of other formats stay as they are.
+    """The same question with images that no cache knows.
 
-    Raises:
-        OSError: an image cannot be read.
+    Images of other formats stay as they are, and those that cannot be read: whoever sends them is told.
     """
     messages = []
     for message in request.messages:
         images: list[Image] = []
         for image in message.images:
-            data = read_image(image)
-            images.append(new_image(data, uuid.uuid4().bytes) or data)
+            try:
+                data = read_image(image)
+                images.append(new_image(data, uuid.uuid4().bytes) or data)
+            except OSError:
+                images.append(image)
         messages.append(replace(message, images=tuple(images)))
     return replace(request, messages=tuple(messages))

@@ -11,13 +11,13 @@ from hpcbench import plugins
 from hpcbench.data.datasets import (
     bad_rows,
     choose,
-    complaint_about,
     open_dataset,
     samples,
     total,
     unreadable,
 )
 from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.pictures import fault_of
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import home
@@ -257,7 +257,7 @@ def _check_examples(prompt: Prompt) -> None:
     """
     examples = [*prompt.examples, *(shot for one in prompt.prompts for shot in one.examples)]
     names = dict.fromkeys(name for example in examples for name in example.images)
-    found = {name: complaint_about(Path(name)) for name in names}
+    found = {name: fault_of(Path(name)) for name in names}
     if any(found.values()):
         what = f"prompt '{prompt.name}': the image of an example cannot be read"
         raise UserError(*(Problem(f"{what}: {why}", name) for name, why in found.items() if why))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hpcbench.data.datasets import picture_of
+from hpcbench.data.pictures import picture_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.worst import samples_at
 from hpcbench.schema.records import Image

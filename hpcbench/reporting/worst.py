@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from hpcbench.data.datasets import name_of, open_dataset, samples
+from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.data.pictures import name_of
 from hpcbench.evaluation.scores import Place
 from hpcbench.evaluation.worst import worst
 from hpcbench.experiment.layout import Experiment

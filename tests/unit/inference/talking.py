@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
-from pathlib import Path
 from typing import Any
 
 from hpcbench.inference import Client
-from hpcbench.schema.records import Message, Request, Response
+from hpcbench.schema.records import Image, Message, Request, Response
 from tests.mock_openai import Script, Server
 
 TEXT = "".join(Script().pieces)
@@ -27,7 +26,7 @@ async def talking(
             yield client, server
 
 
-def request(name: str = "s1", *images: Path, timeout: float = 30, **generation: Any) -> Request:
+def request(name: str = "s1", *images: Image, timeout: float = 30, **generation: Any) -> Request:
     """A question with images."""
     messages = (Message("system", "Be short."), Message("user", "What is ünder?", images))
     return Request(name, messages, {"max_tokens": 9, "seed": None, **generation}, timeout)
@@ -39,7 +38,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def answer(
-    script: Script, *images: Path, timeout: float = 30, **options: Any
+    script: Script, *images: Image, timeout: float = 30, **options: Any
 ) -> tuple[Response, Server]:
     """One question asked of a server with this script."""
 

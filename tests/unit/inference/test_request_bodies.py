@@ -13,6 +13,7 @@ from PIL import Image, features
 
 from hpcbench.inference.body import hash_and_encode, prepare
 from hpcbench.inference.fresh import as_new, new_image
+from hpcbench.schema.records import StoredImage
 from tests.mock_openai import Script, image_hashes
 from tests.unit.inference.talking import answer, request
 
@@ -64,6 +65,26 @@ def test_an_image_that_cannot_be_read_is_invalid_without_a_request(tmp_path: Pat
         assert response.outcome == "invalid"
         assert response.error == f"image {path} cannot be read: {why}"
         assert (response.tries, server.seen, response.image_sha256) == (0, [], ())
+
+
+def test_an_image_that_a_library_breaks_over_is_invalid_and_ends_nothing() -> None:
+    for error, why in (
+        (MemoryError(), "MemoryError"),
+        (RuntimeError("Failed to load page."), "Failed to"),
+    ):
+
+        def read(error: Exception = error) -> bytes:
+            raise error
+
+        response, server = answer(Script(), StoredImage("d.pdf#page=2", read))
+        assert response.outcome == "invalid"
+        assert f"image d.pdf#page=2 cannot be read: {why}" in str(response.error)
+        assert server.seen == []
+
+
+def test_an_image_that_cannot_be_read_does_not_end_a_warm_up(tmp_path: Path) -> None:
+    asked = request("s1", tmp_path / "no.png")
+    assert as_new(asked).messages[1].images == (tmp_path / "no.png",)
 
 
 def test_encoding_in_pieces_is_encoding() -> None:
