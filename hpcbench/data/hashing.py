@@ -24,6 +24,7 @@ def content_hash(
     progress: Callable[[int], None] | None = None,
     *,
     read: bool = False,
+    gone: bool = False,
 ) -> str:
     """`sha256:…` over the content and relative paths of files in a folder.
 
@@ -33,6 +34,7 @@ def content_hash(
         cache: file that remembers hashes between runs.
         progress: called with the bytes of each file when it is done.
         read: read every byte, whatever manifest and cache know.
+        gone: whether a file may be missing; then the hash says that it is.
 
     Raises:
         UserError: a file is missing or unreadable.
@@ -43,6 +45,8 @@ def content_hash(
     for path in set(files):
         if not read and (digest := tree.sha256(path)):
             found[path.relative_to(folder).as_posix()] = digest
+        elif gone and not path.is_file():
+            found[path.relative_to(folder).as_posix()] = "missing"
         else:
             others.append(path)
     for path, digest in file_hashes(others, cache, progress, read=read).items():

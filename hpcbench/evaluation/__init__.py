@@ -88,7 +88,10 @@ def write_metrics(
 ) -> dict[str, Any]:
     """What `metrics.json` says of scores; written to `path` unless that is None."""
     tables = {
-        one.run_task.name: tabulate(one, experiment.skipped(one.run_task.name)) for one in scored
+        (name := one.run_task.name): tabulate(
+            one, experiment.skipped(name), experiment.unusable(name)
+        )
+        for one in scored
     }
     data = {"version": METRICS_VERSION, "run_tasks": tables}
     if path is not None:

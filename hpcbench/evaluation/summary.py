@@ -17,12 +17,13 @@ MOST_GROUPS = 200
 """Groups of a level; of one with more only their number is told."""
 
 
-def tabulate(scored: Scored, skipped: int = 0) -> dict[str, Any]:
+def tabulate(scored: Scored, skipped: int = 0, unusable: int = 0) -> dict[str, Any]:
     """What `metrics.json` says of a run task.
 
     Args:
         scored: its scores.
-        skipped: samples of its dataset that were never asked.
+        skipped: samples among those it asks about that nobody can use.
+        unusable: all such samples of its dataset.
     """
     run_task = scored.run_task
     columns = ["sample", "document", "outcome", "error", "reason", "invalid"]
@@ -45,6 +46,7 @@ def tabulate(scored: Scored, skipped: int = 0) -> dict[str, Any]:
         "invalid": int(frame["invalid"].sum()),
         "invalid_reasons": _reasons(frame),
         "skipped": skipped,
+        "unusable": unusable,
         "coverage": answered / (asked + skipped) if asked + skipped else 0.0,
         "outcomes": outcomes,
         "errors": _errors(frame),

@@ -103,9 +103,16 @@ class Experiment:
         return self._chosen[run_task]
 
     def skipped(self, run_task: str) -> int:
-        """Samples of its dataset that nobody can read."""
+        """Samples among those it asks about that nobody can use."""
+        return self._measured("skipped", run_task)
+
+    def unusable(self, run_task: str) -> int:
+        """All samples of its dataset that nobody can use, whether it asks about them or not."""
+        return self._measured("unusable", run_task) or self.skipped(run_task)
+
+    def _measured(self, what: str, run_task: str) -> int:
         measured: Any = self.manifest["measured"]
-        return int(measured.get("skipped", {}).get(run_task, 0))
+        return int(measured.get(what, {}).get(run_task, 0))
 
     @property
     def cache_dir(self) -> Path:

@@ -23,7 +23,7 @@ from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import home
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt, prompt_hash
-from hpcbench.schema.documents import Dataset, Model, Prompt
+from hpcbench.schema.documents import Dataset, Model, Prompt, RunTaskSettings
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import Image, StoredImage
 
@@ -31,6 +31,9 @@ Say = Callable[[str], None]
 
 MOST_TOLD = 20
 """Bad samples that are told; the others are counted."""
+
+LOOK = 2
+"""Changed whenever more is looked at: what was found before is looked for again."""
 
 
 def measure(
@@ -64,7 +67,7 @@ class _Looked:
 
     def __init__(self, iterator: DatasetIterator, content: str, bad: dict[int, Problem]) -> None:
         self.iterator, self.content, self.bad = iterator, content, bad
-        self.skipped = len(bad_rows(iterator)) + len(bad)
+        self.rows = bad_rows(iterator)
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class _Measuring:
         """What decides on the prompts of a run task → what was seen of them once they were built."""
         self.counts: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
+        self.unusable: dict[str, int] = {}
         self.dataset_hashes: dict[str, str] = {}
         self.model_hashes: dict[str, str] = {}
         self.prompt_hashes: dict[str, str] = {}
@@ -105,6 +109,7 @@ class _Measuring:
             model_hashes=self.model_hashes,
             prompt_hashes=self.prompt_hashes,
             skipped=self.skipped,
+            unusable=self.unusable,
             images=self.images,
             reuse=self.reuse,
             chosen=self.chosen,
@@ -120,8 +125,10 @@ class _Measuring:
         self.counts[name] = total(ranges)
         self.chosen[name] = tuple(ranges)
         self.dataset_hashes[name] = looked.content
-        if looked.skipped:
-            self.skipped[name] = looked.skipped
+        if looked.rows or looked.bad:
+            self.unusable[name] = len(looked.rows) + len(looked.bad)
+        if skipped := _skipped(looked, task, ranges):
+            self.skipped[name] = skipped
         self.prompt_hashes[name] = prompt_hash(run_task)
         if self.hashes:
             _check_examples(run_task.prompt)
@@ -161,7 +168,10 @@ class _Measuring:
             content, bad = "not hashed", dict[int, Problem]()
             if self.hashes:
                 self.say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
-                content = content_hash(Path(dataset.source), iterator.files(), self.cache)
+                # An image that is not there is told below, with its row.
+                content = content_hash(
+                    Path(dataset.source), iterator.files(), self.cache, gone=True
+                )
                 _check_whole_hash(dataset, self.cache)
                 bad = self._unreadable(dataset, iterator, content)
             self.looked[key] = _Looked(iterator, content, bad)
@@ -173,7 +183,7 @@ class _Measuring:
     ) -> dict[int, Problem]:
         """Samples whose images cannot be read; looked for once for the same bytes."""
         read_as = dataset.model_dump_json(include={"iterator", "mapping", "options", "split"})
-        key = hashlib.sha256(f"{content} {read_as}".encode()).hexdigest()[:24]
+        key = hashlib.sha256(f"{LOOK} {content} {read_as}".encode()).hexdigest()[:24]
         file = self.folder / "checked" / f"{key}.json"
         try:
             known = read_json(file)
@@ -193,7 +203,7 @@ class _Measuring:
         Raises:
             UserError: something is, and it is not to be skipped.
         """
-        bad = [*bad_rows(looked.iterator), *looked.bad.values()]
+        bad = [*looked.rows, *looked.bad.values()]
         if not bad:
             return
         if looked.bad and dataset.on_bad == "fail":
@@ -216,6 +226,42 @@ class _Measuring:
         folder = Path(model.source)
         self.model_hashes[model.name] = content_hash(folder, folder_files(folder), self.cache)
         _check_weights(model, self.model_hashes[model.name])
+
+
+def _skipped(looked: _Looked, task: RunTaskSettings, ranges: list[tuple[int, int]]) -> int:
+    """Of what nobody can use, that which stands among what a run task asks about.
+
+    With a `limit` that is what stands before the last sample. A random sample that has its size is without
+    loss: others were drawn instead. And of a row that is no sample nobody knows whether `where` holds.
+    """
+    asked, wanted = total(ranges), task.limit
+    if task.sample is not None:
+        wanted = min(task.sample.size, wanted or task.sample.size)
+        if asked >= wanted:
+            return 0
+    rows, images = looked.rows, set(looked.bad)
+    if not rows and not images:
+        return 0
+    if task.where is not None:
+        same = task.model_copy(update={"sample": None, "limit": None})
+        rows = []
+        images &= {
+            one for low, high in choose(looked.iterator, same, 0) for one in range(low, high)
+        }
+    if wanted is not None and asked >= wanted:
+        last = ranges[-1][1] - 1
+        rows = _before(rows, looked.iterator, last)
+        images = {one for one in images if one < last}
+    return len(rows) + len(images)
+
+
+def _before(rows: list[Problem], iterator: DatasetIterator, last: int) -> list[Problem]:
+    """Of rows that are left out those that stand before a sample; none, where nobody can tell."""
+    if not rows or not hasattr(iterator, "place"):
+        return []
+    file, number = iterator.place(last)
+    place = (str(file), number or 0)
+    return [one for one in rows if (one.file or "", one.line or 0) < place]
 
 
 def _check_prompts(
@@ -273,7 +319,7 @@ def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
     if dataset.content_hash is None:
         return
     whole = open_dataset(dataset.model_copy(update={"split": None}))
-    found = content_hash(Path(dataset.source), whole.files(), cache)
+    found = content_hash(Path(dataset.source), whole.files(), cache, gone=True)
     if found != dataset.content_hash:
         raise UserError(
             Problem(

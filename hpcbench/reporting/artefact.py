@@ -61,7 +61,9 @@ class RunTaskTable(TypedDict):
     invalid: int
     invalid_reasons: list[dict[str, Any]]
     skipped: NotRequired[int]
-    """Samples of the dataset that nobody could read."""
+    """Samples among those asked about that nobody can use."""
+    unusable: NotRequired[int]
+    """All such samples of the dataset, asked about or not."""
     coverage: float
     """Answered ÷ asked and skipped."""
     outcomes: dict[str, int]

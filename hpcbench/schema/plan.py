@@ -148,7 +148,10 @@ class Measured(Part):
     prompt_hashes: Mapping[str, str] = Field(default_factory=dict)
     """Run task → `sha256:…` over its prompt's texts, examples and the schema that is told with it."""
     skipped: Mapping[str, int] = Field(default_factory=dict)
-    """Run task → rows and samples left out because nobody can read them, where there are any."""
+    """Run task → rows and samples among those it asks about that nobody can use, where there are any: they
+    count against coverage."""
+    unusable: Mapping[str, int] = Field(default_factory=dict)
+    """Run task → all such rows and samples of its dataset, whether it would have asked about them or not."""
     images: Mapping[str, int] = Field(default_factory=dict)
     """Run task → most images of one of its requests, where that can be told without reading them."""
     reuse: Mapping[str, bool] = Field(default_factory=dict)

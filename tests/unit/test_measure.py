@@ -1,4 +1,4 @@
-"""What preparation tells engines of a dataset: how many images a request has, whether any comes again."""
+"""What preparation finds in a dataset: images of a request, whether any comes again, what nobody can use."""
 
 from __future__ import annotations
 
@@ -92,3 +92,68 @@ def test_entries_that_no_sample_gets_are_told(tmp_path: Path) -> None:
         UserError, match="prompts/p: prompts 'bill' and 'other' are for sample 's0'"
     ):
         measure(resolved(*tasks), hashes=False)
+
+
+# --- what nobody can use --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+
+
+def looked_at(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> Measured:
+    """The same with images looked at; what is bad is skipped."""
+    data = write_dataset(folder / "data", records)
+    for name in ("p", "q"):
+        Image.new("RGB", (4, 4)).save(data / f"{name}.png")
+    dataset = {"source": str(data), "on_bad": task.pop("on_bad", "skip")}
+    model = {"engine": "remote", "source": ""}
+    return measure(resolved(run_task(dataset=dataset, model=model, **task)))
+
+
+def bad(number: int) -> dict[str, Any]:
+    return record(number, references=[])
+
+
+def gone(number: int, **more: Any) -> dict[str, Any]:
+    return record(number, images=["gone.png"], **more)
+
+
+@pytest.mark.usefixtures("_home")
+def test_an_image_that_is_not_there_is_skipped_or_told_with_its_row(tmp_path: Path) -> None:
+    found = looked_at(tmp_path, [record(0), gone(1)])
+    assert (found.samples, found.skipped, found.unusable) == ({"rt": 1}, {"rt": 1}, {"rt": 1})
+    with pytest.raises(UserError, match=r"a.jsonl:2: sample 's1': .*gone.png: No such file"):
+        looked_at(tmp_path, [record(0), gone(1)], on_bad="fail")
+    Image.new("L", (4, 4)).save(tmp_path / "data/gone.png")
+    assert looked_at(tmp_path, [record(0), gone(1)]).skipped == {}
+
+
+@pytest.mark.usefixtures("_home")
+@pytest.mark.parametrize(
+    ("limit", "skipped"), [(1, 0), (2, 0), (3, 1), (4, 2), (5, 4), (6, 4), (None, 4)]
+)
+def test_with_a_limit_only_what_stands_before_the_last_sample_counts(
+    tmp_path: Path, limit: int | None, skipped: int
+) -> None:
+    rows = [record(0), record(1), bad(2), record(3), gone(4), record(5), bad(6), bad(7)]
+    found = looked_at(tmp_path, rows, limit=limit)
+    assert found.unusable == {"rt": 4}
+    assert found.skipped == ({"rt": skipped} if skipped else {})
+
+
+@pytest.mark.usefixtures("_home")
+def test_where_and_sample_count_what_can_be_judged(tmp_path: Path) -> None:
+    kinds: list[dict[str, Any]] = [{"metadata": {"kind": kind}} for kind in ("a", "b")]
+    rows = [
+        record(0, **kinds[0]),
+        gone(1, **kinds[0]),
+        gone(2, **kinds[1]),
+        bad(3),
+        record(4, **kinds[1]),
+    ]
+    assert looked_at(tmp_path, rows, where="kind == 'a'").skipped == {"rt": 1}
+    assert looked_at(tmp_path, rows, sample={"size": 1}).skipped == {}
+    assert looked_at(tmp_path, rows, sample={"size": 9}).skipped == {"rt": 3}
+    assert looked_at(tmp_path, rows, sample={"size": 1}).unusable == {"rt": 3}
