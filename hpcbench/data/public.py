@@ -8,7 +8,8 @@
 One sample a page, sorted by name, without fields; boxes of what its reference says go with it. `annotations`
 may be left out. For FUNSD and SROIE it is a folder, looked for in the folder of each split (`annotations`,
 `entities`, `box`), else in the dataset's (`testing_data/annotations`); an image without annotations is no
-sample. All mistakes are told on first use.
+sample. All mistakes are told on first use, or left out with `on_bad: skip`, as is a page of which there is
+nothing to score.
 """
 
 from __future__ import annotations
@@ -19,22 +20,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain, pairwise
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from hpcbench.data.beside import Beside
 from hpcbench.data.boxes import Marks, boxes, joined, packed, quad
+from hpcbench.data.references import is_empty
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec, check_options
 from hpcbench.schema.records import Boxes, FieldMap, Sample
 
 T = TypeVar("T")
-Page = tuple[Path, Path, Sample]
-"""Annotations, image, sample."""
+
+
+class Page(NamedTuple):
+    """A page that is a sample."""
+
+    annotations: Path
+    image: Path
+    sample: Sample
+    number: int | None = None
+    """Its place in the annotations, from 1; None: they are of this page alone."""
+
+
+_EMPTY = "nothing to score: the reference is empty"
+_SKIP = "`on_bad: skip` in the dataset's document leaves it out"
 
 
 class NoOptions(BaseModel, extra="forbid", frozen=True):
@@ -72,27 +87,50 @@ class PublicDataset(ABC):
 
     def iter(self, start: int, stop: int) -> Iterator[Sample]:
         """Samples `start` to `stop` (exclusive) of the split, sorted by name."""
-        for _, image, sample in self._pages[start:stop]:
-            yield replace(sample, images=(self.tree.image(image),))
+        for page in self._pages[start:stop]:
+            yield replace(page.sample, images=(self.tree.image(page.image),))
 
     def files(self) -> Iterable[Path]:
         """Annotations and images of the split, once each."""
-        return sorted({file for *files, _ in self._pages for file in files})
+        return sorted({file for page in self._pages for file in (page.annotations, page.image)})
+
+    def bad(self) -> list[Problem]:
+        """Pages left out because they cannot be samples, one problem of each."""
+        return self._looked[1]
+
+    def place(self, index: int) -> tuple[Path, int | None]:
+        """Annotations of a sample, and its place in them."""
+        return self._pages[index].annotations, self._pages[index].number
+
+    @property
+    def _pages(self) -> list[Page]:
+        return self._looked[0]
 
     @cached_property
-    def _pages(self) -> list[Page]:
-        """Every page of the split; a UserError tells all that is wrong with them."""
-        pages, problems = [], list[Problem]()
+    def _looked(self) -> tuple[list[Page], list[Problem]]:
+        """Every page of the split, and what is wrong with the others.
+
+        Raises:
+            UserError: all that is wrong, unless it is skipped; or there is no other page.
+        """
+        pages, problems, bad = [], list[Problem](), list[Problem]()
         for loader in self._loaders():
             try:
-                pages.append(loader())
+                page = loader()
+                if all(map(is_empty, page.sample.references)):
+                    raise UserError(
+                        Problem(_EMPTY, str(page.annotations), page.number, None, _SKIP)
+                    )
+                pages.append(page)
             except UserError as error:
                 problems += error.problems
-        if not pages and not problems:
-            problems = [Problem("no sample", str(self.spec.folder / self.spec.annotations))]
-        if problems:
+                bad.append(error.problems[0])
+        if problems and self.spec.on_bad == "fail":
             raise UserError(*problems[:20])
-        return pages
+        if not pages:
+            none = Problem("no sample", str(self.spec.folder / self.spec.annotations))
+            raise UserError(none, *problems[:20])
+        return pages, bad
 
     @abstractmethod
     def _loaders(self) -> Iterable[Callable[[], Page]]:
@@ -130,18 +168,22 @@ class FolderDataset(PublicDataset):
             raise UserError(Problem(what, str(folder), remedy=f"expected {layout}"))
         for parent, split in found:
             for path in self.tree.listing(parent):
-                if path.suffix == self.layout[3]:
+                if path.suffix.lower() == self.layout[3]:
                     yield partial(self._page, path, split)
+
+    @cached_property
+    def _beside(self) -> Beside:
+        return Beside(self.tree, (".png", ".jpg", ".jpeg"))
 
     def _page(self, path: Path, split: str) -> Page:
         stem = path.parent.parent / self.layout[2] / path.stem
-        image = _first(
-            self.tree, path, *(Path(f"{stem}{suffix}") for suffix in (".png", ".jpg", ".jpeg"))
-        )
+        image = self._beside.find(stem)
+        if image is None:
+            raise UserError(Problem(f"no image {stem.name} in {stem.parent}", str(path)))
         name = f"{split}/{path.stem}" if split else path.stem
         metadata = {"split": split} if split else {}
         references, marked = (self._reference(path),), partial(self._boxes, path)
-        return path, image, Sample(name, (image,), {}, references, name, metadata, marked)
+        return Page(path, image, Sample(name, (image,), {}, references, name, metadata, marked))
 
 
 class _Entity(BaseModel):
@@ -358,24 +400,38 @@ class OmniDocBench(PublicDataset):
         if self.spec.split is not None:
             raise UserError("OmniDocBench has no splits", remedy="leave `split` out")
         path = self.spec.folder / (self.spec.annotations or "OmniDocBench.json")
-        pages = sorted(_parsed(self.tree, path, tuple[_Page, ...]), key=lambda page: page.image)
-        twice = {one.image for one, other in pairwise(pages) if one.image == other.image}
-        if twice:
-            raise UserError(Problem(f"pages share the images {sorted(twice)[:20]}", str(path)))
-        return [partial(self._page, path, page) for page in pages]
+        records = enumerate(_parsed(self.tree, path, list[dict[str, Any]]), 1)
+        seen: dict[str, int] = {}
+        return [
+            partial(self._page, path, record, number, seen)
+            for number, record in sorted(records, key=lambda one: _image_of(one[1]))
+        ]
 
-    def _page(self, path: Path, page: _Page) -> Page:
+    def _page(
+        self, path: Path, record: Mapping[str, Any], number: int, seen: dict[str, int]
+    ) -> Page:
+        page = _checked(record, _Page, path, number)
         name = page.image
+        if first := seen.get(name):
+            what = f"pages {first} and {number} share the image {name}"
+            raise UserError(Problem(what, str(path), number))
+        seen[name] = number
         if not _inside(name):
-            raise UserError(Problem(f"image {name} lies outside the dataset's folder", str(path)))
-        image = _first(self.tree, path, path.parent / "images" / name, path.parent / name)
+            what = f"image {name} lies outside the dataset's folder"
+            raise UserError(Problem(what, str(path), number))
+        choices = (path.parent / "images" / name, path.parent / name)
+        image = next(filter(self.tree.has, choices), None)
+        if image is None:
+            what = f"no image {choices[0].name} in {choices[0].parent}"
+            raise UserError(Problem(what, str(path), number))
         placed = [(one.order, one.markdown()) for one in page.layout_dets if one.order is not None]
         text = _joined("\n\n", (text for _, text in sorted(placed, key=itemgetter(0))))
         document = re.sub(r"(\.pdf|_page)_\d+$", "", PurePosixPath(name).stem)
         traits = page.traits.items()
         metadata = {label: value for label, value in traits if not isinstance(value, list | dict)}
         marked = packed(page.boxes())
-        return path, image, Sample(name, (image,), {}, (text,), document, metadata, marked)
+        sample = Sample(name, (image,), {}, (text,), document, metadata, marked)
+        return Page(path, image, sample, number)
 
 
 def _inside(path: str) -> bool:
@@ -386,20 +442,26 @@ def _joined(between: str, texts: Iterable[str]) -> str:
     return between.join(text.strip() for text in texts if text.strip())
 
 
-def _first(tree: Tree, annotations: Path, *choices: Path) -> Path:
-    for path in choices:
-        if tree.has(path):
-            return path
-    what = f"no image {choices[0].stem} in {choices[0].parent}"
-    raise UserError(Problem(what, str(annotations)))
+def _image_of(record: Mapping[str, Any]) -> str:
+    """What a page of OmniDocBench is sorted by, be it right or wrong."""
+    info = record.get("page_info")
+    return str(info.get("image_path", "")) if isinstance(info, Mapping) else ""
 
 
 def _parsed(tree: Tree, path: Path, model: type[T]) -> T:
     try:
-        return TypeAdapter(model).validate_python(json.loads(tree.text(path)))
-    except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise UserError(*(Problem(message, str(path)) for message in wrong)) from error
+        data = json.loads(tree.text(path))
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
         raise UserError(Problem(f"not JSON: {error}", str(path), line)) from error
+    return _checked(data, model, path)
+
+
+def _checked(data: Any, model: type[T], path: Path, number: int | None = None) -> T:
+    try:
+        return TypeAdapter(model).validate_python(data)
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise UserError(*(Problem(message, str(path), number) for message in wrong)) from error
+    except RecursionError as error:
+        raise UserError(Problem("JSON nested too deeply", str(path), number)) from error

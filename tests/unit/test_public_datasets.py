@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench import plugins
+from hpcbench.data.datasets import unreadable
 from hpcbench.data.hashing import content_hash
 from hpcbench.data.public import Funsd, OmniDocBench, PublicDataset, Sroie
 from hpcbench.errors import UserError
@@ -103,7 +104,7 @@ def form(folder: Path, name: str, entities: object, image: str = ".png") -> Path
 @pytest.fixture
 def funsd(tmp_path: Path) -> Path:
     form(tmp_path / "training_data", "b", FORM[:3])
-    form(tmp_path / "testing_data", "d", [])
+    form(tmp_path / "testing_data", "d", FORM[:3])
     form(tmp_path / "testing_data", "c", FORM)
     put(tmp_path / "testing_data" / "annotations" / "._c.json", b"\x00\x05")
     put(tmp_path / "testing_data" / "images" / "unlabelled.png", b"image")
@@ -119,7 +120,7 @@ def test_funsd_pairs_follow_the_links(funsd: Path) -> None:
     assert first.metadata == {"split": "test"}
     assert first.images == (funsd / "testing_data/images/c.png",)
     assert first.references == ({"Name:": "Ann Lee", "Colours": ["red", "blue"]},)
-    assert second.references == ({},)
+    assert second.references == ({"Name:": "Ann Lee"},)
     assert [sample.id for sample in dataset.iter(1, 2)] == ["test/d"]
 
 
@@ -302,10 +303,10 @@ def test_omnidocbench_is_markdown_in_reading_order(tmp_path: Path) -> None:
             fuzzy_scan=False,
             special_issue=["watermark"],
         ),
-        page("a.pdf_7.jpg"),
+        page("a.pdf_7.jpg", block("text_block", 0, text="Text")),
     )
     first, second = samples(dataset)
-    assert (first.id, first.document, first.references) == ("a.pdf_7.jpg", "a", ("",))
+    assert (first.id, first.document, first.references) == ("a.pdf_7.jpg", "a", ("Text",))
     assert first.images == (tmp_path / "a.pdf_7.jpg",)
     assert second.document == "b_eng"
     assert second.metadata == {"data_source": "book", "fuzzy_scan": False}
@@ -334,18 +335,80 @@ def test_omnidocbench_tells_what_is_wrong(tmp_path: Path) -> None:
     put(tmp_path / "images" / "a.png", b"image")
     put(tmp_path.parent / "secret.png", b"image")
     told = messages(omnidocbench(tmp_path, page("a.png"), page("b.png"), page("../secret.png")))
-    assert "no image b in" in told
+    assert "OmniDocBench.json:2: no image b.png in" in told
     assert "image ../secret.png lies outside" in told
-    assert "share the images ['a.png']" in messages(
+    assert "OmniDocBench.json:2: pages 1 and 2 share the image a.png" in messages(
         omnidocbench(tmp_path, page("a.png"), page("a.png"))
     )
     told = messages(omnidocbench(tmp_path, {"layout_dets": []}, page("a.png", {"order": "x"})))
-    assert "0.page_info.image_path: Field required" in told
-    assert "1.layout_dets.0.category_type: Field required" in told
+    assert "OmniDocBench.json:1: page_info.image_path: Field required" in told
+    assert "OmniDocBench.json:2: layout_dets.0.category_type: Field required" in told
     put(tmp_path / "OmniDocBench.json", "[\n{]")
     assert "OmniDocBench.json:2: not JSON" in messages(OmniDocBench(spec(tmp_path)))
     put(tmp_path / "OmniDocBench.json", "null")
-    assert "valid tuple" in messages(OmniDocBench(spec(tmp_path)))
+    assert "valid list" in messages(OmniDocBench(spec(tmp_path)))
     put(tmp_path / "OmniDocBench.json", "[]")
     assert "no sample" in messages(OmniDocBench(spec(tmp_path)))
     assert "has no splits" in messages(OmniDocBench(spec(tmp_path, split="test")))
+
+
+# --- what is bad --------------------------------------------------------------------------------------
+
+
+def kept_and_bad(plugin: Any, folder: Path, **options: Any) -> tuple[list[str], list[str]]:
+    dataset = plugin(DatasetSpec(folder, "", on_bad="skip", options=options))
+    told = [str(one).replace(f"{folder}/", "") for one in dataset.bad()]
+    return [sample.id for sample in samples(dataset)], told
+
+
+def test_pages_that_cannot_be_samples_are_skipped_where_that_is_wanted(
+    funsd: Path, tmp_path: Path
+) -> None:
+    put(funsd / "testing_data/annotations/c.json", "{")
+    form(funsd / "testing_data", "e", [entity(0, "question", "Q", (0, 17), (0, 18))])
+    kept, told = kept_and_bad(Funsd, funsd)
+    assert kept == ["test/d", "train/b"]
+    assert [one.partition(": ")[0] for one in told] == [
+        "testing_data/annotations/c.json:1", "testing_data/annotations/e.json",
+    ]  # fmt: skip
+
+
+def test_omnidocbench_skips_pages_too(tmp_path: Path) -> None:
+    put(tmp_path / "images" / "a.png", b"image")
+    right = page("a.png", block("text_block", 0, text="Text"))
+    omnidocbench(tmp_path, {"layout_dets": []}, page("gone.png"), right, right)
+    kept, told = kept_and_bad(OmniDocBench, tmp_path)
+    assert kept == ["a.png"]
+    assert [one.partition(": ")[0] for one in told] == [
+        "OmniDocBench.json:1", "OmniDocBench.json:4", "OmniDocBench.json:2",
+    ]  # fmt: skip
+
+
+def test_a_broken_image_is_told_with_its_annotations(sroie: Path) -> None:
+    (first, *_) = unreadable(Sroie(spec(sroie, split="test")))
+    assert f"{sroie}/test/entities/X2.txt: sample 'test/X2': " in str(first.problem)
+
+
+def test_nothing_left_is_told_even_where_all_is_skipped(sroie: Path) -> None:
+    for file in sroie.glob("*/img/*"):
+        file.unlink()
+    with pytest.raises(UserError, match=r"no sample\n.*X2.txt: no image X2"):
+        kept_and_bad(Sroie, sroie)
+
+
+def test_a_page_of_which_there_is_nothing_to_score_is_bad(sroie: Path, tmp_path: Path) -> None:
+    put(sroie / "test" / "entities" / "X2.txt", {"company": " "})
+    put(sroie / "test" / "box" / "X3.txt", "\n")
+    told = messages(Sroie(spec(sroie)))
+    assert "X2.txt: nothing to score: the reference is empty (`on_bad: skip`" in told
+    assert "X3.txt: nothing to score" in messages(Sroie(spec(sroie, task="ocr")))
+    form(tmp_path / "forms", "f", FORM[6:8])
+    assert "f.json: nothing to score" in messages(Funsd(spec(tmp_path / "forms")))
+    put(tmp_path / "omni" / "images" / "a.png", b"image")
+    assert "nothing to score" in messages(omnidocbench(tmp_path / "omni", page("a.png")))
+
+
+def test_suffixes_may_be_in_capitals(sroie: Path) -> None:
+    for file in (*sroie.glob("*/img/*"), *sroie.glob("*/entities/*")):
+        file.rename(file.with_suffix(file.suffix.upper()))
+    assert Sroie(spec(sroie)).count() == 3
