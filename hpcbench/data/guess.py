@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.data.layouts import SUFFIXES
+from hpcbench.data.beside import SUFFIXES
 from hpcbench.data.rows import How, open_rows, value_of
 from hpcbench.data.tree import Tree
 from hpcbench.errors import HpcbenchError, Problem, UserError

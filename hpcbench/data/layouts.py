@@ -15,22 +15,22 @@ What a document's `mapping`, `annotations` and `options` say goes before the pre
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from hpcbench.data.beside import Beside
 from hpcbench.data.boxes import boxes, packed
+from hpcbench.data.references import is_empty
 from hpcbench.data.rows import Record, Rows, value_of
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import Boxes, FieldMap, Sample
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pdf")
-"""What a page may be, in the order in which they are tried."""
 
 
 class V01(TableDataset):
@@ -68,7 +68,7 @@ class OcrBench(TableDataset):
 
     def _sample(self, index: int, record: Record, *, images: bool) -> Sample:
         sample = super()._sample(index, record, images=images)
-        if record.get("dataset_name") != "HME100k":
+        if "HME100k" not in (sample.metadata.get("dataset"), record.get("dataset_name")):
             return sample
         formulas = ({"answer": one, "kind": "formula"} for one in sample.references)
         return replace(sample, references=tuple(formulas))
@@ -196,6 +196,7 @@ class Coco(_Made):
     `label`: names of its categories, any of which is right; `caption`: any of its captions; `text`: text of
     all its boxes, a line each, top to bottom; `fields`: name of the category → text, a list where there
     are several. Boxes are labelled with their text where it is the reference, else with their category.
+    A split is in the name of its file: `train` in `instances_train2017.json`.
     """
 
     annotations = "annotations/*.json"
@@ -213,6 +214,8 @@ class Coco(_Made):
     def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
         seen: set[str] = set()
         for path in self._files:
+            if self.split is not None and self.split not in _splits_of(path):
+                continue
             data = _parsed(self.tree.text(path), path)
             try:
                 names = {one["id"]: one["name"] for one in data.get("categories", [])}
@@ -222,19 +225,22 @@ class Coco(_Made):
                 images = data["images"]
             except (KeyError, TypeError, AttributeError) as error:
                 raise UserError(Problem(f"no COCO file: {error} is missing", str(path))) from error
+            here: dict[Any, int] = {}
             for number, image in enumerate(images, 1):
                 try:
                     name = str(image["file_name"])
+                    first = here.setdefault(image["id"], number)
                     references = self._references(of_image[image["id"]], names)
                 except (KeyError, TypeError, IndexError) as error:
-                    yield path, number, Problem(f"image {number} lacks {error}", str(path))
+                    yield path, number, Problem(f"image {number} lacks {error}", str(path), number)
                     continue
-                if not references:
-                    yield (
-                        path,
-                        number,
-                        Problem(f"image {name} has no annotation", str(path), number),
-                    )
+                what = ""
+                if first != number:
+                    what = f"images {first} and {number} have one id, {image['id']}"
+                elif is_empty(references):
+                    what = f"image {name} has no annotation"
+                if what:
+                    yield path, number, Problem(what, str(path), number)
                     continue
                 name = name if self._has(name) else f"{self.options.images}/{name}"  # type: ignore[attr-defined]
                 told = (
@@ -245,7 +251,8 @@ class Coco(_Made):
                 seen.add(told)
                 about = {key: image[key] for key in ("width", "height") if key in image}
                 record = _record(told, name, references, about)
-                yield path, number, {**record, "boxes": self._boxes(image, of_image, names)}
+                marked = {"boxes": self._boxes(image, of_image, names), "split": self.split}
+                yield path, number, {**record, **marked}
 
     def _sample(self, index: int, record: Record, *, images: bool) -> Sample:
         return replace(super()._sample(index, record, images=images), boxes=record["boxes"])
@@ -293,6 +300,12 @@ class Coco(_Made):
         return next((str(one) for one in found if one is not None), "")
 
 
+def _splits_of(path: Path) -> set[str]:
+    """What a file's name may name a split: `instances_train2017` is of `train2017`, and of `train`."""
+    parts = re.split(r"[_.\-]", path.stem)
+    return {path.stem, *parts, *(one.rstrip("0123456789") for one in parts)} - {""}
+
+
 def _polygon(bbox: Any) -> list[Any]:
     """The corners of left, top, width, height."""
     try:
@@ -305,8 +318,9 @@ def _polygon(bbox: Any) -> list[Any]:
 class Pairs(_Made):
     """A page and its reference in a file of the same name: text in `.txt` or `.md`, an object in `.json`.
 
-    `annotations` is a pattern, `**/*.txt`. The page lies beside it, or in the folder `images`; the first part
-    of its path is the split, where the document names one.
+    `annotations` is a pattern, `**/*.txt`. The page lies beside it, or in the folder `images`: there
+    `keys/a/1.png` belongs to `keys/a/1.txt`, or `a/1.png` or `1.png`, if no other reference ends like that.
+    The first part of its path is the split, where the document names one.
     """
 
     annotations = "**/*.txt"
@@ -318,33 +332,48 @@ class Pairs(_Made):
         """Folder of the pages; none: beside their references."""
 
     def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
-        folder = self.options.images  # type: ignore[attr-defined]
-        for path in self._files:
-            name = path.relative_to(self.folder).with_suffix("").as_posix()
+        names = {path: path.relative_to(self.folder).with_suffix("") for path in self._files}
+        ends = Counter(end for name in names.values() for end in _ends(name))
+        for path, stem in names.items():
+            name = stem.as_posix()
             if self.split is not None and name.split("/")[0] != self.split:
                 continue
-            page = f"{folder}/{path.stem}" if folder else name
-            image = next(
-                (page + end for end in SUFFIXES if self.tree.has(self.folder / (page + end))), None
-            )
-            if image is None:
-                yield path, 1, Problem(f"no page {page}.png, .jpg, .pdf, …", str(path))
+            page = self._page(stem, ends)
+            if page is None:
+                folder = self.options.images  # type: ignore[attr-defined]
+                what = f"no page {Path(folder or '') / stem}.png, .jpg, .pdf, …"
+                yield path, 1, Problem(what, str(path), remedy="the folder of pages is `images`")
                 continue
+            image = page.relative_to(self.folder).as_posix()
             try:
                 text = self.tree.text(path)
-                reference = json.loads(text) if path.suffix == ".json" else text.strip()
+                reference = json.loads(text) if path.suffix.lower() == ".json" else text.strip()
             except (UserError, ValueError, RecursionError) as error:
                 yield path, 1, Problem(f"cannot be read: {error}", str(path))
                 continue
-            if not reference:
+            if is_empty(reference):
                 yield path, 1, Problem("is empty", str(path))
                 continue
             split = {"split": name.split("/")[0]} if "/" in name else {}
             yield path, 1, {**_record(name, image, [reference], {}), **split}
 
-    def files(self) -> Iterable[Path]:
-        """References and pages."""
-        return super().files()
+    def _page(self, name: Path, ends: Mapping[Path, int]) -> Path | None:
+        """The page of a reference: of several the one whose path has most in common with its."""
+        folder = self.options.images  # type: ignore[attr-defined]
+        if not folder:
+            return self._beside.find(self.folder / name)
+        own = (end for end in _ends(name) if end == name or ends[end] == 1)
+        found = (self._beside.find(self.folder / folder / end) for end in own)
+        return next(filter(None, found), None)
+
+    @cached_property
+    def _beside(self) -> Beside:
+        return Beside(self.tree)
+
+
+def _ends(name: Path) -> list[Path]:
+    """A path, and the same without its first folder, without two, …"""
+    return [Path(*name.parts[first:]) for first in range(len(name.parts))]
 
 
 def _record(

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.data.references import is_empty
 from hpcbench.data.rows import Record
 from hpcbench.data.table import TableDataset
 from hpcbench.schema.records import FieldMap, Sample
@@ -125,7 +126,7 @@ class OcrBenchV2(TableDataset):
         if kind == "grounding":
             box = _box("answers", answers)
             return [{"answer": str(box), "kind": kind, "box": box}]
-        if not answers or (record["type"] == "text translation cn" and not answers[0]):
+        if is_empty(answers) or (record["type"] == "text translation cn" and not answers[0]):
             raise ValueError(f"'{self.mapping.references}' is empty")
         if kind in ("chart", "fields"):
             return [{"answer": _object(answers[0]), "kind": kind}]

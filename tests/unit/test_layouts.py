@@ -14,6 +14,7 @@ from PIL import Image
 from hpcbench import plugins
 from hpcbench.data import transfer
 from hpcbench.data.datasets import bad_rows, choose, draw, samples, unreadable
+from hpcbench.data.references import is_empty
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetIterator, DatasetSpec
@@ -104,6 +105,19 @@ def test_formulas_of_ocrbench_are_scored_by_the_rule_for_formulas(tmp_path: Path
     assert ocrbench("it is a^2+B", sample.references) == 1
     assert ocrbench("it is a^2+b", sample.references) == 0
     assert anls("a ^ 2 + b", sample.references) == 1
+
+
+def test_formulas_are_known_by_the_metadata_that_the_mapping_names(tmp_path: Path) -> None:
+    import polars
+
+    row = {"dataset": "HME100k", "question": "?", "answer": ["a ^ 2"], "image": "1.png"}
+    polars.DataFrame([row]).write_parquet(tmp_path / "a.parquet")
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None,
+        fields={"question": "question"}, metadata={"dataset": "dataset"},
+    )  # fmt: skip
+    (one,) = everything(opened("ocrbench", tmp_path, annotations="a.parquet", mapping=mapping))
+    assert one.references == ({"answer": "a ^ 2", "kind": "formula"},)
 
 
 @pytest.mark.parametrize("splits", [True, False])
@@ -207,6 +221,73 @@ def test_coco_boxes_that_are_none_are_left_out(tmp_path: Path, bbox: Any) -> Non
     write(tmp_path / "annotations/all.json", {"images": images, "annotations": marks})
     (one,) = everything(opened("coco", tmp_path, options={"reference": "caption"}))
     assert (one.references, one.boxes) == (("a", "a"), None)
+
+
+def test_a_split_of_coco_is_in_the_name_of_its_file(tmp_path: Path) -> None:
+    for split, text in (("train", "one"), ("val", "two")):
+        picture(tmp_path / f"images/{split}.png")
+        images = [{"id": 1, "file_name": f"{split}.png"}]
+        marks = [{"image_id": 1, "caption": text}]
+        write(
+            tmp_path / f"annotations/captions_{split}2017.json",
+            {"images": images, "annotations": marks},
+        )
+    more: dict[str, Any] = {"options": {"reference": "caption"}}
+    assert [one.references for one in everything(opened("coco", tmp_path, **more))] == [
+        ("one",), ("two",),
+    ]  # fmt: skip
+    for split in ("val", "val2017", "captions_val2017"):
+        (one,) = everything(opened("coco", tmp_path, split=split, **more))
+        assert one.references == ("two",)
+    with pytest.raises(UserError, match="no sample of split 'test'"):
+        opened("coco", tmp_path, split="test", **more).count()
+
+
+def test_two_images_of_one_id_share_no_annotations(tmp_path: Path) -> None:
+    coco(tmp_path)
+    file = tmp_path / "annotations/all.json"
+    data = json.loads(file.read_text())
+    data["images"].append({"id": 1, "file_name": "b.png"})
+    write(file, data)
+    with pytest.raises(UserError, match=r"all.json:2: images 1 and 2 have one id, 1"):
+        opened("coco", tmp_path).count()
+    assert len(everything(opened("coco", tmp_path, on_bad="skip"))) == 1
+
+
+def test_pages_in_a_folder_of_their_own_are_found_by_the_whole_path(tmp_path: Path) -> None:
+    for name in ("keys/a/1", "keys/b/1", "keys/b/2"):
+        write(tmp_path / f"{name}.json", {"of": name})
+    for name in ("keys/a/1", "b/1", "1", "2"):
+        picture(tmp_path / f"pages/{name}.png")
+    more: dict[str, Any] = {"annotations": "keys/**/*.json", "options": {"images": "pages"}}
+    found = {
+        one.references[0]["of"]: one.images for one in everything(opened("pairs", tmp_path, **more))
+    }
+    assert found == {
+        "keys/a/1": (tmp_path / "pages/keys/a/1.png",),
+        "keys/b/1": (tmp_path / "pages/b/1.png",),
+        "keys/b/2": (tmp_path / "pages/2.png",),
+    }
+    (tmp_path / "pages/b/1.png").unlink()
+    with pytest.raises(UserError, match=r"keys/b/1.json: no page pages/keys/b/1.png"):
+        opened("pairs", tmp_path, **more).count()
+
+
+def test_suffixes_may_be_in_capitals(tmp_path: Path) -> None:
+    picture(tmp_path / "1.PNG")
+    (tmp_path / "1.txt").write_text("x")
+    (one,) = everything(opened("pairs", tmp_path))
+    assert one.images == (tmp_path / "1.PNG",)
+
+
+@pytest.mark.parametrize("reference", ["", " \n", None, [], [""], [[], [" "]], {}, float("nan")])
+def test_what_is_no_reference(reference: Any) -> None:
+    assert is_empty(reference)
+
+
+@pytest.mark.parametrize("reference", ["0", 0, False, ["", "x"], {"total": None}])
+def test_what_is_one(reference: Any) -> None:
+    assert not is_empty(reference)
 
 
 def test_pages_with_a_file_beside_each(tmp_path: Path) -> None:
