@@ -326,6 +326,7 @@ def _print_survey(name: str, found: dict[str, Any]) -> None:
         print(f"  {found['without_images']} samples have no image")
     for ids in found["same_images"][:10]:
         print(f"  the same image under several documents: {', '.join(ids)}")
+    for ids in found["same_samples"][:10]:
+        print(f"  the same asked of the same images: {', '.join(ids)}")
     for one in found["bad"][:20]:
-        where = f"{one['file']}:{one['line']}: " if one["file"] and one["line"] else ""
-        print(f"  {where}{one['message']}")
+        print(f"  {Problem(one['message'], one['file'], one['line'])}")

@@ -194,7 +194,7 @@ def unreadable(iterator: DatasetIterator) -> Iterator[BadSample]:
             some = list(iterator.iter(start, min(start + LOOK_AHEAD, count)))
             for index, why in enumerate(pool.map(_unreadable, some), start):
                 if why is not None:
-                    yield BadSample(index, _placed(iterator, index, why))
+                    yield BadSample(index, placed(iterator, index, why))
 
 
 def _unreadable(sample: Sample) -> str | None:
@@ -209,7 +209,8 @@ def _unreadable(sample: Sample) -> str | None:
     return None
 
 
-def _placed(iterator: DatasetIterator, index: int, why: str) -> Problem:
+def placed(iterator: DatasetIterator, index: int, why: str) -> Problem:
+    """What is wrong with a sample, and where it stands as far as the iterator tells."""
     if hasattr(iterator, "place"):
         path, number = iterator.place(index)
         return Problem(why, str(path), number)

@@ -222,7 +222,7 @@ class Coco(_Made):
                 of_image: dict[Any, list[Any]] = defaultdict(list)
                 for one in data["annotations"]:
                     of_image[one["image_id"]].append(one)
-                images = data["images"]
+                images = list(data["images"])
             except (KeyError, TypeError, AttributeError) as error:
                 raise UserError(Problem(f"no COCO file: {error} is missing", str(path))) from error
             here: dict[Any, int] = {}
@@ -391,5 +391,7 @@ def _parsed(text: str, path: Path) -> Any:
     except json.JSONDecodeError as error:
         what = f"not JSON: {error.msg}"
         raise UserError(Problem(what, str(path), error.lineno, error.colno)) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise UserError(Problem(f"not JSON: {error}", str(path))) from error
     except RecursionError as error:
         raise UserError(Problem("JSON nested too deeply", str(path))) from error

@@ -141,7 +141,7 @@ def _kind(record: Record) -> str:
         ValueError: it does not say, or nobody knows.
     """
     name, asked, question = (record.get(key) for key in ("type", "eval", "question"))
-    if name not in _CATEGORIES:
+    if not isinstance(name, str) or name not in _CATEGORIES:
         raise ValueError(f"type {name!r} is none of OCRBench v2's")
     if not isinstance(question, str):
         raise ValueError("'question' is no text")
@@ -169,7 +169,7 @@ def _box(key: str, value: Any) -> list[float]:
     """
     try:
         numbers = [float(one) for one in value]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         numbers = []
     if len(numbers) != 4:
         raise ValueError(f"'{key}' is no box of four numbers")

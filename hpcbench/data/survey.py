@@ -7,7 +7,8 @@ import hashlib
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -15,10 +16,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from hpcbench.data.datasets import bad_rows, unreadable
-from hpcbench.data.pages import is_page
-from hpcbench.data.pictures import picture_of
-from hpcbench.errors import HpcbenchError, Problem
+from hpcbench.data.datasets import LOOK_AHEAD, bad_rows, placed
+from hpcbench.data.pages import page_of
+from hpcbench.data.pictures import decode, flat, guarded, name_of, picture_of
+from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import DatasetIterator
 from hpcbench.schema.records import Image, Sample
 
@@ -58,7 +59,9 @@ class Survey:
     formats: dict[str, int] = field(default_factory=dict)
     """PNG, JPEG, … → images."""
     same_images: list[list[str]] = field(default_factory=list)
-    """Ids of samples of different documents whose first image has the same bytes."""
+    """Ids of samples of different documents that share an image: its bytes, or the page of a document."""
+    same_samples: list[list[str]] = field(default_factory=list)
+    """Ids of samples that ask the same of the same images."""
     bad: list[dict[str, Any]] = field(default_factory=list)
     """Rows that cannot be samples and samples whose images cannot be read: message, file, line."""
 
@@ -90,12 +93,12 @@ def survey(
     wanted = {count * place // min(count, ON_SHEET) for place in range(min(count, ON_SHEET))}
     documents: set[str] = set()
     values: dict[str, Counter[str]] = defaultdict(Counter)
-    of_image: dict[str, dict[str, str]] = defaultdict(dict)
+    same = _Same()
     sizes: list[tuple[int, int]] = []
     lengths: list[int] = []
     formats: Counter[str] = Counter()
-    broken = {one.index: one.problem for one in unreadable(iterator)}
-    for index, sample in enumerate(iterator.iter(0, count)):
+    broken: list[Problem] = []
+    for index, (sample, seen) in enumerate(_seen(iterator, count)):
         documents.add(sample.document)
         found.images += len(sample.images)
         found.without_images += not sample.images
@@ -103,22 +106,15 @@ def survey(
             found.fields[str(name)] = found.fields.get(str(name), 0) + 1
         for name, value in sample.metadata.items():
             values[str(name)][str(value)] += 1
-        first = sample.references[0] if sample.references else ""
-        lengths.append(
-            len(first if isinstance(first, str) else json.dumps(first, ensure_ascii=False))
-        )
-        if index not in broken:
-            for place, image in enumerate(sample.images):
-                if not is_page(image):
-                    data = _bytes(image)
-                    with picture_of(data) as picture:
-                        sizes.append(picture.size)
-                        formats[picture.format or "?"] += 1
-                    if place == 0:
-                        digest = hashlib.sha256(data).hexdigest()
-                        of_image[digest].setdefault(sample.document, sample.id)
+        lengths.append(len(_reference(sample)))
+        sizes += seen.sizes
+        formats.update(seen.formats)
+        if seen.fault is None:
+            same.add(sample, seen.keys)
+        else:
+            broken.append(placed(iterator, index, seen.fault))
         if index in wanted:
-            cards.append(Card(sample, None if index in broken else _thumbnail(sample)))
+            cards.append(Card(sample, None if seen.fault else _thumbnail(sample)))
         progress(index + 1, count)
     found.documents = len(documents)
     found.metadata = {
@@ -140,9 +136,82 @@ def survey(
         }
         found.sizes = {name: f"{width}x{height}" for name, (width, height) in picked.items()}
     found.formats = dict(formats.most_common())
-    found.same_images = [list(ids.values()) for ids in of_image.values() if len(ids) > 1]
-    found.bad = [_told(problem) for problem in (*bad_rows(iterator), *broken.values())]
+    found.same_images, found.same_samples = same.images(), same.samples()
+    found.bad = [_told(problem) for problem in (*bad_rows(iterator), *broken)]
     return found, cards
+
+
+@dataclass
+class _Seen:
+    """What the images of a sample are."""
+
+    keys: list[str] = field(default_factory=list)
+    """Of each, what two images have in common that are one."""
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Of those that are no pages of documents."""
+    formats: list[str] = field(default_factory=list)
+    fault: str | None = None
+    """Why one of them cannot be used; the others are not looked at then."""
+
+
+def _seen(iterator: DatasetIterator, count: int) -> Iterator[tuple[Sample, _Seen]]:
+    """Every sample with what its images are, a few of them decoded at once."""
+    with ThreadPoolExecutor(8) as pool:
+        for start in range(0, count, LOOK_AHEAD):
+            some = list(iterator.iter(start, min(start + LOOK_AHEAD, count)))
+            yield from zip(some, pool.map(_look, some), strict=True)
+
+
+def _look(sample: Sample) -> _Seen:
+    """Decode the images of a sample; pages of documents are loaded only: rendering takes a hundred times."""
+    seen = _Seen()
+    for image in sample.images:
+        page = page_of(image)
+        try:
+            if page is not None:
+                if (why := page.fault()) is not None:
+                    raise UserError(why)
+                seen.keys.append(page.key)
+                continue
+            data = _bytes(image)
+            with picture_of(data) as picture:
+                decode(picture)
+                seen.sizes.append(picture.size)
+                seen.formats.append(picture.format or "?")
+            seen.keys.append(hashlib.sha256(data).hexdigest())
+        except (OSError, HpcbenchError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            seen.fault = f"sample '{sample.id}': {name_of(image)}: {why}"
+            break
+    return seen
+
+
+class _Same:
+    """Finds samples that share an image though they are of different documents, and samples that are one."""
+
+    def __init__(self) -> None:
+        self._images: dict[bytes, dict[str, str]] = defaultdict(dict)
+        self._samples: dict[bytes, list[str]] = defaultdict(list)
+
+    def add(self, sample: Sample, keys: Sequence[str]) -> None:
+        for key in set(keys):
+            self._images[_short(key)].setdefault(sample.document, sample.id)
+        fields = {str(name): value for name, value in sample.fields.items()}
+        asked = json.dumps([keys, fields], sort_keys=True, default=str)
+        self._samples[_short(asked)].append(sample.id)
+
+    def images(self) -> list[list[str]]:
+        """Samples that share one, of each document the first; those of many shared pages once."""
+        shared = (tuple(ids.values()) for ids in self._images.values() if len(ids) > 1)
+        return [list(ids) for ids in dict.fromkeys(shared)]
+
+    def samples(self) -> list[list[str]]:
+        return [ids for ids in self._samples.values() if len(ids) > 1]
+
+
+def _short(text: str) -> bytes:
+    """Stands for a text: millions of them take little room."""
+    return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
@@ -208,13 +277,21 @@ def _bytes(image: Image) -> bytes:
 
 
 def _thumbnail(sample: Sample) -> bytes | None:
+    from PIL import ImageOps
+
     if not sample.images:
         return None
+    page = page_of(sample.images[0])
     try:
-        with picture_of(sample.images[0]) as picture:
-            small = picture.convert("RGB")
+        image = sample.images[0] if page is None else page.alone()
+        with picture_of(image) as picture, guarded("it is damaged"):
+            small = flat(picture)
+            small = (
+                small.convert("L") if small.mode == "1" else small
+            )  # black and white has no greys
             small.thumbnail(THUMBNAIL)
-    except (OSError, HpcbenchError, ValueError, SyntaxError):
+            small = ImageOps.exif_transpose(small).convert("RGB")
+    except (OSError, HpcbenchError):
         return None
     out = io.BytesIO()
     small.save(out, "PNG")
@@ -236,7 +313,8 @@ def _told(problem: Problem) -> dict[str, Any]:
 
 
 def _question(sample: Sample) -> str:
-    return str(sample.fields.get("question", "")) or ", ".join(map(str, sample.metadata.values()))
+    about = ", ".join(map(str, sample.metadata.values()))
+    return _text(str(sample.fields.get("question", "")) or about)
 
 
 def _reference(sample: Sample) -> str:
@@ -244,7 +322,8 @@ def _reference(sample: Sample) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "replace").decode()  # half a character of JSON is no character
 
 
 def _cut(text: str, most: int) -> str:

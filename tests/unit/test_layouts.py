@@ -254,6 +254,14 @@ def test_two_images_of_one_id_share_no_annotations(tmp_path: Path) -> None:
     assert len(everything(opened("coco", tmp_path, on_bad="skip"))) == 1
 
 
+@pytest.mark.parametrize("text", ['{"images": null, "annotations": []}', "[]", "1" * 5000, "{"])
+def test_what_is_no_coco_file_is_one_clear_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "annotations/a.json").write_text(text)
+    with pytest.raises(UserError, match=r"a.json.*: no(t JSON| COCO file)"):
+        opened("coco", tmp_path).count()
+
+
 def test_pages_in_a_folder_of_their_own_are_found_by_the_whole_path(tmp_path: Path) -> None:
     for name in ("keys/a/1", "keys/b/1", "keys/b/2"):
         write(tmp_path / f"{name}.json", {"of": name})

@@ -124,6 +124,9 @@ def test_languages_and_categories_are_there_to_group_by(tmp_path: Path) -> None:
         (row("text counting en"), "eval None is no way to score"),
         (row("math QA en", ()), "'answers' is empty"),
         (row("text translation cn", ("",)), "'answers' is empty"),
+        (row("math QA en", ("", " ")), "'answers' is empty"),
+        (row(["math QA en"]), "is none of OCRBench v2's"),  # type: ignore[arg-type]
+        (row("text grounding en", (1, 2, 3, 10**400)), "'answers' is no box of four numbers"),
         (row("text grounding en", (1, 2, 3)), "'answers' is no box of four numbers"),
         (row("VQA with position en"), "'bbox' is no box of four numbers"),
         (row("text spotting en", bbox=[[1, 2, 3, 4]], content=[]), "no lists of one length"),
