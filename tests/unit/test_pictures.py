@@ -195,7 +195,7 @@ def test_a_tiff_that_is_cut_off_is_a_bad_row(tmp_path: Path) -> None:
     (tmp_path / "junk.tif").write_bytes(whole[:40])
     found = told(table_of(tmp_path, "whole.tif", "cut.tif", "junk.tif"))
     assert list(found) == [1, 2]
-    assert "page 1 is cut off" in found[1]
+    assert "cut.tif: page 1 cannot be read: image file is truncated" in found[1]
 
 
 # --- pictures -------------------------------------------------------------------------------------------
