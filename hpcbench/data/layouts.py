@@ -342,7 +342,10 @@ class Pairs(_Made):
             if page is None:
                 folder = self.options.images  # type: ignore[attr-defined]
                 what = f"no page {Path(folder or '') / stem}.png, .jpg, .pdf, …"
-                yield path, 1, Problem(what, str(path), remedy="the folder of pages is `images`")
+                remedy = (
+                    "pages lie beside their references, or in the folder of the option `images`"
+                )
+                yield path, 1, Problem(what, str(path), remedy=remedy)
                 continue
             image = page.relative_to(self.folder).as_posix()
             try:

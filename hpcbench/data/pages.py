@@ -48,7 +48,7 @@ def has_pages(name: str) -> bool:
 
 def is_page(image: Image) -> bool:
     """Whether an image is a page that has to be rendered."""
-    return isinstance(image, StoredImage) and isinstance(image.read, Page)
+    return page_of(image) is not None
 
 
 def page_of(image: Image) -> Page | None:

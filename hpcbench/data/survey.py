@@ -173,7 +173,8 @@ def _look(sample: Sample) -> _Seen:
                     raise UserError(why)
                 seen.keys.append(page.key)
                 continue
-            data = _bytes(image)
+            with guarded("cannot be read"):
+                data = _bytes(image)
             with picture_of(data) as picture:
                 decode(picture)
                 seen.sizes.append(picture.size)
