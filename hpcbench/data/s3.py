@@ -14,7 +14,6 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -52,32 +51,69 @@ class S3Storage:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))
         self._stores: dict[str, Any] = {}
+        self._single: set[str] = set()  # URLs that are one object
         self._lock = threading.Lock()
 
     def list(self, url: str) -> Iterator[StoredFile]:
-        """Every object below the prefix; keys that end in `/`, which stand for folders, are left out."""
+        """Every object below the prefix, or the one object of that name.
+
+        Keys that end in `/`, which stand for folders, are left out.
+        """
         bucket, prefix = _place(url)
+        self._single.discard(url)
+        some = empty = False
         with told_as_os_error(url, _explain):
             for page in self._obstore.list(
                 self._store(bucket), prefix=prefix or None, chunk_size=1000
             ):
                 for found in page:
-                    path = found["path"][len(prefix) :]
-                    mark = found["e_tag"] or found["last_modified"].isoformat()
-                    yield StoredFile(path, found["size"], mark)
+                    some = True
+                    if found["size"]:
+                        yield _stored(found["path"][len(prefix) :], found)
+                    else:
+                        empty = True
+            if empty:
+                yield from self._empty(bucket, prefix)
+            if not some and prefix and not url.endswith("/"):
+                yield from self._one(url)
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
         """Bytes of one object, as long as it is still the one that was listed."""
         bucket, prefix = _place(url)
+        key = prefix.rstrip("/") if url in self._single else prefix + file.path
         if start == 0 and stop == file.size:
-            return self._whole(bucket, prefix + file.path, file)
-        return self._range(bucket, prefix + file.path, file, start, stop)
+            return self._whole(bucket, key, file)
+        return self._range(bucket, key, file, start, stop)
 
     def put(self, source: Path, url: str, path: str) -> None:
         """Upload one file, in several parts at once where it is large."""
         bucket, prefix = _place(url)
         with told_as_os_error(url, _explain):
             self._client.upload_file(str(source), bucket, prefix + path)
+
+    def _empty(self, bucket: str, prefix: str) -> Iterator[StoredFile]:
+        """Empty objects that are files: obstore gives keys without the `/` at their end, boto3 as they are.
+
+        It takes ten times as long, so it is only asked where there is something empty.
+        """
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        for page in pages:
+            for found in page.get("Contents", ()):
+                if not found["Size"] and not found["Key"].endswith("/"):
+                    mark = found["ETag"] or found["LastModified"].isoformat()
+                    yield StoredFile(found["Key"][len(prefix) :], 0, mark)
+
+    def _one(self, url: str) -> Iterator[StoredFile]:
+        """The object whose key is the whole URL's path, if there is one."""
+        bucket, prefix = _place(url)
+        key = prefix.rstrip("/")
+        try:
+            with told_as_os_error(url, _explain):
+                found = self._obstore.head(self._store(bucket), key)
+        except FileNotFoundError:
+            return
+        self._single.add(url)
+        yield _stored(key.rpartition("/")[2], found)
 
     def _whole(self, bucket: str, key: str, file: StoredFile) -> Iterator[bytes]:
         with told_as_os_error(key, _explain):
@@ -211,15 +247,22 @@ def _explain(error: Exception) -> tuple[type[OSError], str]:
     ):
         none = "there is no such bucket" if code == "NoSuchBucket" else "it is not there"
         return FileNotFoundError, str(told.get("Message", "")) or (found and found[2]) or none
+    if name == "InvalidPathError":
+        return PermissionError, f"lists a key that cannot be a file: {why}"
     if code in ("412", "PreconditionFailed") or name == "PreconditionError":
         return OSError, "it changed while it was read: sync again"
     return OSError, f"{code or name}: {why}"
 
 
+def _stored(path: str, found: Mapping[str, Any]) -> StoredFile:
+    return StoredFile(path, found["size"], found["e_tag"] or found["last_modified"].isoformat())
+
+
 def _place(url: str) -> tuple[str, str]:
-    parts = urlsplit(url, allow_fragments=False)
-    prefix = parts.path.strip("/")
-    return parts.netloc, f"{prefix}/" if prefix else ""
+    """Bucket and prefix; `?` and `#` are letters of a key."""
+    bucket, _, key = url.partition("://")[2].partition("/")
+    prefix = key.strip("/")
+    return bucket, f"{prefix}/" if prefix else ""
 
 
 def _lacking() -> EnvironmentFault:

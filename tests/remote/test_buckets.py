@@ -1,0 +1,84 @@
+"""Buckets as other tools leave them: folder markers, keys that are no paths, single objects.
+
+rclone's server keeps objects as files and cannot have the first two; there a small server answers as S3 does.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from hpcbench.data.storage import open_storage
+from hpcbench.data.sync import SmartSync
+from hpcbench.errors import UserError
+from tests.remote.conftest import Server, settle
+from tests.remote.serving import Reply, bucket_list, serving
+
+
+def bring(tmp_path: Path, keys: Sequence[str]) -> list[tuple[str, bytes]]:
+    """What comes of `s3://b/p` with these keys, of which those that end in `/` or `.empty` are empty."""
+    contents = {key: b"" if key.endswith(("/", ".empty")) else b"abc" for key in keys}
+
+    def answer(path: str, headers: Mapping[str, str]) -> Reply:
+        if "list-type=2" in path:
+            return 200, {}, bucket_list([(key, len(data)) for key, data in contents.items()])
+        data = contents.get(unquote(urlsplit(path).path).removeprefix("/b/"))
+        about = {"ETag": '"aa"', "Last-Modified": "Tue, 01 Jul 2025 00:00:00 GMT"}
+        return (404, {}, b"") if data is None else (200, about, data)
+
+    with serving(answer) as server:
+        version = SmartSync(tmp_path / "cache").bring(
+            "s3://b/p", {"endpoint": server.url, "anonymous": True}
+        )
+    return [(kept.path, (version.files / kept.path).read_bytes()) for kept in version.kept()]
+
+
+@pytest.mark.parametrize(
+    ("keys", "files"),
+    [
+        (["p/", "p/a"], ["a"]),
+        (["p/dir/", "p/dir/a"], ["dir/a"]),
+        (["p/a", "p/nothing-in-it/"], ["a"]),
+        (["p/a", "p/b.empty", "p/dir/", "p/dir/c.empty"], ["a", "b.empty", "dir/c.empty"]),
+    ],
+    ids=["of-the-prefix", "of-a-folder", "of-an-empty-folder", "beside-empty-files"],
+)
+def test_a_marker_of_a_folder_is_no_file(
+    tmp_path: Path, keys: Sequence[str], files: Sequence[str]
+) -> None:
+    expected = [(path, b"" if path.endswith(".empty") else b"abc") for path in files]
+    assert bring(tmp_path, keys) == expected
+
+
+def test_a_bucket_of_nothing_but_markers_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="s3://b/p: nothing lies there"):
+        bring(tmp_path, ["p/", "p/dir/"])
+
+
+def test_a_key_that_is_no_path_is_named_and_no_older_version_is_used_instead(
+    tmp_path: Path,
+) -> None:
+    bring(tmp_path, ["p/a"])
+    with pytest.raises(UserError, match="lists a key that cannot be a file: .*p/a//b.txt") as told:
+        bring(tmp_path, ["p/a//b.txt", "p/ok.txt"])
+    assert len(str(told.value).splitlines()) == 1
+
+
+def test_one_object_is_a_source_of_one_file(s3: Server, tmp_path: Path) -> None:
+    name = f"{uuid.uuid4().hex[:8]} #1?.parquet"
+    (s3.folder / name).write_bytes(b"PAR1 and so on")
+    settle()
+    url = f"{s3.url}/{name}"
+    version = SmartSync(tmp_path / "c").bring(url, s3.options)
+    assert [kept.path for kept in version.kept()] == [name]
+    assert (version.files / name).read_bytes() == b"PAR1 and so on"
+    storage = open_storage(url, s3.options)
+    (file,) = storage.list(url)
+    assert b"".join(storage.read(url, file, 2, 6)) == b"R1 a"
+    for nothing in (f"{url}/", f"{s3.url}/{name[:-1]}"):
+        with pytest.raises(UserError, match="nothing lies there"):
+            SmartSync(tmp_path / "c").bring(nothing, s3.options)
