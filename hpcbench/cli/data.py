@@ -149,7 +149,10 @@ def add(arguments: argparse.Namespace) -> int:
     source, name = arguments.source, arguments.name
     place = source if "://" in source else str(Path(source).expanduser().resolve())
     if name is None:
-        name = place.rstrip("/").rpartition("/")[2].replace(" ", "_").lower()
+        name = _plain(place.rstrip("/").rpartition("/")[2], "_").lower()
+    elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,119}", name):
+        what = f"{name!r} is no name: Latin letters, digits, and `.`, `_`, `-`, `/` inside"
+        raise UserError(Problem(what, remedy=f"--name {_plain(name, '_')}"))
     made = Dataset.model_validate({"name": name, "source": place})
     with transfer_bar() as progress:
         here = _cache(progress).local(made)
@@ -250,19 +253,19 @@ def _document(kind: str, name: str, registries: Sequence[Path]) -> Dataset | Mod
 def _dataset(name: str, registries: Sequence[Path]) -> Dataset:
     """A document by name; a URL stands for one that says nothing else."""
     if "://" in name:
-        return Dataset(name=_plain(name), source=name)
+        return Dataset(name=_plain(name.partition("://")[2]), source=name)
     return with_absolute_paths(*Catalog(registries).get_with_source(Dataset, name))
 
 
 def _model(name: str, registries: Sequence[Path]) -> Model:
     if "://" in name:
-        return Model(name=_plain(name), source=name, engine="none")
+        return Model(name=_plain(name.partition("://")[2]), source=name, engine="none")
     return with_absolute_paths(*Catalog(registries).get_with_source(Model, name))
 
 
-def _plain(url: str) -> str:
-    """A name for what only a URL says."""
-    return re.sub(r"[^A-Za-z0-9._/-]+", "-", url.partition("://")[2]).strip("/-._")
+def _plain(text: str, between: str = "-") -> str:
+    """A name for what has only a place."""
+    return re.sub(r"[^A-Za-z0-9._/-]+", between, text)[:120].strip("/-._") or "unnamed"
 
 
 def _versions(

@@ -72,6 +72,19 @@ def test_a_folder_is_added_checked_and_kept(
     assert "4 files are as they were" in printed(capsys, "data", "verify")
 
 
+def test_a_folder_of_any_name_gets_a_name_that_documents_may_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd, registry = a_dataset(tmp_path / "My (Set) №1"), str(tmp_path / "registry")
+    out = printed(capsys, "data", "add", str(odd), "--out", registry)
+    assert "registry/datasets/my_set_1.yaml" in out
+    out = printed(capsys, "data", "add", str(a_dataset(tmp_path / "Счета")), "--out", registry)
+    assert "registry/datasets/unnamed.yaml" in out
+    assert main(["data", "add", str(odd), "--name", "set №1", "--out", registry]) == 2
+    assert "'set №1' is no name" in (told := capsys.readouterr().err)
+    assert "--name set_1" in told
+
+
 def test_what_is_broken_is_told_and_is_an_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
