@@ -223,7 +223,7 @@ class S3Storage:
         }
 
 
-def _explain(error: Exception) -> tuple[type[OSError], str]:
+def _explain(error: BaseException) -> tuple[type[OSError], str]:
     """Final or not, and why: both clients quote the server's XML or its code."""
     text, name = str(error), type(error).__name__
     reply = getattr(error, "response", None)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel
 
@@ -24,9 +27,12 @@ def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
     """The storage of a URL's scheme; a plain path is one of this machine.
 
     Raises:
-        UserError: there is no such storage, or it does not know an option, or a secret is not set.
+        UserError: there is no such storage, or it does not know an option, or a secret is not set, or the
+            URL is mistyped or holds a secret itself.
     """
     scheme, marks, _ = url.partition("://")
+    if problem := _mistyped(url):
+        raise UserError(problem)
     plugin = plugins.load("storage", scheme if marks else "file")
     revealed = secret.reveal_all(dict(options))
     if wrong := plugins.check_options(plugin, revealed):
@@ -37,14 +43,18 @@ def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
 
 @contextlib.contextmanager
 def told_as_os_error(
-    place: str, explain: Callable[[Exception], tuple[type[OSError], str]]
+    place: str, explain: Callable[[BaseException], tuple[type[OSError], str]]
 ) -> Iterator[None]:
     """Inside, what a client library raises becomes the OSError that `explain` makes of it, in one line."""
     try:
         yield
     except HpcbenchError:
         raise
-    except Exception as error:  # noqa: BLE001 - a library's errors share no class
+    except (
+        BaseException
+    ) as error:  # a library's errors share no class, nor do panics of those in Rust
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         if isinstance(error, OSError) and "\n" not in str(error):
             raise
         kind, text = explain(error)
@@ -83,6 +93,8 @@ class FileStorage:
             opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             while start < stop and (piece := os.pread(opened, min(PIECE, stop - start), start)):
+                if file.mark not in ("", _mark(os.fstat(opened))):
+                    raise OSError(f"{file.path} changed while it was read: sync again")
                 start += len(piece)
                 yield piece
         finally:
@@ -92,7 +104,7 @@ class FileStorage:
         """Copy one file below the folder; whole or not at all."""
         place = _folder(url) / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+        temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
         try:
             shutil.copyfile(source, temporary)
             temporary.replace(place)
@@ -101,8 +113,8 @@ class FileStorage:
 
 
 def _walk(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterator[StoredFile]:
-    stat = os.stat(folder)  # noqa: PTH116 - paths as text: a million of them are read here
-    here = (stat.st_dev, stat.st_ino)
+    found = os.stat(folder)  # noqa: PTH116 - paths as text: a million of them are read here
+    here = (found.st_dev, found.st_ino)
     if here in above:
         raise OSError(f"{folder} is a link to a folder it lies in")
     with os.scandir(folder) as entries:
@@ -113,16 +125,73 @@ def _walk(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterato
                 yield from _walk(entry.path, f"{below}{entry.name}/", above | {here})
             else:
                 try:
-                    yield _stored(below + entry.name, entry.stat())
+                    found = entry.stat()
                 except FileNotFoundError as error:
                     raise FileNotFoundError(f"{entry.path} is a link to nothing") from error
+                if not stat.S_ISREG(found.st_mode):
+                    raise PermissionError(f"{entry.path} is no file, but a pipe, socket or device")
+                yield _stored(below + entry.name, found)
 
 
-def _stored(path: str, stat: os.stat_result) -> StoredFile:
-    return StoredFile(path, stat.st_size, f"{stat.st_mtime_ns}-{stat.st_ino}")
+def _stored(path: str, found: os.stat_result) -> StoredFile:
+    return StoredFile(path, found.st_size, _mark(found))
+
+
+def _mark(found: os.stat_result) -> str:
+    return f"{found.st_mtime_ns}-{found.st_ino}"
 
 
 def _folder(url: str) -> Path:
     """`file:///FOLDER`, in which `#` and `?` are letters like others, or a path."""
     _, marks, place = url.partition("://")
     return Path("/" + unquote(place.partition("/")[2])) if marks else Path(url)
+
+
+# --- mistakes in URLs ----------------------------------------------------------------------------------
+
+_HOST = re.compile(r"\w[\w.-]*|[0-9a-f:.]+(%[\w.-]+)?")
+
+_SECRET = re.compile(
+    r"((^|[-_.])(sig|auth)|signature|credential|token|secret|passw(or)?d|access_?key(id)?|api[-_]?key)$",
+    re.IGNORECASE,
+)
+"""Names in a query whose values open doors."""
+
+
+def _mistyped(url: str) -> Problem | None:
+    """What is wrong with a URL of our own storages, told without what may be a secret in it."""
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    shown = re.sub(r"://.*@", "://***@", url).partition("?")[0]
+    if scheme == "file":
+        if host not in ("", "localhost"):
+            what = "a folder of this machine has three slashes"
+            return Problem(what, url, remedy=f"file:///{rest}")
+        return None if path.strip("/") else Problem("names no folder", url)
+    if scheme == "s3":
+        named = re.fullmatch(r"[A-Za-z0-9._-]+", host)
+        return None if named else Problem("names no bucket", shown, remedy="s3://BUCKET/PREFIX")
+    if scheme not in ("http", "https", "sftp"):
+        return None
+    user, at, _ = host.rpartition("@")
+    if at and (":" in user or scheme != "sftp"):
+        option = "password" if scheme == "sftp" else "headers: {Authorization: …}"
+        return _telling(shown, f"`{option}` of its `storage:`, as ${{env:NAME}}")
+    try:
+        parts = urlsplit(url)
+        sound = parts.port != 0 and _HOST.fullmatch(parts.hostname or "")
+    except ValueError:
+        sound = None
+    if not sound:
+        return Problem("is not a host, or its port is none", shown)
+    if scheme != "sftp" and parts.query:
+        if any(_SECRET.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+            return _telling(shown, "`headers` of its `storage:`, as ${env:NAME}; or s3://, sftp://")
+        if parts.path.endswith("/"):
+            return Problem("a folder is asked for without `?`", url)
+    return None
+
+
+def _telling(shown: str, instead: str) -> Problem:
+    what = "a URL with a secret in it would be written into manifests"
+    return Problem(what, shown, remedy=f"give it as {instead}")

@@ -268,7 +268,7 @@ class _Links(HTMLParser):
         self.found += [value for key, value in attrs if tag == "a" and key == "href" and value]
 
 
-def _explain(error: Exception) -> tuple[type[OSError], str]:
+def _explain(error: BaseException) -> tuple[type[OSError], str]:
     name, text = type(error).__name__, str(error)
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
         return PermissionError, "refused: a token may be missing or too weak (HF_TOKEN for the hub)"
