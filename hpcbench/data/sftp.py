@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import re
+import secrets
 import select
 import stat
 import struct
@@ -50,12 +51,14 @@ SILENCE = 60.0
 """A server that does not answer for so many seconds is gone."""
 
 # Kinds of packets: those of requests, and of replies.
-INIT, OPEN, CLOSE, READ, WRITE, OPENDIR, READDIR, REMOVE, MKDIR, STAT, EXTENDED = (
-    1, 3, 4, 5, 6, 11, 12, 13, 14, 17, 200,
+INIT, OPEN, CLOSE, READ, WRITE, FSTAT, OPENDIR, READDIR, REMOVE, MKDIR, STAT, RENAME, EXTENDED = (
+    1, 3, 4, 5, 6, 8, 11, 12, 13, 14, 17, 18, 200,
 )  # fmt: skip
 STATUS, HANDLE, DATA, NAME, ATTRS, EXTENDED_REPLY = 101, 102, 103, 104, 105, 201
 
 FOR_READING, FOR_A_NEW_FILE = 0x01, 0x02 | 0x08 | 0x10  # WRITE | CREAT | TRUNC
+
+CHANGED = "changed while it was read: sync again"
 
 AT_END = 1
 REFUSED: Mapping[int, type[OSError]] = {2: FileNotFoundError, 3: PermissionError}
@@ -102,9 +105,13 @@ class SftpStorage:
                             continue  # it may lead in a circle
                     if stat.S_ISDIR(found.mode):
                         waiting.append(f"{below}{name}/")
+                    elif stat.S_IFMT(found.mode) in (
+                        stat.S_IFREG,
+                        0,
+                    ):  # 0: the server does not tell
+                        yield StoredFile(below + name, found.size, found.mark)
                     else:
-                        mark = f"{found.mtime}-{found.size}"
-                        yield StoredFile(below + name, found.size, mark)
+                        raise PermissionError(f"{path} is no file, but a pipe, socket or device")
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
         """Bytes of one file."""
@@ -116,6 +123,7 @@ class SftpStorage:
                 _read(path, handle, at, min(step, stop - at)) for at in range(start, stop, step)
             )
             early: dict[int, bytes] = {}
+            last = b""
             # Closed before the channel is given back: what is still to be answered ends it.
             with contextlib.closing(channel.run(wanted)) as pieces:
                 for at, piece in pieces:  # in any order
@@ -123,8 +131,12 @@ class SftpStorage:
                     while start in early:
                         piece = early.pop(start)
                         start += len(piece)
-                        yield piece
-            channel.one(_close(handle))
+                        if start < stop:
+                            yield piece
+                        else:
+                            last = piece  # kept back until it is known to be the same file still
+            channel.one(_end_reading(path, handle, file))
+        yield last
 
     def many(self, url: str, files: Sequence[StoredFile]) -> Iterator[tuple[StoredFile, bytes]]:
         """Many small files, whole, in any order."""
@@ -143,7 +155,7 @@ class SftpStorage:
         """Write one file beside its place, then give it its name."""
         place = f"{_folder(url)}/{path}"
         parts = place.split("/")
-        temporary = f"{'/'.join(parts[:-1])}/.{parts[-1]}.{os.getpid()}.tmp"
+        temporary = f"{'/'.join(parts[:-1])}/.{parts[-1]}.{secrets.token_hex(4)}.tmp"
         with self._channel(url) as channel:
             for depth in range(2, len(parts)):
                 with contextlib.suppress(OSError):  # it is there, or the next step says why not
@@ -157,7 +169,7 @@ class SftpStorage:
                     for _ in channel.run(writes):
                         pass
                 channel.one(_close(handle))
-                channel.one(_rename(temporary, place))
+                channel.one((_rename if channel.renames_over else _replace)(temporary, place))
             except BaseException:
                 with contextlib.suppress(OSError):
                     channel.one(_remove(temporary))
@@ -258,6 +270,10 @@ class _Attributes:
     mode: int
     mtime: int
 
+    @property
+    def mark(self) -> str:
+        return f"{self.mtime}-{self.size}"
+
 
 def _open(path: str, flags: int) -> Task[bytes]:
     kind, body = yield OPEN, _text(path) + struct.pack(">II", flags, 0)
@@ -269,11 +285,23 @@ def _close(handle: bytes) -> Task[None]:
     _expect(STATUS, kind, body, "closing")
 
 
-def _read(path: str, handle: bytes, at: int, size: int) -> Task[tuple[int, bytes]]:
-    """A piece of a file; servers may give less than they are asked for."""
+def _end_reading(path: str, handle: bytes, file: StoredFile) -> Task[None]:
+    """Close what was read, if it is still what was listed."""
+    kind, body = yield FSTAT, handle
+    found = _attributes(_expect(ATTRS, kind, body, path), 0)[0]
+    yield from _close(handle)
+    if file.mark not in ("", found.mark):
+        raise OSError(f"{path} {CHANGED}")
+
+
+def _read(path: str, handle: bytes, at: int, size: int, beyond: int = 0) -> Task[tuple[int, bytes]]:
+    """A piece of a file, longer if there is more and `beyond` is asked for.
+
+    Servers may give less than they are asked for.
+    """
     pieces, got = [], 0
     while got < size:
-        kind, body = yield READ, handle + struct.pack(">QI", at + got, size - got)
+        kind, body = yield READ, handle + struct.pack(">QI", at + got, size - got + beyond)
         if kind == STATUS and _code(body) == AT_END:
             raise OSError(f"{path} became shorter")
         pieces.append(_expect(DATA, kind, body, path)[4:].tobytes())
@@ -283,11 +311,17 @@ def _read(path: str, handle: bytes, at: int, size: int) -> Task[tuple[int, bytes
 
 def _whole(path: str, file: StoredFile) -> Task[tuple[StoredFile, bytes]]:
     handle = yield from _open(path, FOR_READING)
+    if file.size < REQUEST:  # one answer is no mixture, unless the file has grown
+        _, data = yield from _read(path, handle, 0, file.size, beyond=1)
+        yield from _close(handle)
+        if len(data) > file.size:
+            raise OSError(f"{path} {CHANGED}")
+        return file, data
     pieces = []
     for at in range(0, file.size, REQUEST):
         _, piece = yield from _read(path, handle, at, min(REQUEST, file.size - at))
         pieces.append(piece)
-    yield from _close(handle)
+    yield from _end_reading(path, handle, file)
     return file, b"".join(pieces)
 
 
@@ -314,6 +348,14 @@ def _remove(path: str) -> Task[None]:
 def _rename(path: str, place: str) -> Task[None]:
     """As POSIX does it, over what is there: OpenSSH's extension."""
     kind, body = yield EXTENDED, _text("posix-rename@openssh.com") + _text(path) + _text(place)
+    _expect(STATUS, kind, body, place)
+
+
+def _replace(path: str, place: str) -> Task[None]:
+    """The same where the server does not know how: for a moment there is nothing, and never half of it."""
+    with contextlib.suppress(FileNotFoundError):
+        yield from _remove(place)
+    kind, body = yield RENAME, _text(path) + _text(place)
     _expect(STATUS, kind, body, place)
 
 
@@ -441,6 +483,7 @@ class _Channel:
             self._send(struct.pack(">BI", INIT, 3))
             _, _, told = self._packet()  # `ssh` has asked all it wants to know
             self.request = REQUEST
+            self.renames_over = b"posix-rename@openssh.com" in told.tobytes()
             if b"limits@openssh.com" in told.tobytes():
                 self.request = min(LARGEST, *self.one(_limits()))
 
@@ -562,5 +605,6 @@ def _explain(told: str) -> tuple[type[OSError], str]:
 
 
 def _folder(url: str) -> str:
-    path = unquote(urlsplit(url, allow_fragments=False).path).rstrip("/")
+    """The path of a URL, in which `?` and `#` are letters like others."""
+    path = unquote("/" + url.partition("://")[2].partition("/")[2]).rstrip("/")
     return f".{path[2:]}" if path.startswith("/~") else path

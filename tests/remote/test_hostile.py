@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import secrets
 import shutil
@@ -24,6 +25,7 @@ from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import StoredFile
 from tests.remote.conftest import Server, settle
 from tests.remote.cutter import Cutter
+from tests.remote.sshd import Sshd
 
 
 @pytest.fixture(autouse=True)
@@ -285,11 +287,58 @@ def test_a_read_that_is_given_up_in_the_middle_leaves_no_answers_for_the_next(
         assert b"".join(storage.read(sftp.url, file, 5, 300_000)) == data[5:300_000]
 
 
-def test_a_listing_that_tells_less_than_there_is_keeps_nothing_wrong(
+def test_a_file_that_changes_while_it_is_read_is_no_mixture(sftp: Server) -> None:
+    place, size = sftp.folder / uuid.uuid4().hex[:8] / "changes", 8 << 20
+    place.parent.mkdir()
+    place.write_bytes(b"a" * size)
+    url = f"{sftp.url}/{place.parent.name}"
+    storage = open_storage(url, sftp.options)
+    (file,) = storage.list(url)
+    assert b"".join(storage.read(url, file, 0, size)) == b"a" * size
+    os.utime(place, (1, 1))  # SFTP tells whole seconds
+    with pytest.raises(OSError, match="changed while it was read: sync again"):
+        list(transfer.pieces(storage, url, file, 5, 300_000))
+    with pytest.raises(OSError, match="changed while it was read: sync again"):
+        list(storage.many(url, [file]))  # type: ignore[attr-defined]
+    place.write_bytes(b"b" * 101)
+    with pytest.raises(OSError, match="changed while it was read: sync again"):
+        list(storage.many(url, [StoredFile("changes", 100)]))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe"])
+def test_what_is_no_file_over_there_is_named(sftp: Server, tmp_path: Path, kind: str) -> None:
+    fresh = sftp.folder / uuid.uuid4().hex[:8]
+    fresh.mkdir()
+    os.mkfifo(fresh / ("odd" if kind == "pipe" else ".pipe"))
+    if kind != "pipe":
+        (fresh / "odd").symlink_to(".pipe")
+    with pytest.raises(UserError, match="odd is no file, but a pipe, socket or device"):
+        SmartSync(tmp_path / "c").bring(f"{sftp.url}/{fresh.name}", sftp.options)
+
+
+def test_files_are_put_where_the_server_cannot_rename_over_one(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    server = Sshd.make(tmp_path / "ssh")
+    config = server.folder / "config"
+    config.write_text(
+        config.read_text().replace("sftp internal-sftp", "sftp internal-sftp -P posix-rename")
+    )
+    (server.folder / "known").write_text(server.known)
+    with server:
+        options = {"key": f"{server.folder}/user", "known_hosts": f"{server.folder}/known"}
+        url = f"sftp://{getpass.getuser()}@127.0.0.1:{server.port}{tmp_path}/there"
+        storage = open_storage(url, options)
+        for data in (b"first", b"second"):
+            (tmp_path / "one").write_bytes(data)
+            storage.put(tmp_path / "one", url, "sub/a.txt")
+            assert [path.name for path in (tmp_path / "there/sub").iterdir()] == ["a.txt"]
+            assert (tmp_path / "there/sub/a.txt").read_bytes() == data
+
+
+def test_marks_of_urls_are_letters_in_the_name_of_a_folder_over_there(
     sftp: Server, tmp_path: Path
 ) -> None:
-    """A file that grows while it is read: what was listed comes, and is what its hash says."""
-    (sftp.folder / "grows").write_bytes(b"12345")
-    storage = open_storage(sftp.url, sftp.options)
-    listed = StoredFile("grows", 3, "old")
-    assert b"".join(storage.read(sftp.url, listed, 0, 3)) == b"123"
+    (sftp.folder / "scans #1?").mkdir()
+    (sftp.folder / "scans #1?/x").write_text("x")
+    version = SmartSync(tmp_path / "c").bring(f"{sftp.url}/scans #1?", sftp.options)
+    assert [kept.path for kept in version.kept()] == ["x"]
