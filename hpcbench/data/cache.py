@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hpcbench import plugins
-from hpcbench.data.hub import find_in_hub
+from hpcbench.data.hub import COMMIT, find_in_hub
 from hpcbench.data.progress import Progress, silent
 from hpcbench.data.sync import SmartSync
+from hpcbench.data.tree import Version
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.schema.documents import Dataset, Model, Site
 
@@ -67,17 +68,14 @@ class Cache:
         kind = "datasets" if isinstance(document, Dataset) else "models"
         url, missing = self.url(document), None
         if url.startswith("hf://"):
-            revision = document.revision if isinstance(document, Model) else None
             try:
-                found = find_in_hub(document.source, self.site.models, revision)
-                return _at(document, found)
+                return _at(document, find_in_hub(url, self.site.models))
             except UserError as error:
                 missing = error
         sync = self.sync(kind)
         version = sync.newest(url)
-        settled = version is not None and missing is not None and "@" in url
-        if fetch and not settled:  # a revision of the hub does not change
-            if missing and os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", ""):
+        if fetch and not (missing and version and _settled(url, version)):
+            if missing and _offline():
                 raise missing
             try:
                 version = sync.bring(url, self.options(document), pack=_may_pack(document))
@@ -102,6 +100,16 @@ class Cache:
         if document.source.startswith("hf://") and revision and "@" not in document.source:
             return f"{document.source}@{revision}"
         return document.source
+
+
+def _settled(url: str, version: Version) -> bool:
+    """Whether the hub need not be asked: commits do not change. What is damaged is brought again."""
+    fixed = COMMIT.fullmatch(url.partition("@")[2]) or _offline()
+    return bool(fixed) and not version.damaged(thorough=False)
+
+
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", "")
 
 
 def _at(document: DocumentT, folder: Path) -> DocumentT:

@@ -1,50 +1,88 @@
-"""`hf://ORGANISATION/NAME` and `hf://datasets/ORGANISATION/NAME`: found on this machine, never fetched.
+"""`hf://ORGANISATION/NAME[@REVISION]` and `hf://datasets/…`: found on this machine, never fetched.
 
 Looked for as plain folders below the site's folders of models, then in the Hugging Face cache, laid out as
-`models--ORGANISATION--NAME/snapshots/COMMIT` with the branch's commit in `refs/main`.
+`models--ORGANISATION--NAME/snapshots/COMMIT` with the commits of branches and tags in `refs/`.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcbench.errors import Problem, UserError
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
+"""A revision that never changes; any other is a branch or a tag, which may."""
 
-def find_in_hub(url: str, folders: Sequence[str] = (), revision: str | None = None) -> Path:
+_NAME = re.compile(r"(datasets/)?(\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(\w[\w./-]*))?")
+
+
+def repository(url: str) -> tuple[str, str, str | None]:
+    """`models` or `datasets`, the name, and the revision, if one is told.
+
+    Raises:
+        UserError: it names none.
+    """
+    found = _NAME.fullmatch(url.removeprefix("hf://").strip("/"))
+    if found is None or found[2] == "datasets":
+        form = "hf://ORGANISATION/NAME, hf://datasets/ORGANISATION/NAME, either with @REVISION"
+        raise UserError(Problem("names no repository of the hub", url, remedy=form))
+    return "datasets" if found[1] else "models", found[2], found[3]
+
+
+def find_in_hub(url: str, folders: Sequence[str] = ()) -> Path:
     """The folder of a model or dataset.
 
     Args:
-        url: `hf://…`.
+        url: `hf://…[@REVISION]`; without a revision, or where that is a branch or tag, what `refs/` of the
+            cache says.
         folders: where plain copies are kept, as ORGANISATION/NAME.
-        revision: commit; none: what `refs/main` of the cache says.
 
     Raises:
-        UserError: it is not on this machine.
+        UserError: it is not on this machine, or not whole.
     """
-    name = url.removeprefix("hf://").strip("/")
-    kind = "dataset" if name.startswith("datasets/") else "model"
+    kind, name, revision = repository(url)
     for folder in folders:
-        if (Path(folder) / name).is_dir():
-            return Path(folder) / name
-    cache = _cache() / f"{kind}s--{name.removeprefix('datasets/').replace('/', '--')}"
-    if revision is None:
-        main = cache / "refs" / "main"
-        revision = main.read_text(encoding="utf-8").strip() if main.is_file() else "none"
-    snapshot = cache / "snapshots" / revision
+        plain = Path(folder) / (name if kind == "models" else f"datasets/{name}")
+        if plain.is_dir():
+            return plain
+    cache = _cache() / f"{kind}--{name.replace('/', '--')}"
+    ref = cache / "refs" / (revision or "main")
+    commit = ref.read_text(encoding="utf-8").strip() if ref.is_file() else revision
+    snapshot = cache / "snapshots" / (commit or "none")
+    what = f"{kind[:-1]} {url} is not on this machine"
     if snapshot.is_dir():
-        return snapshot
-    bare = name.removeprefix("datasets/")
-    option = " --repo-type dataset" if kind == "dataset" else ""
+        if not (lacking := next(_lacking(snapshot, cache), None)):
+            return snapshot
+        what = f"{snapshot} is not whole, a download broke off: see {lacking}"
+    options = " --repo-type dataset" if kind == "datasets" else ""
+    options += f" --revision {revision}" if revision else ""
     raise UserError(
         Problem(
-            f"{kind} {url} is not on this machine",
-            remedy=f"`hf download {bare}{option}` where there is network, or put it below a folder of the "
+            what,
+            remedy=f"`hf download {name}{options}` where there is network, or put it below a folder of the "
             "site profile's `models`",
         )
     )
+
+
+def _lacking(snapshot: Path, cache: Path) -> Iterator[Path]:
+    """What shows that a download of a snapshot broke off: it is filled file by file."""
+    for path in snapshot.rglob("*"):
+        if not path.exists():  # a link to what is not there
+            yield path
+    indexes = [*snapshot.glob("*.index.json")]
+    for index in indexes:
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            continue  # whoever loads it will say so
+        yield from (snapshot / shard for shard in shards if not (snapshot / shard).exists())
+    if not indexes:  # nothing tells which files there should be
+        yield from (cache / "blobs").glob("*.incomplete")
 
 
 def _cache() -> Path:

@@ -1,0 +1,94 @@
+"""What of the hub lies on this machine: which commit of it, and whether it is whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcbench.data.hub import find_in_hub, repository
+from hpcbench.errors import UserError
+
+OLD, NEW = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model of which two commits are here, as the hub's own tools lay them out."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    found = tmp_path / "models--org--name"
+    for commit in (OLD, NEW):
+        snapshot = found / "snapshots" / commit
+        snapshot.mkdir(parents=True)
+        (found / "blobs").mkdir(exist_ok=True)
+        (found / "blobs" / f"config-{commit}").write_text("{}")
+        (snapshot / "config.json").symlink_to(f"../../blobs/config-{commit}")
+    for ref, commit in (("main", NEW), ("v1", OLD), ("refs/pr/1", OLD)):
+        (found / "refs" / ref).parent.mkdir(parents=True, exist_ok=True)
+        (found / "refs" / ref).write_text(commit)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("revision", "commit"),
+    [("", NEW), ("@main", NEW), ("@v1", OLD), ("@refs/pr/1", OLD), (f"@{OLD}", OLD)],
+)
+def test_a_revision_is_found_by_commit_tag_or_branch(
+    cache: Path, revision: str, commit: str
+) -> None:
+    assert find_in_hub(f"hf://org/name{revision}") == cache / "snapshots" / commit
+
+
+def test_a_plain_copy_is_found_whatever_the_revision(cache: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "models/org/name"
+    plain.mkdir(parents=True)
+    assert find_in_hub(f"hf://org/name@{OLD}", [str(tmp_path / "models")]) == plain
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("hf://org/name@v2", "`hf download org/name --revision v2`"),
+        ("hf://org/other", "`hf download org/other`"),
+        ("hf://datasets/org/d@v2", "`hf download org/d --repo-type dataset --revision v2`"),
+    ],
+)
+def test_what_is_not_here_is_told_with_the_command_that_brings_it(
+    cache: Path, url: str, remedy: str
+) -> None:
+    with pytest.raises(UserError, match="is not on this machine") as told:
+        find_in_hub(url)
+    assert remedy in str(told.value)
+
+
+def test_a_download_that_broke_off_is_not_taken_for_whole(cache: Path) -> None:
+    snapshot = cache / "snapshots" / NEW
+    begun = cache / "blobs" / "1234.incomplete"
+    begun.touch()
+    with pytest.raises(UserError, match=f"{NEW} is not whole.*1234.incomplete"):
+        find_in_hub("hf://org/name")
+    shards = {"a.weight": "model-1.safetensors", "b.weight": "model-2.safetensors"}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (snapshot / "model-1.safetensors").touch()
+    with pytest.raises(UserError, match="is not whole.*model-2.safetensors"):
+        find_in_hub("hf://org/name")
+    (snapshot / "model-2.safetensors").touch()
+    assert find_in_hub("hf://org/name") == snapshot, "another commit is on its way"
+    (cache / "blobs" / f"config-{NEW}").unlink()
+    with pytest.raises(UserError, match=r"is not whole.*config.json"):
+        find_in_hub("hf://org/name")
+
+
+@pytest.mark.parametrize(
+    "url", ["hf://", "hf://datasets/", "hf://a/b/c.bin", "hf://../..", "hf://a b/c"]
+)
+def test_what_names_no_repository_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="names no repository of the hub"):
+        find_in_hub(url)
+
+
+def test_a_repository_is_read_from_its_url() -> None:
+    assert repository("hf://gpt2") == ("models", "gpt2", None)
+    assert repository("hf://org/na.me-2@v1.0/x/") == ("models", "org/na.me-2", "v1.0/x")
+    assert repository(f"hf://datasets/o/n@{OLD}") == ("datasets", "o/n", OLD)
