@@ -32,6 +32,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pydantic import BaseModel
 
 from hpcbench import secret
+from hpcbench.data.storage import CHANGED
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import StoredFile
 
@@ -57,8 +58,6 @@ INIT, OPEN, CLOSE, READ, WRITE, FSTAT, OPENDIR, READDIR, REMOVE, MKDIR, STAT, RE
 STATUS, HANDLE, DATA, NAME, ATTRS, EXTENDED_REPLY = 101, 102, 103, 104, 105, 201
 
 FOR_READING, FOR_A_NEW_FILE = 0x01, 0x02 | 0x08 | 0x10  # WRITE | CREAT | TRUNC
-
-CHANGED = "changed while it was read: sync again"
 
 AT_END = 1
 REFUSED: Mapping[int, type[OSError]] = {2: FileNotFoundError, 3: PermissionError}

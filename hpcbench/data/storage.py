@@ -22,6 +22,8 @@ from hpcbench.plugins import Storage, StoredFile
 PIECE = 96 << 10
 """Bytes read at a time: larger ones come fresh from the kernel each time, which costs more than it saves."""
 
+CHANGED = "changed while it was read: sync again"
+
 
 def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
     """The storage of a URL's scheme; a plain path is one of this machine.
@@ -94,7 +96,7 @@ class FileStorage:
         try:
             while start < stop and (piece := os.pread(opened, min(PIECE, stop - start), start)):
                 if file.mark not in ("", _mark(os.fstat(opened))):
-                    raise OSError(f"{file.path} changed while it was read: sync again")
+                    raise OSError(f"{file.path} {CHANGED}")
                 start += len(piece)
                 yield piece
         finally:

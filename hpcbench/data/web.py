@@ -1,7 +1,7 @@
 """What lies behind HTTP: folders that a web server lists, single files, and the Hugging Face hub.
 
     https://HOST/FOLDER/          a folder with an index page, or with a SHA256SUMS file
-    https://HOST/FILE             one file
+    https://HOST/FILE[?QUERY]     one file
     hf://ORGANISATION/NAME[@REVISION], hf://datasets/ORGANISATION/NAME[@REVISION]
 
 Files come through obstore, which keeps connections, follows redirects and reads ranges; pages and the hub's
@@ -10,6 +10,7 @@ API, which are few, through the standard library.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -19,15 +20,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 from pydantic import BaseModel
 
-from hpcbench.data.storage import PIECE, told_as_os_error
+from hpcbench.data.hub import COMMIT, repository
+from hpcbench.data.storage import CHANGED, PIECE, told_as_os_error
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import StoredFile
 
@@ -41,6 +44,9 @@ DEEPEST = 20
 """Folders in folders; a server that links in a circle ends here."""
 
 
+UNKNOWN_FORM = "lists its files in a form that is not known"
+
+
 class HttpStorage:
     """Files of a web server, read only."""
 
@@ -51,7 +57,7 @@ class HttpStorage:
         """How to ask."""
 
         headers: Mapping[str, str] = {}
-        """Sent with each request, e.g. `Authorization`; secrets as references."""
+        """Sent with each request to this server, e.g. `Authorization`; secrets as references."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))
@@ -61,7 +67,7 @@ class HttpStorage:
         """Every file of a folder by its SHA256SUMS or index pages, or the one file there is."""
         if not url.endswith("/"):
             size, mark = self._web.head(url)
-            yield StoredFile(unquote(url.rpartition("/")[2]), size, mark)
+            yield StoredFile(unquote(urlsplit(url).path.rpartition("/")[2]), size, mark)
             return
         sums = self._sums(url)
         paths = sums.keys() if sums is not None else list(self._linked(url, "", 0))
@@ -73,7 +79,7 @@ class HttpStorage:
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
         """Bytes of one file."""
         place = url + quote(file.path) if url.endswith("/") else url
-        return self._web.read(place, file, start, stop)
+        return self._web.read(place, file, start, stop, file.mark)
 
     def put(self, source: Path, url: str, path: str) -> None:
         """There is no common way to write through HTTP."""
@@ -82,8 +88,8 @@ class HttpStorage:
     def _sums(self, url: str) -> dict[str, str] | None:
         try:
             text = self._web.get(url + SUMS).decode()
-        except FileNotFoundError:
-            return None
+        except (FileNotFoundError, PermissionError):
+            return None  # what is like S3 refuses to say that there is none
         except UnicodeDecodeError as error:
             raise PermissionError(f"{url}{SUMS} is not UTF-8") from error
         found = {}
@@ -131,40 +137,58 @@ class HubStorage:
         self._web = _Web({"Authorization": f"Bearer {token}"} if token else {})
         endpoint = given.endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
         self._endpoint = endpoint.rstrip("/")
+        self._commits: dict[str, str] = {}  # what branches and tags were when they were listed
 
     def list(self, url: str) -> Iterator[StoredFile]:
         """Every file of the repository at its revision; large ones with their SHA-256."""
-        kind, name, revision = _repository(url)
-        page: str | None = f"{self._endpoint}/api/{kind}/{name}/tree/{quote(revision, safe='')}"
-        page = f"{page}?recursive=true"
+        kind, name, revision = repository(url)
+        about = f"{self._endpoint}/api/{kind}/{name}"
+        commit = self._commits[url] = self._commit(about, revision or "main")
+        page: str | None = f"{about}/tree/{commit}?recursive=true"
         while page:
             data, page = self._web.get_json(page)
             try:
                 yield from (_of_hub(entry) for entry in data if _shown(entry))
             except (KeyError, TypeError) as error:
-                what = "lists its files in a form that is not known"
-                raise OSError(f"{self._endpoint} {what}") from error
+                raise OSError(f"{self._endpoint} {UNKNOWN_FORM}") from error
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
         """Bytes of one file."""
-        kind, name, revision = _repository(url)
+        kind, name, revision = repository(url)
         prefix = "" if kind == "models" else f"{kind}/"
+        commit = self._commits.get(url) or revision or "main"
         place = (
-            f"{self._endpoint}/{prefix}{name}/resolve/{quote(revision, safe='')}/{quote(file.path)}"
+            f"{self._endpoint}/{prefix}{name}/resolve/{quote(commit, safe='')}/{quote(file.path)}"
         )
-        return self._web.read(place, file, start, stop)
+        pieces = self._web.read(place, file, start, stop)
+        if (start, stop) == (0, file.size) and not file.sha256 and COMMIT.fullmatch(file.mark):
+            return _of_blob(file, pieces)
+        return pieces
 
     def put(self, source: Path, url: str, path: str) -> None:
         """Uploading to the hub is not what this is for."""
         raise PermissionError(f"{url} can only be read")
 
+    def _commit(self, about: str, revision: str) -> str:
+        """What a branch or tag is now: it may be another before all files are read."""
+        if COMMIT.fullmatch(revision):
+            return revision
+        found, _ = self._web.get_json(f"{about}/revision/{quote(revision, safe='')}")
+        commit = found.get("sha") if isinstance(found, dict) else None
+        if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
+            raise OSError(f"{self._endpoint} {UNKNOWN_FORM}")
+        return commit
+
 
 class _Web:
-    """GET and HEAD with the same headers."""
+    """GET and HEAD with the same headers, which may be secrets: none goes to where a server leads."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = dict(headers)
-        self._stores: dict[str, Any] = {}
+        # obstore's client leaves only this one behind when it is led to another server.
+        self._followed_by_us = {name.lower() for name in headers} - {"authorization"}
+        self._pages = urllib.request.build_opener(_Redirects)
+        self._stores: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
 
     def get(self, url: str) -> bytes:
@@ -175,53 +199,68 @@ class _Web:
         """A page of an API, and the address of the next one."""
         body, link = self._get(url)
         following = re.search(r'<([^>]+)>;\s*rel="next"', link)
+        page = urljoin(url, following[1]) if following else None
+        if page and _origin(page) != _origin(url):
+            raise PermissionError(f"{url} goes on at another server, which is not asked: {page}")
         try:
-            return json.loads(body), following[1] if following else None
+            return json.loads(body), page
         except ValueError as error:
             raise OSError(f"{url} answers what is not JSON: {body[:40]!r}") from error
 
     def head(self, url: str) -> tuple[int, str]:
         """Size of a file, and what marks its content."""
-        store, path = self._at(url)
         with told_as_os_error(url, _explain):
-            found = self._obstore.head(store, path)
-            return found["size"], found["e_tag"] or found["last_modified"].isoformat()
+            found = self._obstore.head(*self._at(url))
+            return found["size"], _mark(found)
 
-    def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
-        """Bytes of a file."""
-        store, path = self._at(url)
+    def read(
+        self, url: str, file: StoredFile, start: int, stop: int, mark: str = ""
+    ) -> Iterator[bytes]:
+        """Bytes of a file; parts of it only of one with this mark, if it is told."""
         with told_as_os_error(url, _explain):
+            store, path = self._at(url)
             if (start, stop) == (0, file.size):
                 found = self._obstore.get(store, path)
                 if found.meta["size"] != file.size:
-                    raise OSError(f"{url} changed while it was read: sync again")
+                    raise OSError(f"{url} {CHANGED}")
                 if file.size <= 1 << 20:
                     yield bytes(found.bytes())
                 else:
                     yield from map(bytes, found.stream(min_chunk_size=PIECE))
             else:
-                yield from self._part(store, path, start, stop)
+                yield from self._part(store, path, start, stop, "" if file.sha256 else mark)
 
-    def _part(self, store: Any, path: str, start: int, stop: int) -> Iterator[bytes]:
+    def _part(self, store: Any, path: str, start: int, stop: int, mark: str) -> Iterator[bytes]:
+        def get(**options: Any) -> Any:
+            found = self._obstore.get(store, path, options=options)
+            if mark and _mark(found.meta) not in ("", mark):
+                raise OSError(f"{path} {CHANGED}")
+            return found
+
         try:
             for at in range(start, stop, PARTS):
                 end = min(at + PARTS, stop)
-                yield bytes(self._obstore.get_range(store, path, start=at, end=end))
+                yield bytes(get(range=(at, end)).bytes())
                 start = end
         except self._obstore.exceptions.NotSupportedError:
             # A server without ranges: what is before the part is read and dropped.
             at = 0
-            for piece in self._obstore.get(store, path).stream(min_chunk_size=PIECE):
+            for piece in get().stream(min_chunk_size=PIECE):
                 yield bytes(piece)[max(0, start - at) : max(0, stop - at)]
                 at += len(piece)
                 if at >= stop:
                     return
 
     def _get(self, url: str) -> tuple[bytes, str]:
-        request = urllib.request.Request(url, headers=self._headers)  # noqa: S310 - http by the plugin's name
+        with self._opened(url, "GET") as reply:
+            return reply.read(), reply.headers.get("Link") or ""
+
+    @contextmanager
+    def _opened(self, url: str, method: str) -> Iterator[Any]:
+        request = urllib.request.Request(url, headers=self._headers, method=method)  # noqa: S310 - http by the plugin's name
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310
-                return reply.read(), reply.headers.get("Link") or ""
+            with self._pages.open(request, timeout=60) as reply:
+                yield reply
         except http.client.HTTPException as error:
             raise OSError(f"{url}: the answer broke off ({type(error).__name__})") from error
         except urllib.error.HTTPError as error:
@@ -229,20 +268,31 @@ class _Web:
             raise _refused(url, error.code, error.headers.get("X-Error-Code") or "") from error
 
     def _at(self, url: str) -> tuple[Any, str]:
+        """obstore's view of a server, and a path there."""
+        ours = True
+        if self._followed_by_us:
+            with self._opened(url, "HEAD") as reply:
+                ours = _origin(reply.url) == _origin(url)
+                url = reply.url
         parts = urlsplit(url)
-        server = f"{parts.scheme}://{parts.netloc}"
+        server, path = f"{parts.scheme}://{parts.netloc}", unquote(parts.path).lstrip("/")
+        if parts.query:  # signed ones are never seen again: not worth keeping
+            return self._store(f"{server}/?{parts.query}", ours), path
         with self._lock:
-            if server not in self._stores:
-                self._stores[server] = self._obstore.store.HTTPStore(
-                    server,
-                    client_options={
-                        "allow_http": True,
-                        "timeout": "300s",
-                        "default_headers": self._headers,
-                    },
-                    retry_config={"max_retries": 2},
-                )
-            return self._stores[server], unquote(parts.path).lstrip("/")
+            if (server, ours) not in self._stores:
+                self._stores[server, ours] = self._store(server, ours)
+            return self._stores[server, ours], path
+
+    def _store(self, server: str, ours: bool) -> Any:
+        return self._obstore.store.HTTPStore(
+            server,
+            client_options={
+                "allow_http": True,
+                "timeout": "300s",
+                "default_headers": self._headers if ours else {},
+            },
+            retry_config={"max_retries": 2},
+        )
 
     @cached_property
     def _obstore(self) -> Any:
@@ -255,6 +305,26 @@ class _Web:
                 "http://, https:// and hf:// need obstore", remedy="pip install 'hpcbench[http]'"
             ) from error
         return obstore
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and leaves our headers behind where they lead to another server."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Any,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None:
+            following.method = req.get_method()
+            if _origin(newurl) != _origin(req.full_url):
+                following.headers.clear()
+        return following
 
 
 class _Links(HTMLParser):
@@ -289,6 +359,30 @@ def _refused(url: str, status: int, code: str) -> OSError:
     return OSError(f"{url}: the server answers {status}")
 
 
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _mark(found: Mapping[str, Any]) -> str:
+    """What marks the content; empty where the server tells neither tag nor time, to obstore 1970."""
+    changed = found["last_modified"]
+    return found["e_tag"] or (changed.isoformat() if changed.timestamp() else "")
+
+
+def _of_blob(file: StoredFile, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces of a small file of the hub, if they are what git's hash says; the last one not before."""
+    digest = hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+    last = b""
+    for piece in pieces:
+        yield last
+        digest.update(piece)
+        last = piece
+    if digest.hexdigest() != file.mark:
+        raise OSError(f"{file.path} came with the hash {digest.hexdigest()}, not {file.mark}")
+    yield last
+
+
 def _shown(entry: Mapping[str, Any]) -> bool:
     return entry["type"] == "file" and not entry["path"].startswith(".")
 
@@ -296,14 +390,6 @@ def _shown(entry: Mapping[str, Any]) -> bool:
 def _of_hub(entry: Mapping[str, Any]) -> StoredFile:
     large = entry.get("lfs") or {}
     return StoredFile(entry["path"], entry["size"], entry.get("oid", ""), large.get("oid"))
-
-
-def _repository(url: str) -> tuple[str, str, str]:
-    """`models` or `datasets`, the name, the revision."""
-    name, _, revision = url.removeprefix("hf://").strip("/").partition("@")
-    if name.startswith("datasets/"):
-        return "datasets", name.removeprefix("datasets/"), revision or "main"
-    return "models", name, revision or "main"
 
 
 def _stored_token() -> str | None:

@@ -1,6 +1,8 @@
-"""A fake of the Hugging Face hub, which cannot be reached from here: the two addresses of its published API
-that a download asks, `/api/models/NAME/tree/REVISION` and `/NAME/resolve/REVISION/PATH` (of datasets with
-`datasets` before their names), gated ones too."""
+"""A fake of the Hugging Face hub, which cannot be reached from here: the three addresses of its published API
+that a download asks, `/api/models/NAME/revision/REVISION`, `/api/models/NAME/tree/REVISION` and
+`/NAME/resolve/REVISION/PATH` (of datasets with `datasets` before their names), gated ones too.
+
+Whoever asks what a branch is gets a commit, which stays what it was."""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ def hub(
 ) -> Iterator[str]:
     """Serve repositories, name (of datasets `datasets/NAME`) → path → content; gives the address."""
 
+    commits: dict[str, Mapping[str, bytes]] = {}
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -34,12 +38,20 @@ def hub(
             path = unquote(urlsplit(self.path).path)
             api = path.startswith("/api/")
             rest = path.removeprefix("/api").removeprefix("/models").lstrip("/")
-            name, _, tail = rest.partition("/tree/" if api else "/resolve/")
+            verb = ("tree" if "/tree/" in rest else "revision") if api else "resolve"
+            name, _, tail = rest.partition(f"/{verb}/")
+            revision, _, below = tail.partition("/")
             files = repositories.get(name)
+            if files is not None:
+                files = commits.get(revision, files)
             if name in gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 self._send(403, b"gated", {"X-Error-Code": "GatedRepo"}, body=body)
             elif files is None:
                 self._send(404, b"none", {"X-Error-Code": "RepoNotFound"}, body=body)
+            elif verb == "revision":
+                commit = hashlib.sha1(repr((name, sorted(files.items()))).encode()).hexdigest()
+                commits[commit] = dict(files)
+                self._send(200, json.dumps({"id": name, "sha": commit}).encode(), {}, body=body)
             elif api:
                 listed = []
                 for path, data in files.items():
@@ -47,7 +59,7 @@ def hub(
                         "type": "file",
                         "path": path,
                         "size": len(data),
-                        "oid": f"{hash(data):x}",
+                        "oid": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest(),
                     }
                     if len(data) > 99:  # what the hub keeps as large files, with their SHA-256
                         digest = hashlib.sha256(data).hexdigest()
@@ -55,7 +67,7 @@ def hub(
                     listed.append(entry)
                 self._send(200, json.dumps(listed).encode(), {}, body=body)
             else:
-                data = files.get(tail.partition("/")[2])
+                data = files.get(below)
                 if data is None:
                     self._send(404, b"none", {}, body=body)
                     return

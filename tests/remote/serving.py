@@ -21,8 +21,13 @@ class Serving:
 
 
 @contextmanager
-def serving(answer: Callable[[str, Mapping[str, str]], Reply]) -> Iterator[Serving]:
-    """Answer GET and HEAD of a path, with its headers, with status, headers and body; ranges are cut out."""
+def serving(
+    answer: Callable[[str, Mapping[str, str]], Reply], *, ranges: bool = True
+) -> Iterator[Serving]:
+    """Answer GET and HEAD of a path, with its headers, with status, headers and body.
+
+    Ranges are cut out, unless the server should not know them.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -31,7 +36,7 @@ def serving(answer: Callable[[str, Mapping[str, str]], Reply]) -> Iterator[Servi
             made.asked.append((self.command, self.path, dict(self.headers)))
             status, headers, body = answer(self.path, self.headers)
             about = dict(headers)
-            if status == 200 and (asked := self.headers.get("Range")):
+            if ranges and status == 200 and (asked := self.headers.get("Range")):
                 start, _, stop = asked.removeprefix("bytes=").partition("-")
                 whole, body = len(body), body[int(start) : int(stop) + 1]
                 status = 206

@@ -1,0 +1,251 @@
+"""Web servers and hubs that lead elsewhere, forget their marks, or change while they are read."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hpcbench.data import transfer, web
+from hpcbench.data.cache import Cache
+from hpcbench.data.storage import open_storage
+from hpcbench.data.sync import SmartSync
+from hpcbench.errors import UserError
+from hpcbench.schema.documents import Model, Site
+from tests.remote.hub import hub
+from tests.remote.serving import Reply, Serving, serving
+
+DATED = {"Last-Modified": "Tue, 01 Jul 2025 00:00:00 GMT"}
+HEADERS = {"Authorization": "Bearer SECRET-1", "Private-Token": "SECRET-2"}
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "TRIES", 2)
+
+
+# --- redirects -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[Serving, Serving]]:
+    """A server that leads to another one for all that is asked, and that one."""
+
+    def there(path: str, headers: Mapping[str, str]) -> Reply:
+        if path.endswith("/"):
+            return 200, {}, b"<a href='a.bin'>a.bin</a>"
+        if "/api/" in path:
+            return 200, {}, b"[]"
+        return (404, {}, b"") if "SHA256SUMS" in path else (200, DATED, b"0123456789")
+
+    with ExitStack() as stack:
+        other = stack.enter_context(serving(there))
+        yield (
+            stack.enter_context(
+                serving(lambda path, headers: (302, {"Location": f"{other.url}{path}"}, b""))
+            ),
+            other,
+        )
+
+
+def told(server: Serving) -> str:
+    return "\n".join(str(headers) for _, _, headers in server.asked)
+
+
+@pytest.mark.parametrize("place", ["one.bin", "folder/"])
+def test_what_opens_a_server_is_not_told_to_another_it_leads_to(
+    two: tuple[Serving, Serving], tmp_path: Path, place: str
+) -> None:
+    server, other = two
+    version = SmartSync(tmp_path / "c").bring(f"{server.url}/{place}", {"headers": HEADERS})
+    (kept,) = version.kept()
+    assert (version.files / kept.path).read_bytes() == b"0123456789"
+    storage = open_storage(server.url, {"headers": HEADERS})
+    url = f"{server.url}/{place}"
+    (file,) = storage.list(url)
+    assert b"".join(storage.read(url, file, 2, 5)) == b"234"
+    assert "SECRET-1" in told(server)
+    assert "SECRET-2" in told(server)
+    assert "SECRET" not in told(other)
+
+
+def test_what_opens_a_server_goes_along_within_it(tmp_path: Path) -> None:
+    def answer(path: str, headers: Mapping[str, str]) -> Reply:
+        if headers.get("Private-Token") != "SECRET-2":
+            return 401, {}, b""
+        return (302, {"Location": "/new"}, b"") if path == "/old" else (200, DATED, b"here")
+
+    with serving(answer) as server:
+        version = SmartSync(tmp_path / "c").bring(f"{server.url}/old", {"headers": HEADERS})
+    assert (version.files / "old").read_bytes() == b"here"
+
+
+def test_the_hubs_token_is_not_told_to_another_server(
+    two: tuple[Serving, Serving], tmp_path: Path
+) -> None:
+    server, other = two
+    options = {"endpoint": server.url, "token": "SECRET-3"}
+    commit = "a" * 40
+    with pytest.raises(UserError, match="nothing lies there"):
+        SmartSync(tmp_path / "c").bring(f"hf://org/name@{commit}", options)
+    assert "SECRET-3" in told(server)
+    assert other.asked
+    assert "SECRET" not in told(other)
+
+
+def test_a_list_that_goes_on_at_another_server_is_refused(tmp_path: Path) -> None:
+    with serving(lambda path, headers: (200, {}, b"[]")) as other:
+        link = {"Link": f'<{other.url}/api/more>; rel="next"'}
+        with serving(lambda path, headers: (200, link, b"[]")) as server:
+            options = {"endpoint": server.url, "token": "SECRET-3"}
+            with pytest.raises(UserError, match="goes on at another server, which is not asked"):
+                SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", options)
+        assert other.asked == []
+
+
+def test_a_list_goes_on_at_its_own_server(tmp_path: Path) -> None:
+    def answer(path: str, headers: Mapping[str, str]) -> Reply:
+        if "/resolve/" in path:
+            return 200, DATED, b"x"
+        name, link = ("b", {}) if "more" in path else ("a", {"Link": '</more>; rel="next"'})
+        return 200, link, json.dumps([{"type": "file", "path": name, "size": 1}]).encode()
+
+    with serving(answer) as server:
+        url = f"hf://org/name@{'a' * 40}"
+        version = SmartSync(tmp_path / "c").bring(url, {"endpoint": server.url})
+    assert [kept.path for kept in version.kept()] == ["a", "b"]
+
+
+# --- what is asked for ---------------------------------------------------------------------------------
+
+
+def test_what_follows_the_question_mark_is_asked_for_and_is_no_part_of_the_name(
+    tmp_path: Path,
+) -> None:
+    def answer(path: str, headers: Mapping[str, str]) -> Reply:
+        return 200, DATED, path.encode()
+
+    with serving(answer) as server:
+        url = f"{server.url}/records/my%20scans.zip?download=1&id=%C3%A9"
+        version = SmartSync(tmp_path / "c").bring(url)
+    assert [kept.path for kept in version.kept()] == ["my scans.zip"]
+    asked = (version.files / "my scans.zip").read_text()
+    assert asked == "/records/my%20scans.zip?download=1&id=%C3%A9"
+
+
+def test_a_server_that_refuses_to_say_there_are_no_sums_is_asked_for_its_page(
+    tmp_path: Path,
+) -> None:
+    def answer(path: str, headers: Mapping[str, str]) -> Reply:
+        if path == "/d/":
+            return 200, {}, b"<a href='a.txt'>a.txt</a>"
+        return (200, DATED, b"here") if path == "/d/a.txt" else (403, {}, b"<Error/>")
+
+    with serving(answer) as server:
+        version = SmartSync(tmp_path / "c").bring(f"{server.url}/d/")
+        with pytest.raises(UserError, match=r"is refused \(403\)"):
+            SmartSync(tmp_path / "c").bring(f"{server.url}/nothing/")
+    assert [kept.path for kept in version.kept()] == ["a.txt"]
+
+
+# --- what changes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_parts_of_a_file_that_was_replaced_are_refused(
+    monkeypatch: pytest.MonkeyPatch, ranges: bool
+) -> None:
+    monkeypatch.setattr(web, "PARTS", 1000)
+    state = {"tag": '"one"', "data": b"a" * 5000}
+
+    def answer(path: str, headers: Mapping[str, str]) -> Reply:
+        return 200, {"ETag": str(state["tag"]), **DATED}, bytes(state["data"])
+
+    with serving(answer, ranges=ranges) as server:
+        url = f"{server.url}/large.bin"
+        storage = open_storage(url, {})
+        (file,) = storage.list(url)
+        assert b"".join(storage.read(url, file, 500, 4500)) == b"a" * 4000
+        begun = iter(storage.read(url, file, 500, 4500))
+        if ranges:
+            assert next(begun) == b"a" * 1000
+        state.update(tag='"two"', data=b"b" * 5000)
+        with pytest.raises(OSError, match="changed while it was read: sync again"):
+            list(begun)
+
+
+def test_a_server_that_marks_nothing_is_taken_at_its_word(tmp_path: Path) -> None:
+    with serving(lambda path, headers: (200, {}, b"0123456789")) as server:
+        url = f"{server.url}/x.bin"
+        storage = open_storage(url, {})
+        (file,) = storage.list(url)
+        assert file.mark == "", "not known"
+        assert b"".join(storage.read(url, file, 2, 5)) == b"234"
+
+
+# --- the hub -------------------------------------------------------------------------------------------
+
+
+def test_a_branch_that_moves_while_it_is_read_is_read_as_it_was_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {"config.json": b'{"a": 1}', "model.bin": secrets.token_bytes(5000)}
+    first = dict(files)
+    with hub({"org/name": files}) as endpoint:
+        storage = open_storage("hf://org/name", {"endpoint": endpoint})
+        listed = list(storage.list("hf://org/name"))
+        files.update({"config.json": b'{"a": 2}', "model.bin": secrets.token_bytes(5000)})
+        for file in listed:
+            read = storage.read("hf://org/name", file, 0, file.size)
+            assert b"".join(read) == first[file.path]
+
+
+def test_a_small_file_of_the_hub_is_held_against_its_git_hash() -> None:
+    files = {"config.json": b'{"a": 1}'}
+    with hub({"org/name": files}) as endpoint:
+        url = f"hf://org/name@{'b' * 40}"
+        storage = open_storage(url, {"endpoint": endpoint})
+        (file,) = storage.list(url)
+        assert b"".join(storage.read(url, file, 0, file.size)) == b'{"a": 1}'
+        files["config.json"] = b'{"a": 2}'
+        with pytest.raises(OSError, match=f"config.json came with the hash .* not {file.mark}"):
+            list(storage.read(url, file, 0, file.size))
+
+
+def model(cache: Cache, source: str) -> Path:
+    return Path(cache.local(Model(name="m", source=source, engine="vllm")).source)
+
+
+def test_a_commit_is_not_asked_for_again_and_a_branch_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    files = {"config.json": b"{}"}
+    cache = Cache(tmp_path / "cache", Site(name="s"))
+    with hub({"org/name": files}) as endpoint:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        commit = f"hf://org/name@{'a' * 40}"
+        pinned = model(cache, commit)
+        assert model(cache, "hf://org/name@main").joinpath("config.json").read_bytes() == b"{}"
+        files["config.json"] = b'{"new": 1}'
+        moved = model(cache, "hf://org/name@main")
+        assert (moved / "config.json").read_bytes() == b'{"new": 1}'
+        assert model(cache, commit) == pinned
+        # What is damaged is brought again, if the hub has it still.
+        (moved / "config.json").unlink()
+        assert model(cache, "hf://org/name@main") == moved
+        assert (moved / "config.json").read_bytes() == b'{"new": 1}'
+        files["config.json"] = b"{}"
+        (pinned / "config.json").write_bytes(b"{")
+        assert model(cache, commit) == pinned
+        assert (pinned / "config.json").read_bytes() == b"{}"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert model(cache, commit) == pinned
+    assert model(cache, "hf://org/name@main") == moved, "what came before serves"
+    (moved / "config.json").unlink()
+    with pytest.raises(UserError, match="is not on this machine"):
+        model(cache, "hf://org/name@main")
