@@ -95,7 +95,7 @@ class FileStorage:
             opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             while start < stop and (piece := os.pread(opened, min(PIECE, stop - start), start)):
-                if file.mark not in ("", _mark(os.fstat(opened))):
+                if not _is_still(file, os.fstat(opened)):
                     raise OSError(f"{file.path} {CHANGED}")
                 start += len(piece)
                 yield piece
@@ -136,11 +136,13 @@ def _walk(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterato
 
 
 def _stored(path: str, found: os.stat_result) -> StoredFile:
-    return StoredFile(path, found.st_size, _mark(found))
+    return StoredFile(path, found.st_size, f"{found.st_mtime_ns}-{found.st_ino}")
 
 
-def _mark(found: os.stat_result) -> str:
-    return f"{found.st_mtime_ns}-{found.st_ino}"
+def _is_still(file: StoredFile, found: os.stat_result) -> bool:
+    """Whether a file is the one that was listed; in FUSE one may have another inode whenever it is opened."""
+    same = found.st_size == file.size and file.mark.startswith(f"{found.st_mtime_ns}-")
+    return same or not file.mark
 
 
 def _folder(url: str) -> Path:
@@ -185,7 +187,7 @@ def _mistyped(url: str) -> Problem | None:
     except ValueError:
         sound = None
     if not sound:
-        return Problem("is not a host, or its port is none", shown)
+        return Problem("names no host, or a port that is none", shown)
     if scheme != "sftp" and parts.query:
         if any(_SECRET.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
             return _telling(shown, "`headers` of its `storage:`, as ${env:NAME}; or s3://, sftp://")
