@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,6 +19,7 @@ from hpcbench.data.progress import Progress, silent
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Version
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.access import ensure_folder
 from hpcbench.schema.documents import Dataset, Model, Site
 
 DocumentT = TypeVar("DocumentT", bound=Dataset | Model)
@@ -45,6 +47,7 @@ class Cache:
             limit=int(limit * 2**30) if limit is not None else None,
             in_use=self.in_use,
             progress=self.progress,
+            make_folder=partial(ensure_folder, site=self.site),
         )
 
     def options(self, document: Dataset | Model) -> dict[str, Any]:
@@ -73,7 +76,7 @@ class Cache:
             except UserError as error:
                 missing = error
         sync = self.sync(kind)
-        version = sync.newest(url)
+        version = sync.newest(url, self.options(document), pack=_may_pack(document))
         if fetch and not (missing and version and _settled(url, version)):
             if missing and _offline():
                 raise missing

@@ -13,26 +13,42 @@ the rest is linked; an experiment that reads the older version is never disturbe
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import logging
 import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hpcbench.data.pack import end_pack, write_member
 from hpcbench.data.progress import Moved, Progress, silent, size_text
+from hpcbench.data.settled import in_doubt, release
 from hpcbench.data.storage import open_storage
 from hpcbench.data.transfer import Transfer, broken_off, pieces, told
 from hpcbench.data.tree import Kept, Version
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
-from hpcbench.experiment.once import leftovers, make_once
+from hpcbench.experiment.once import leftovers, make_once, remove
 from hpcbench.plugins import Storage, StoredFile
+
+LEASE = 86400.0
+"""Seconds for which what was used stays: an experiment that is being prepared is not to be seen yet."""
+
+MANIFEST = "manifest.jsonl"
+
+_log = logging.getLogger(__name__)
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass
@@ -49,6 +65,8 @@ class SmartSync:
     """Keys of versions that must stay."""
     progress: Progress = field(default=silent)
     """Told how far it is."""
+    make_folder: Callable[[Path], None] = _make_folder
+    """Makes the folder, shared with others as they should be able to read and write it."""
 
     def bring(
         self, url: str, options: Mapping[str, Any] | None = None, *, pack: bool = False
@@ -74,62 +92,89 @@ class SmartSync:
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
             raise UserError(Problem(told(error).removeprefix(f"{url}: "), url)) from error
         except OSError as error:
-            if (last := self.newest(url)) is not None:
+            if (last := self.newest(url, options, pack=pack)) is not None:
                 self.progress(Moved(f"{url} cannot be reached: using what came before"))
                 return self._used(last)
             raise EnvironmentFault(
                 f"cannot list {url}: {told(error).removeprefix(f'{url}: ')}",
                 remedy="try again when it can be reached",
             ) from error
-        key = _key(url, listed, pack=pack)
+        key = _key(url, listed, options, pack=pack)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            version = self._shared(key) or self._own(key, storage, url, listed, pack=pack)
-            write_json(self._pointer(url), {"url": url, "key": key})
+            self.make_folder(self.folder)
+            version = self._shared(key, whole=True)
+            if version is None:
+                transfer = Transfer(
+                    storage,
+                    url,
+                    listed,
+                    pack=pack,
+                    newest=self.newest(url, options),
+                    make_room=self.make_room,
+                    progress=self.progress,
+                )
+                version = self._own(self.folder / key, transfer)
+            self._point(url, options, version)
         except OSError as error:
             raise broken_off(url, error) from error
         return self._used(version)
 
-    def _own(
-        self, key: str, storage: Storage, url: str, listed: Sequence[StoredFile], *, pack: bool
-    ) -> Version:
-        target = self.folder / key
-        if target.exists():
-            self._mend(target, storage)
+    def _own(self, target: Path, transfer: Transfer) -> Version:
+        if (there := Version.read(target)) is not None:
+            self._mend(there, transfer)
         else:
-            transfer = Transfer(
-                storage,
-                url,
-                listed,
-                pack=pack,
-                newest=self.newest(url),
-                make_room=self.make_room,
-                progress=self.progress,
-            )
             make_once(target, transfer.run, resume=True)
         version = Version.read(target)
         if version is None:
-            raise EnvironmentFault(f"{target} has no manifest", remedy="remove that folder")
+            what = f"{target} has no manifest that can be read"
+            raise EnvironmentFault(what, remedy="remove that folder")
         return version
 
-    def _shared(self, key: str) -> Version | None:
-        found = (Version.read(folder / key) for folder in self.shared)
-        return next((version for version in found if version is not None), None)
+    def _shared(self, key: str, *, whole: bool = False) -> Version | None:
+        """A version of others; with `whole` after the look that our own get."""
+        for folder in self.shared:
+            version = Version.read(folder / key)
+            if version is None:
+                continue
+            if not whole or (version.sound() and not version.damaged(thorough=False)):
+                return version
+            self.progress(Moved(f"{version.folder} is damaged: not used"))
+        return None
 
     def _used(self, version: Version) -> Version:
         """Note that it is used; what is others' is only read."""
         return version.touch() if version.folder.parent == self.folder else version
 
-    def newest(self, url: str) -> Version | None:
-        """The newest version of a source that is here, without asking the source."""
+    def newest(
+        self, url: str, options: Mapping[str, Any] | None = None, *, pack: bool = True
+    ) -> Version | None:
+        """The newest version of a source that is here, without asking the source.
+
+        Args:
+            url, options: the source.
+            pack: whether one will do of which files are packed.
+        """
         for folder in (self.folder, *self.shared):
-            try:
-                key = str(read_json(self._pointer(url, folder))["key"])
-            except (OSError, ValueError, KeyError):
-                continue
-            if (found := Version.read(self.folder / key) or self._shared(key)) is not None:
-                return found
+            told = _read(folder / _pointer(url, options))
+            for key in filter(None, (told.get("key"), told.get("loose"))):
+                found = Version.read(self.folder / key) or self._shared(key)
+                if found is not None and (pack or found.pack_mtime_ns is None):
+                    return found
         return None
+
+    def _point(self, url: str, options: Mapping[str, Any] | None, version: Version) -> None:
+        """Note that it is the newest version of a source, and which one is without a pack."""
+        place, key = self.folder / _pointer(url, options), version.folder.name
+        before = _read(place)
+        loose = key if version.pack_mtime_ns is None else before.get("loose", before.get("key"))
+        told = {"url": url, "key": key, **({"loose": loose} if loose else {})}
+        if told == before:
+            return
+        try:
+            write_json(place, told)
+        except OSError as error:  # the version is there all the same
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
 
     def versions(self) -> list[Version]:
         """All versions, the one used last first."""
@@ -140,7 +185,18 @@ class SmartSync:
         return sorted(found, key=lambda version: -version.used)
 
     def verify(self, version: Version) -> list[str]:
-        """Read every byte of a version again; returns the paths that are not what they were."""
+        """Read every byte of a version again; returns the paths that are not what they were.
+
+        If its manifest is not, that comes first: of what it has lost nothing can be told.
+        """
+        damaged = [kept.path for kept in self._look(version)]
+        if not version.sound():
+            return [MANIFEST, *damaged]
+        if not damaged and version.folder.parent == self.folder:
+            release(version)
+        return damaged
+
+    def _look(self, version: Version) -> list[Kept]:
         done = 0
         lock = threading.Lock()
 
@@ -150,7 +206,7 @@ class SmartSync:
                 done += size
                 self.progress(Moved("verifying", done, version.bytes, 0, version.count))
 
-        return [kept.path for kept in version.damaged(thorough=True, progress=count)]
+        return version.damaged(thorough=True, progress=count)
 
     def repair(
         self, version: Version, paths: Collection[str], options: Mapping[str, Any] | None = None
@@ -161,28 +217,62 @@ class SmartSync:
             EnvironmentFault: the source no longer has them as they were.
         """
         storage = open_storage(version.url, options or {})
-        _repair(version, storage, [kept for kept in version.kept() if kept.path in paths])
+        if version.sound():
+            _repair(version, storage, [kept for kept in version.kept() if kept.path in paths])
+            return
+        try:
+            listed = _sound(version.url, storage.list(version.url))
+        except OSError as error:
+            raise _unrepairable(version, error) from error
+        for pack in (True, False):
+            if _key(version.url, listed, options, pack=pack) == version.folder.name:
+                transfer = Transfer(
+                    storage,
+                    version.url,
+                    listed,
+                    pack=pack,
+                    newest=None,
+                    make_room=self.make_room,
+                    progress=self.progress,
+                )
+                self._make_anew(version, transfer)
+                return
+        raise EnvironmentFault(
+            f"{version.folder / MANIFEST} is damaged, and {version.url} is no longer what it was",
+            remedy=f"remove {version.folder} and sync again: it becomes another version",
+        )
 
-    def evict(self, free: int, keep: Collection[str] = ()) -> list[Version]:
-        """Remove versions, the one used longest ago first, until so many bytes are gone.
+    def removable(self, lease: float = LEASE) -> list[Version]:
+        """Versions that may go, the one used longest ago first.
 
-        Versions in use and those in `keep` stay. Returns what was removed.
+        No experiment reads them, and they are ours to remove.
+
+        Args:
+            lease: seconds for which what was used stays, whoever did.
         """
-        stay = {*self.in_use(), *keep}
-        gone: list[Version] = []
-        for version in reversed(self.versions()):
-            if sum(one.bytes for one in gone) >= free:
-                break
-            if version.folder.name not in stay:
-                self.remove(version)
-                gone.append(version)
-        return gone
+        in_use, until = self.in_use(), time.time() - lease
+        return [
+            version
+            for version in reversed(self.versions())
+            if version.folder.name not in in_use
+            and version.used <= until
+            and os.access(version.folder, os.W_OK)
+        ]
 
-    def remove(self, version: Version) -> None:
-        """Remove a version: gone from its name at once, from the disk soon after."""
+    def remove(self, version: Version) -> bool:
+        """Remove a version: gone from its name at once, from the disk soon after.
+
+        Returns whether nothing of it is left: others may own folders in it.
+        """
         doomed = self.folder / f"tmp-{secrets.token_hex(4)}-{version.folder.name}"
-        version.folder.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        try:
+            version.folder.rename(doomed)
+        except FileNotFoundError:  # somebody else removed it
+            return True
+        remove(doomed)
+        if doomed.exists():
+            _log.warning("%s: some of it is others' and stays", doomed)
+        return not doomed.exists()
 
     def leftovers(self) -> list[Path]:
         """What broken transfers and removals left, unless somebody is at work on it."""
@@ -199,32 +289,115 @@ class SmartSync:
         Raises:
             EnvironmentFault: there is none.
         """
-        if self.limit is not None:
-            over = sum(version.bytes for version in self.versions()) + need - self.limit
-            if over > 0:
-                self.evict(over, keep)
-        free = shutil.disk_usage(self.folder).free
+        doomed, gone = self._over_limit(need, keep)
+        free = shutil.disk_usage(self.folder).free + gone.bytes
         if need > free:
             raise EnvironmentFault(
                 f"{size_text(need)} are needed, {self.folder} has {size_text(free)}",
                 remedy="`hpcbench data prune` removes what was used longest ago; or another `home`",
             )
         room = os.statvfs(self.folder)
-        if room.f_files and files > room.f_favail:
+        if room.f_files and files > room.f_favail + gone.files:
             raise EnvironmentFault(
                 f"{files} files are needed, {self.folder} has room for {room.f_favail}",
                 remedy="`hpcbench data prune` removes what was used longest ago; or another `home`",
             )
+        for version in doomed:
+            self.remove(version)
 
-    def _pointer(self, url: str, folder: Path | None = None) -> Path:
-        return (folder or self.folder) / f"of-{hashlib.sha256(url.encode()).hexdigest()[:24]}.json"
+    def _over_limit(self, need: int, keep: Collection[str]) -> tuple[list[Version], Freed]:
+        """The versions that must go so that the limit holds, and what that frees."""
+        doomed, gone = list[Version](), Freed()
+        if self.limit is None:
+            return doomed, gone
+        versions = self.versions()
+        if sum(version.bytes for version in versions) + need <= self.limit:
+            return doomed, gone  # of links it is less still
+        held = _held(versions)
+        may_go = self.removable() if need <= self.limit < held + need else []
+        for version in may_go:
+            if held + need - gone.bytes > self.limit and version.folder.name not in keep:
+                doomed.append(version)
+                gone.add(version)
+        if held + need - gone.bytes > self.limit:
+            raise EnvironmentFault(
+                f"{size_text(need)} are needed, {self.folder} may hold {size_text(self.limit)} "
+                f"(`cache_gb`), and {size_text(held - gone.bytes)} of that are in use",
+                remedy="a larger `cache_gb`; or, if nobody needs what was used within a day, "
+                "`hpcbench data prune --older 0`",
+            )
+        return doomed, gone
 
-    def _mend(self, target: Path, storage: Storage) -> None:
-        version = Version.read(target)
-        if version is not None and (damaged := version.damaged(thorough=False)):
+    def _mend(self, version: Version, transfer: Transfer) -> None:
+        version.touch()  # so that nobody removes it while it is looked at
+        if not version.sound():
+            self._make_anew(version, transfer)
+            return
+        doubtful = in_doubt(version)
+        if damaged := self._look(version) if doubtful else version.damaged(thorough=False):
             names = ", ".join(kept.path for kept in damaged[:3])
             self.progress(Moved(f"repairing {names}{', …' if len(damaged) > 3 else ''}"))
-            _repair(version, storage, damaged)
+            _repair(version, transfer.storage, damaged)
+        release(version)
+
+    def _make_anew(self, version: Version, transfer: Transfer) -> None:
+        """Make a version again whose manifest is damaged, out of what is right in it."""
+        self.progress(Moved(f"repairing {version.folder / MANIFEST}"))
+        transfer.newest, transfer.suspect = version, True
+        fresh = self.folder / f"tmp-{secrets.token_hex(4)}-{version.folder.name}"
+        try:
+            transfer.run(fresh)
+            self.remove(version)
+            fresh.rename(version.folder)
+        finally:
+            remove(fresh)
+
+
+class Freed:
+    """What removing versions frees: a file that has a name in a version that stays is not gone."""
+
+    def __init__(self) -> None:
+        self.bytes = self.files = 0
+        self._names: Counter[tuple[int, int]] = Counter()
+
+    def add(self, version: Version) -> None:
+        """Count one that goes, too."""
+        for stat in version.on_disk():
+            file = stat.st_dev, stat.st_ino
+            self._names[file] += 1
+            if self._names[file] == stat.st_nlink:
+                self.bytes += stat.st_size
+                self.files += 1
+
+
+def _held(versions: Iterable[Version]) -> int:
+    """Bytes of versions on the disk, what several of them share once."""
+    sizes = {
+        (stat.st_dev, stat.st_ino): stat.st_size
+        for version in versions
+        for stat in version.on_disk()
+    }
+    return sum(sizes.values())
+
+
+def _read(pointer: Path) -> dict[str, str]:
+    """What a pointer says; nothing if there is none that can be read."""
+    try:
+        told = read_json(pointer)
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _pointer(url: str, options: Mapping[str, Any] | None) -> str:
+    place = " ".join((url, *_where(options)))
+    return f"of-{hashlib.sha256(place.encode()).hexdigest()[:24]}.json"
+
+
+def _where(options: Mapping[str, Any] | None) -> list[str]:
+    """What tells a URL from the same URL elsewhere: buckets of two servers may have one name."""
+    endpoint = str((options or {}).get("endpoint") or "").rstrip("/")
+    return [endpoint] if endpoint else []
 
 
 def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None:
@@ -236,19 +409,44 @@ def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None
     try:
         fresh = {file.path: file for file in storage.list(version.url)}
         for kept in damaged:
-            file = fresh.get(kept.path)
+            file, linked = fresh.get(kept.path), _linked(version, kept)
             if file is None or not _put_back(version, storage, file, kept):
                 raise EnvironmentFault(
                     f"{version.files / kept.path} is damaged, and {version.url} has it no longer as it was",
                     remedy=f"remove {version.folder} and sync again: it becomes another version",
                 )
+            for other in linked:
+                _link_over(version.files / kept.path, other)
         end_pack(version)
-        Version.write(version.folder, version.url, _with_times(version))
+        Version.write(version.folder, version.url, version.kept())
     except OSError as error:
-        raise EnvironmentFault(
-            f"{version.folder} is damaged and cannot be repaired from {version.url}: {told(error)}",
-            remedy="try again when it can be reached",
-        ) from error
+        raise _unrepairable(version, error) from error
+
+
+def _unrepairable(version: Version, error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{version.folder} is damaged and cannot be repaired from {version.url}: {told(error)}",
+        remedy="try again when it can be reached",
+    )
+
+
+def _linked(version: Version, kept: Kept) -> list[Path]:
+    """A damaged file in the versions that share it: it is damaged there, too."""
+    place = version.files / kept.path
+    if kept.offset is not None or not place.is_file() or place.stat().st_nlink == 1:
+        return []
+    beside = (path for path in version.folder.parent.iterdir() if _is_key(path.name))
+    others = (path / "files" / kept.path for path in beside if path != version.folder)
+    return [other for other in others if other.is_file() and other.samefile(place)]
+
+
+def _link_over(source: Path, place: Path) -> None:
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        os.link(source, temporary)
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) -> bool:
@@ -260,7 +458,7 @@ def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) 
         data = b"".join(arriving)  # small, as it is packed
         if hashlib.sha256(data).hexdigest() != kept.sha256:
             return False
-        pack = os.open(version.folder / "pack.tar", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        pack = os.open(version.folder / "pack.tar", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             write_member(pack, kept, data)
             os.fsync(pack)
@@ -280,18 +478,12 @@ def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) 
             os.fsync(opened.fileno())
         if digest.hexdigest() != kept.sha256:
             return False
+        if kept.mtime_ns is not None:  # as it was, so that every manifest that tells of it is right
+            os.utime(temporary, ns=(kept.mtime_ns, kept.mtime_ns))
         temporary.replace(place)
     finally:
         temporary.unlink(missing_ok=True)
     return True
-
-
-def _with_times(version: Version) -> Iterator[Kept]:
-    for kept in version.kept():
-        if kept.offset is None:
-            yield replace(kept, mtime_ns=(version.files / kept.path).stat().st_mtime_ns)
-        else:
-            yield kept
 
 
 def _sound(url: str, listed: Iterable[StoredFile]) -> list[StoredFile]:
@@ -321,8 +513,10 @@ def _sound(url: str, listed: Iterable[StoredFile]) -> list[StoredFile]:
     return files
 
 
-def _key(url: str, listed: Sequence[StoredFile], *, pack: bool) -> str:
-    digest = hashlib.sha256(json.dumps([url, pack]).encode())
+def _key(
+    url: str, listed: Sequence[StoredFile], options: Mapping[str, Any] | None, *, pack: bool
+) -> str:
+    digest = hashlib.sha256(json.dumps([url, pack, *_where(options)]).encode())
     for file in listed:
         told = [file.path, file.size, file.mark, file.sha256]
         digest.update(json.dumps(told).encode() + b"\n")

@@ -12,17 +12,17 @@ import hashlib
 import itertools
 import os
 import random
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hpcbench.data.pack import following, tar_header, write_all, write_header
 from hpcbench.data.progress import Moved, Progress
+from hpcbench.data.settled import BOOT, force_file, in_doubt, mark_unsettled
 from hpcbench.data.tree import BLOCK, Kept, Version, hash_file
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.files import Appender, read_lines
@@ -56,18 +56,6 @@ PARTS_AT_ONCE = max(4, min(16, 2 * len(os.sched_getaffinity(0))))
 """Parts of large files at once: more of them than the machine can copy stand in each other's way."""
 
 
-def _boot() -> str:
-    """This machine since it was started."""
-    try:
-        since = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        since = secrets.token_hex(8)  # unknown: what an earlier process wrote does not count
-    return f"{socket.gethostname()} {since}"
-
-
-BOOT = _boot()
-
-
 MakeRoom = Callable[[int, int, Collection[str]], None]
 """Sees that there is room for so many bytes and files, without the versions of these keys being removed."""
 
@@ -98,6 +86,7 @@ class Transfer:
         newest: Version | None,
         make_room: MakeRoom,
         progress: Progress,
+        suspect: bool = False,
     ) -> None:
         """
         Args:
@@ -108,9 +97,13 @@ class Transfer:
             newest: the version before, of which what did not change is taken.
             make_room: called before anything is written.
             progress: told how far it is.
+            suspect: whether the version before may be damaged where nothing shows it: what is taken of it is
+                hashed, then. Else a file that was not touched is linked unread, for a version of weights
+                with another README should cost no hour.
         """
         self.storage, self.url, self.listed = storage, url, listed
         self.newest, self.make_room, self.progress = newest, make_room, progress
+        self.suspect = suspect or (newest is not None and in_doubt(newest))
         small = {
             file.path for file in listed if file.size <= SMALL and not file.path.endswith(TABLES)
         }
@@ -139,7 +132,12 @@ class Transfer:
             self._take_up()
             self._find_unchanged()
             reads = list(self._reads())
-            need = sum(stop - start for file, start, stop in reads if file.path not in self.before)
+            links = self._can_link()
+            need = sum(
+                BLOCK + file.size + -file.size % BLOCK if file.path in self.packed else stop - start
+                for file, start, stop in reads
+                if file.path in self.packed or file.path not in self.before or not links
+            )
             loose = {file.path for file, _, _ in reads} - self.packed
             keep = {version.folder.name for version, _ in self.before.values()}
             self.make_room(need, len(loose), keep)
@@ -148,7 +146,12 @@ class Transfer:
             with contextlib.ExitStack() as stack:
                 self.log = stack.enter_context(Appender(partial / "done.jsonl"))
                 self._open_packs(stack)
-                self._work(self._jobs(reads))
+                try:
+                    self._work(self._jobs(reads))
+                except BaseException:
+                    self._keep_parts()
+                    raise
+            mark_unsettled(partial)
             Version.write(partial, self.url, self.kept.values())
             (partial / "done.jsonl").unlink()
         except OSError as error:
@@ -172,13 +175,13 @@ class Transfer:
         self.moved = sum(kept.size for kept in self.kept.values())
 
     def _take_up_part(self, record: Mapping[str, Any], wanted: Mapping[str, StoredFile]) -> None:
-        """A part counts if the machine did not start anew since: it was written, perhaps not to the disk."""
+        """A part counts if it is on the disk (no boot is named), or the machine did not start anew since."""
         file = wanted.get(record["path"])
         try:
             whole = file is not None and (self.files / file.path).stat().st_size == file.size
         except OSError:
             whole = False
-        if whole and record["boot"] == BOOT:
+        if whole and record["boot"] in ("", BOOT):
             self.parts.setdefault(record["path"], set()).add(record["start"])
 
     def _find_unchanged(self) -> None:
@@ -188,6 +191,32 @@ class Transfer:
         for kept in before.kept():
             if wanted.get(kept.path) == (kept.size, kept.mark) and kept.path not in self.kept:
                 self.before[kept.path] = (before, kept)
+
+    def _can_link(self) -> bool:
+        """Whether what did not change can be linked: the version before may lie on another disk."""
+        probe = self.folder / "probe"
+        for version, kept in self.before.values():
+            if kept.offset is not None:
+                continue
+            try:
+                probe.unlink(missing_ok=True)
+                os.link(version.files / kept.path, probe)
+                probe.unlink()
+                return True
+            except FileNotFoundError:
+                continue  # it is damaged; another may tell
+            except OSError:
+                return False
+        return True
+
+    def _keep_parts(self) -> None:
+        """See that parts count wherever the next try is made: they are on the disk."""
+        for path, starts in self.parts.items():
+            if starts and path not in self.kept:
+                with contextlib.suppress(OSError):
+                    force_file(self.files / path)
+                    for start in sorted(starts):
+                        self.log.write({"path": path, "start": start, "boot": ""})
 
     def _reads(self) -> Iterator[tuple[StoredFile, int, int]]:
         """What is to be read: large files first, in parts; then small ones, folder by folder.
@@ -235,7 +264,7 @@ class Transfer:
     def _open_packs(self, stack: contextlib.ExitStack) -> None:
         if self.packed:
             path = self.folder / "pack.tar"
-            self.pack = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self.pack = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             stack.callback(os.close, self.pack)
             os.ftruncate(self.pack, self.end)
             for kept in self.members:  # a power cut may have left zeros, which are the end to `tar`
@@ -309,20 +338,23 @@ class Transfer:
             self._keep(
                 file, self._unchanged_bytes(file) or b"".join(self._pieces(file, 0, file.size))
             )
-        elif not self._link(file):
+        elif not self._link(file) and not self._copy(file):
             self._into_file(file, self._pieces(file, 0, file.size))
 
     def _read_many(self, files: Sequence[StoredFile]) -> None:
         """Small files in one go; those that did not come are then read one by one."""
         left = {file.path: file for file in files}
-        many: Iterable[tuple[StoredFile, bytes]] = self.storage.many(self.url, files)  # type: ignore[attr-defined]
-        with contextlib.suppress(OSError):
-            for file, data in many:
-                if self.broken.is_set():
-                    raise OSError("stopped")
-                self._count(len(data))
-                self._keep(file, data)
-                del left[file.path]
+        many: Iterator[tuple[StoredFile, bytes]] = iter(self.storage.many(self.url, files))  # type: ignore[attr-defined]
+        while True:
+            try:
+                file, data = next(many)
+            except (StopIteration, OSError):
+                break
+            if self.broken.is_set():
+                raise OSError("stopped")
+            self._count(len(data))
+            self._keep(file, data)
+            del left[file.path]
         for file in left.values():
             self._read(file, 0, file.size)
 
@@ -335,7 +367,7 @@ class Transfer:
     def _part(self, file: StoredFile, start: int, stop: int) -> None:
         writing = self.hashing.setdefault(file.path, _Large()).writing
         place = self.files / file.path
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             if os.fstat(descriptor).st_size != file.size:
                 _allocate(descriptor, file.size)
@@ -444,7 +476,10 @@ class Transfer:
             return False
         source, place = version.files / kept.path, self.files / file.path
         try:
-            if source.stat().st_mtime_ns != kept.mtime_ns:
+            stat = source.stat()
+            if (stat.st_size, stat.st_mtime_ns) != (kept.size, kept.mtime_ns):
+                return False
+            if self.suspect and hash_file(source) != kept.sha256:
                 return False
             place.unlink(missing_ok=True)
             os.link(source, place)
@@ -453,6 +488,36 @@ class Transfer:
         _same(file, kept.sha256)
         self._count(kept.size)
         self._whole(Kept(file.path, file.size, kept.sha256, file.mark, kept.mtime_ns))
+        return True
+
+    def _copy(self, file: StoredFile) -> bool:
+        """Copy a file that cannot be linked from the version before; False if it is damaged there."""
+        if file.path not in self.before:
+            return False
+        version, kept = self.before[file.path]
+        if kept.offset is not None:
+            data = self._unchanged_bytes(file)
+            if data is not None:
+                self._into_file(file, [data])
+            return data is not None
+        done = 0
+
+        def read() -> Iterator[bytes]:
+            nonlocal done
+            with (version.files / kept.path).open("rb", buffering=0) as opened:
+                while (piece := opened.read(1 << 18)) and not self.broken.is_set():
+                    self._count(len(piece))
+                    done += len(piece)
+                    yield piece
+
+        _same(file, kept.sha256)
+        try:
+            self._into_file(replace(file, sha256=kept.sha256), read())
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._count(-done)
+            return False
         return True
 
     def _unchanged_bytes(self, file: StoredFile) -> bytes | None:
@@ -544,10 +609,10 @@ def _fresh(place: str) -> int:
     """A new empty file: never the one that is there, which may be linked from another version."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        return os.open(place, flags, 0o644)
+        return os.open(place, flags, 0o666)
     except FileExistsError:
         Path(place).unlink()
-        return os.open(place, flags, 0o644)
+        return os.open(place, flags, 0o666)
 
 
 def _allocate(descriptor: int, size: int) -> None:

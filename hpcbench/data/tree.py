@@ -6,6 +6,7 @@ A version is what a source held at one time, and is never changed once it has it
     KEY/files/…             its files
     KEY/pack.tar            its small files, where there are many: a million pages are one file
     KEY/used                touched whenever somebody uses it
+    KEY/unsettled           there while a power cut could take something of it (`settled`)
 
 `Tree(KEY/files)` reads both kinds alike. What comes out of a pack is held against its hash on every read.
 """
@@ -28,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment.files import read_lines, write_atomic
+from hpcbench.experiment.files import parse_line, read_lines, write_atomic
 from hpcbench.schema.records import StoredImage
 
 MANIFEST_VERSION = 1
@@ -87,9 +88,9 @@ class Version:
 
     @property
     def used(self) -> float:
-        """When it was last used, seconds since the epoch."""
-        mark = self.folder / "used"
-        return (mark if mark.exists() else self.folder).stat().st_mtime
+        """When it was last used, seconds since the epoch; 0 if it is gone."""
+        stat = _stat(self.folder / "used") or _stat(self.folder)
+        return stat.st_mtime if stat is not None else 0.0
 
     def touch(self) -> Version:
         """Note that it is used; where we may not write, it is somebody else's to keep."""
@@ -100,16 +101,24 @@ class Version:
     def kept(self) -> Iterator[Kept]:
         """Its files, sorted by path."""
         lines = read_lines(self.folder / "manifest.jsonl")
-        next(lines)
-        return (Kept(**line) for line in lines)
+        next(lines, None)
+        for line in lines:
+            try:
+                kept = Kept(**line)
+            except TypeError:  # damaged, and JSON still: see `sound`
+                continue
+            yield kept
 
     @classmethod
     def read(cls, folder: Path) -> Version | None:
-        """The version in a folder; None if there is none, or one of another hpcbench."""
-        header = next(read_lines(folder / "manifest.jsonl"), None)
-        if header is None or header.pop("version", None) != MANIFEST_VERSION:
+        """The version in a folder; None if there is none that we can read, or one of another hpcbench."""
+        try:
+            header = next(read_lines(folder / "manifest.jsonl"), None)
+            if header is None or header.pop("version", None) != MANIFEST_VERSION:
+                return None
+            return cls(folder, **header)
+        except (PermissionError, TypeError):  # private, or its first line is damaged
             return None
-        return cls(folder, **header)
 
     @classmethod
     def write(cls, folder: Path, url: str, kept: Iterable[Kept]) -> Version:
@@ -130,6 +139,22 @@ class Version:
         lines = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in records)
         write_atomic(folder / "manifest.jsonl", "\n".join((*lines, "")))
         return version
+
+    def sound(self) -> bool:
+        """Whether the manifest's lines are those that its header tells of."""
+        files = list(self.kept())
+        return (
+            len(files) == self.count
+            and sum(one.size for one in files) == self.bytes
+            and combined({one.path: one.sha256 for one in files}) == self.content
+        )
+
+    def on_disk(self) -> Iterator[os.stat_result]:
+        """Of each file that holds bytes of it, its state: of its pack, and of what is not packed."""
+        places = [self.folder / "pack.tar"]
+        for folder, _, names in os.walk(self.files):
+            places += [Path(folder) / name for name in names]
+        return (stat for place in places if (stat := _stat(place)) is not None)
 
     def damaged(
         self, *, thorough: bool, progress: Callable[[int], None] = lambda count: None
@@ -300,17 +325,26 @@ class Tree:
             middle = (low + high) // 2
             start = lines.rfind(b"\n", low - 1, middle) + 1
             end = lines.find(b"\n", start)
-            if json.loads(lines[start:end])["path"] < prefix:
+            if self._line(start, end).path < prefix:
                 low = end + 1
             else:
                 high = start
         while low < len(lines):
             end = lines.find(b"\n", low)
-            kept = Kept(**json.loads(lines[low:end]))
+            kept = self._line(low, end)
             if not kept.path.startswith(prefix):
                 return
             yield kept
             low = end + 1
+
+    def _line(self, start: int, end: int) -> Kept:
+        try:
+            return Kept(**(parse_line(self._manifest[start:end]) or {}))
+        except TypeError:
+            raise EnvironmentFault(
+                f"{self.folder.parent / 'manifest.jsonl'} is damaged",
+                remedy="`hpcbench data sync` makes it again",
+            ) from None
 
     @cached_property
     def _manifest(self) -> mmap.mmap:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from hpcbench.experiment.files import create_exclusive, read_lines
+from hpcbench.experiment.files import create_exclusive, read_lines, sync_folder
 
 BEAT_SECONDS = 15.0
 """How often a holder shows that it lives, by the lock file's time of change."""
@@ -238,6 +238,7 @@ def _finish(temporary: Path, target: Path) -> bool:
         if not target.exists():
             raise
         return False
+    sync_folder(target.parent)
     return True
 
 

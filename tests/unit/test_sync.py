@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import secrets
+import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.data import pack, transfer
+from hpcbench.data import pack, settled, sync, transfer
+from hpcbench.data.progress import Moved
 from hpcbench.data.storage import FileStorage
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Tree, Version
@@ -141,6 +145,78 @@ def test_a_repair_puts_back_only_what_it_was(cache: SmartSync, source: Path) -> 
     assert [*version.files.iterdir()] == [place], "nothing half is left"
 
 
+def flip(path: Path) -> None:
+    """As a disk that rots does it: nothing but the byte tells."""
+    stat, data = path.stat(), path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(bytes([data[0] ^ 1]))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def zeros(path: Path) -> None:
+    """As a power cut leaves a file whose size reached the disk before its bytes did."""
+    stat = path.stat()
+    with path.open("r+b") as file:
+        file.write(bytes(stat.st_size))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def test_what_rotted_in_several_versions_is_mended_in_all(cache: SmartSync, source: Path) -> None:
+    older = bring(cache, source)
+    flip(older.files / "large.bin")
+    (source / "0" / "new.bin").write_bytes(b"new")
+    newer = bring(cache, source)
+    assert cache.verify(newer) == cache.verify(older) == ["large.bin"]
+    cache.repair(newer, ["large.bin"])
+    assert cache.verify(newer) == cache.verify(older) == []
+    assert (older.files / "large.bin").samefile(newer.files / "large.bin")
+    assert not older.damaged(thorough=False)
+
+
+@pytest.mark.parametrize("how", ["not JSON", "another hash", "another word", "gone"])
+@pytest.mark.parametrize("which", ["large.bin", "1/3.bin"])
+@pytest.mark.parametrize("by", ["sync", "repair"])
+def test_a_damaged_line_of_a_manifest_is_found_and_made_again(
+    cache: SmartSync, source: Path, how: str, which: str, by: str
+) -> None:
+    version = bring(cache, source)
+    manifest = version.folder / "manifest.jsonl"
+    whole = list(version.kept())
+    lines = manifest.read_bytes().splitlines(keepends=True)
+    (at,) = [number for number, line in enumerate(lines) if f'"{which}"'.encode() in line]
+    line = json.loads(lines[at])
+    if how == "not JSON":
+        lines[at] = b"[" + lines[at][1:]
+    elif how == "another word":
+        lines[at] = lines[at].replace(b'"size"', b'"sise"')
+    elif how == "another hash":
+        lines[at] = lines[at].replace(line["sha256"].encode(), b"0" * 64)
+    else:
+        del lines[at]
+    manifest.write_bytes(b"".join(lines))
+    assert cache.verify(version)[0] == "manifest.jsonl"
+    if by == "sync":
+        version = bring(cache, source)
+    else:
+        cache.repair(version, cache.verify(version))
+    assert holds(version, source)
+    assert cache.verify(version) == []
+    fresh = [(kept.path, kept.sha256) for kept in version.kept()]
+    assert fresh == [(kept.path, kept.sha256) for kept in whole]
+    assert cache.leftovers() == []
+
+
+def test_a_manifest_that_cannot_be_searched_is_said_to_be_damaged(
+    cache: SmartSync, source: Path
+) -> None:
+    version = bring(cache, source)
+    manifest = version.folder / "manifest.jsonl"
+    head, *lines = manifest.read_bytes().splitlines(keepends=True)
+    manifest.write_bytes(b"".join([head, *(b"[" + line[1:] for line in lines)]))
+    with pytest.raises(EnvironmentFault, match="manifest.jsonl is damaged"):
+        Tree(version.files).sha256(version.files / "large.bin")
+
+
 def open_files() -> int:
     return len([*Path("/proc/self/fd").iterdir()])
 
@@ -244,6 +320,314 @@ def test_a_version_of_others_counts_as_the_newest_and_is_not_touched(
     monkeypatch.setattr(FileStorage, "list", unreachable)
     assert bring(mine, source) == new != old
     assert new.used == 1
+
+
+def test_a_damaged_version_of_others_is_not_used(
+    cache: SmartSync, source: Path, tmp_path: Path
+) -> None:
+    theirs = bring(SmartSync(tmp_path / "theirs"), source)
+    (theirs.files / "large.bin").write_bytes(b"")
+    told: list[Moved] = []
+    mine = SmartSync(cache.folder, shared=[theirs.folder.parent], progress=told.append)
+    version = bring(mine, source)
+    assert version.folder.parent == cache.folder
+    assert holds(version, source)
+    assert f"{theirs.folder} is damaged: not used" in [one.what for one in told]
+
+
+def test_what_cannot_be_linked_is_copied_and_counted(
+    cache: SmartSync, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a cache of others on another file system."""
+    theirs = bring(SmartSync(tmp_path / "theirs"), source)
+    (source / "0" / "new.bin").write_bytes(b"new")
+    link, needs, read = os.link, list[int](), list[str]()
+
+    def cross_device(one: Path, other: Path) -> None:
+        if "theirs" in str(one):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        link(one, other)
+
+    def make_room(need: int, files: int, keep: Iterable[str]) -> None:
+        needs.append(need)
+
+    def reads(self: FileStorage, url: str, file: StoredFile, *part: int) -> Iterator[bytes]:
+        read.append(file.path)
+        return original(self, url, file, *part)
+
+    original = FileStorage.read
+    monkeypatch.setattr(FileStorage, "read", reads)
+    monkeypatch.setattr(transfer.os, "link", cross_device)
+    monkeypatch.setattr(SmartSync, "make_room", staticmethod(make_room))
+    version = bring(SmartSync(cache.folder, shared=[theirs.folder.parent]), source)
+    assert holds(version, source)
+    assert read == ["0/new.bin"]
+    pack_size = (version.folder / "pack.tar").stat().st_size - 2 * transfer.BLOCK
+    assert needs == [9000 + pack_size], "members of the pack are copied, too"
+
+
+def test_a_damaged_file_that_cannot_be_linked_is_brought(
+    cache: SmartSync, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = bring(SmartSync(tmp_path / "theirs"), source)
+    flip(theirs.files / "large.bin")
+    (source / "0" / "new.bin").write_bytes(b"new")
+    monkeypatch.setattr(transfer.Transfer, "_link", lambda self, file: False)
+    assert holds(bring(SmartSync(cache.folder, shared=[theirs.folder.parent]), source), source)
+
+
+# --- limits and leases ---------------------------------------------------------------------------------
+
+
+def a_source(folder: Path, size: int) -> Path:
+    folder.mkdir()
+    (folder / "only.bin").write_bytes(secrets.token_bytes(size))
+    return folder
+
+
+def long_ago(version: Version) -> Version:
+    os.utime(version.folder / "used", (1, 1))
+    return version
+
+
+def test_what_was_used_within_a_day_is_not_evicted(tmp_path: Path) -> None:
+    """A plan's first dataset stays while its second one comes, and so does what another submit found."""
+    cache = SmartSync(tmp_path / "cache", limit=1000)
+    first = bring(cache, a_source(tmp_path / "one", 600))
+    second = a_source(tmp_path / "two", 600)
+    with pytest.raises(EnvironmentFault, match=r"600 bytes are needed, .* may hold 1000 bytes"):
+        bring(cache, second)
+    assert first.files.exists()
+    long_ago(first)
+    assert bring(cache, second).files.exists()
+    assert not first.files.exists()
+
+
+def test_what_can_never_fit_evicts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = SmartSync(tmp_path / "cache", limit=1000)
+    first = long_ago(bring(cache, a_source(tmp_path / "one", 600)))
+    with pytest.raises(EnvironmentFault, match=r"2.0 KiB are needed, .*cache_gb"):
+        bring(cache, a_source(tmp_path / "two", 2048))
+    full = shutil._ntuple_diskusage(1000, 1000, 100)
+    monkeypatch.setattr(sync.shutil, "disk_usage", lambda folder: full)
+    with pytest.raises(EnvironmentFault, match=r"900 bytes are needed, .* has 700 bytes"):
+        bring(cache, a_source(tmp_path / "three", 900))
+    assert first.files.exists()
+
+
+def test_what_versions_share_counts_once_for_the_limit(tmp_path: Path) -> None:
+    cache = SmartSync(tmp_path / "cache", limit=2000)
+    other = long_ago(bring(cache, a_source(tmp_path / "other", 50)))
+    folder = a_source(tmp_path / "one", 900)
+    for number in range(4):
+        (folder / "notes.txt").write_text(str(number))
+        long_ago(bring(cache, folder))
+    assert len(cache.versions()) == 5
+    assert other.files.exists()
+
+
+def test_a_version_that_another_process_removed_is_removed(tmp_path: Path) -> None:
+    cache = SmartSync(tmp_path / "cache")
+    version = bring(cache, a_source(tmp_path / "one", 10))
+    assert cache.remove(version)
+    assert version.used == 0
+    assert cache.remove(version)
+
+
+def test_what_others_own_is_said_to_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = SmartSync(tmp_path / "cache")
+    version = bring(cache, a_source(tmp_path / "one", 10))
+    monkeypatch.setattr(sync, "remove", lambda path: None)
+    assert not cache.remove(version)
+    assert "some of it is others' and stays" in caplog.text
+    assert [path.name[:4] for path in cache.leftovers()] == ["tmp-"]
+
+
+# --- who asks ------------------------------------------------------------------------------------------
+
+
+def test_one_address_at_two_endpoints_is_two_sources(cache: SmartSync, source: Path) -> None:
+    url, one, other = "s3://b/p", {"endpoint": "https://one"}, {"endpoint": "https://other"}
+    version = bring(cache, source)
+    cache._point(url, {**one, "secret": "x"}, version)
+    assert cache.newest(url, one) == version
+    assert cache.newest(url, {"endpoint": "https://one/", "region": "eu"}) == version
+    assert cache.newest(url, other) is None
+    assert cache.newest(url) is None
+    file = [StoredFile("a", 1)]
+    keys = {sync._key(url, file, options, pack=False) for options in (one, other, {}, {"key": "x"})}
+    assert len(keys) == 3
+    as_ever = hashlib.sha256(b'["s3://b/p", false]["a", 1, "", null]\n').hexdigest()[:24]
+    assert sync._key(url, file, None, pack=False) == as_ever
+
+
+def test_a_pack_is_not_given_to_a_reader_of_files(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"file://{source}"
+    packed = bring(cache, source)
+    assert cache.newest(url) == packed
+    assert cache.newest(url, pack=False) is None
+    loose = cache.bring(url)
+    again = bring(cache, source)
+    assert again == packed
+    assert cache.newest(url) == packed
+    assert cache.newest(url, pack=False) == loose
+
+    def unreachable(self: FileStorage, url: str) -> Iterator[StoredFile]:
+        raise ConnectionError("no way there")
+
+    monkeypatch.setattr(FileStorage, "list", unreachable)
+    assert cache.bring(url) == loose
+    assert bring(cache, source) == packed
+
+
+def test_what_is_whole_is_used_from_a_cache_that_cannot_be_written(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = bring(cache, source)
+    (pointer,) = cache.folder.glob("of-*.json")
+    pointer.unlink()
+
+    def read_only(place: Path, data: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(place))
+
+    monkeypatch.setattr(sync, "write_json", read_only)
+    assert bring(cache, source) == version
+
+
+def test_files_are_as_open_as_the_umask_says(cache: SmartSync, source: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        version = bring(cache, source)
+        (version.files / "large.bin").unlink()
+        (version.folder / "pack.tar").unlink()
+        bring(cache, source)
+    finally:
+        os.umask(before)
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in version.folder.rglob("*")
+        if path.is_file()
+    }
+    assert set(modes.values()) == {0o664}, modes
+
+
+# --- settled later -------------------------------------------------------------------------------------
+
+
+def unsettled(version: Version) -> bool:
+    return (version.folder / settled.MARK).exists()
+
+
+def test_what_came_is_on_the_disk_before_it_is_looked_at_again(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        forced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    version = bring(cache, source)
+    assert unsettled(version)
+    assert "large.bin" not in forced
+    bring(cache, source)
+    assert not unsettled(version)
+    assert {"large.bin", "pack.tar", "files", version.folder.name} <= {*forced}
+
+
+def test_after_a_power_cut_every_byte_is_looked_at_once(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = bring(cache, source)
+    zeros(version.files / "large.bin")
+    monkeypatch.setattr(settled, "BOOT", "another")
+    assert settled.in_doubt(version)
+    assert [kept.path for kept in settled.settle(version)] == ["large.bin"]
+    assert unsettled(version)
+    assert holds(bring(cache, source), source)
+    assert not unsettled(version)
+    assert settled.settle(version) == []
+
+
+def test_what_a_power_cut_may_have_taken_is_hashed_before_it_is_linked(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros(bring(cache, source).files / "large.bin")
+    monkeypatch.setattr(settled, "BOOT", "another")
+    (source / "0" / "new.bin").write_bytes(b"new")
+    assert holds(bring(cache, source), source)
+
+
+def test_a_version_of_others_is_not_settled_by_us(
+    cache: SmartSync, source: Path, tmp_path: Path
+) -> None:
+    theirs = SmartSync(tmp_path / "theirs")
+    version = bring(theirs, source)
+    mine = SmartSync(cache.folder, shared=[theirs.folder])
+    assert bring(mine, source) == version
+    assert mine.verify(version) == []
+    assert unsettled(version)
+    assert theirs.verify(version) == []
+    assert not unsettled(version)
+
+
+def test_parts_are_on_the_disk_when_a_transfer_ends_by_itself(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "PART", 1000)
+    read, most, reads = FileStorage.read, 5, 0
+
+    def breaks(self: FileStorage, url: str, file: StoredFile, *part: int) -> Iterator[bytes]:
+        nonlocal reads
+        reads += 1
+        if reads > most:
+            raise PermissionError("no more")
+        return read(self, url, file, *part)
+
+    monkeypatch.setattr(FileStorage, "read", breaks)
+    with pytest.raises(EnvironmentFault, match="no more"):
+        cache.bring(f"file://{source}")
+    most, reads = 1000, 0
+    monkeypatch.setattr(transfer, "BOOT", "another host")
+    version = cache.bring(f"file://{source}")
+    assert holds(version, source)
+    assert reads < 17, "parts of the large file were read again"
+
+
+def test_a_file_that_cannot_be_written_is_not_read_again(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of storages that send many small files at once."""
+
+    class Many(FileStorage):
+        def many(self, url: str, files: Iterable[StoredFile]) -> Iterator[tuple[StoredFile, bytes]]:
+            for file in files:
+                yield file, b"".join(self.read(url, file, 0, file.size))
+
+        def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
+            if file.size < 9000:
+                read.append(file.path)
+            return super().read(url, file, start, stop)
+
+    read: list[str] = []
+
+    def full(self: transfer.Transfer, file: StoredFile, data: bytes) -> None:
+        raise OSError(errno.EIO, "broken disk")
+
+    storage, told = Many({}), list[Moved]()
+    url = f"file://{source}"
+    run = transfer.Transfer(
+        storage, url, [*storage.list(url)], pack=False, newest=None,
+        make_room=lambda need, files, keep: None, progress=told.append,
+    )  # fmt: skip
+    monkeypatch.setattr(transfer.Transfer, "_keep", full)
+    with pytest.raises(EnvironmentFault, match="broken disk"):
+        run.run(tmp_path / "partial")
+    assert len(read) == 1
 
 
 @given(st.text("abcXYZ019 /._-éЖ", min_size=1, max_size=130), st.integers(0, 1 << 35))
