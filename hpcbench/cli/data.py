@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import time
 from collections.abc import Sequence
@@ -15,9 +16,9 @@ import yaml
 from hpcbench.cli.screen import console, print_json, say, transfer_bar
 from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Progress, silent, size_text
-from hpcbench.data.sync import SmartSync
+from hpcbench.data.sync import LEASE, Freed, SmartSync
 from hpcbench.data.tree import Version
-from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
 from hpcbench.launch.prepare import open_cache
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.paths import with_absolute_paths
@@ -93,50 +94,65 @@ def verify(arguments: argparse.Namespace) -> int:
     chosen = _versions(cache, arguments.kind, arguments.names, arguments.registry)
     found, left = [], 0
     for version in chosen:
+        error = None
         with transfer_bar() as progress:
             syncing = _sync(arguments.kind, progress)
             damaged = syncing.verify(version)
             if damaged and arguments.repair:
-                syncing.repair(version, damaged, _options(cache, version, arguments))
-            else:
-                left += len(damaged)
-        found.append({"key": version.folder.name, "source": version.url, "damaged": damaged})
+                try:
+                    syncing.repair(version, damaged, _options(cache, version, arguments))
+                except HpcbenchError as found_out:  # the others may be mended all the same
+                    error = str(found_out)
+        repaired = arguments.repair and error is None
+        left += 0 if repaired else len(damaged)
+        one = {"key": version.folder.name, "source": version.url, "damaged": damaged}
+        found.append({**one, "error": error} if error else one)
         if not arguments.json:
-            _tell_damage(version, damaged, repaired=arguments.repair)
+            _tell_damage(version, damaged, repaired=repaired)
+            if error:
+                say(error)
     if arguments.json:
         print_json(found)
     if left:
-        raise RunFailed(f"{left} files are damaged; `--repair` brings them again")
+        remedy = "stay damaged" if arguments.repair else "are damaged; `--repair` brings them again"
+        raise RunFailed(f"{left} files {remedy}")
     return 0
 
 
 def prune(arguments: argparse.Namespace) -> int:
-    """`hpcbench data prune`: leftovers always; versions by age or until so much is free."""
+    """`hpcbench data prune`: leftovers always; versions by age or as many as free so much.
+
+    What was used within a day stays, for an experiment may be about to read it, unless `--older` names a
+    shorter time.
+    """
     from hpcbench.experiment.once import remove
 
     syncing = _sync(arguments.kind)
-    in_use = set(syncing.in_use())
-    doomed: list[Version] = []
-    freed = 0
-    for version in reversed(syncing.versions()):
-        days = (time.time() - version.used) / 86400
-        old = arguments.older is not None and days > arguments.older
-        needed = arguments.free is not None and freed < arguments.free * 2**30
-        if (old or needed) and version.folder.name not in in_use:
+    seconds = None if arguments.older is None else arguments.older * 86400
+    doomed, freed = list[Version](), Freed()
+    for version in syncing.removable(LEASE if seconds is None else min(LEASE, seconds)):
+        old = seconds is not None and time.time() - version.used > seconds
+        if old or (arguments.free is not None and freed.bytes < arguments.free * 2**30):
             doomed.append(version)
-            freed += version.bytes
+            freed.add(version)
+    if arguments.free is not None and freed.bytes < arguments.free * 2**30:
+        say("nothing more may go: the rest is in use, was used within a day, or is others'")
     leftovers = syncing.leftovers()
+    stayed = 0
     for version in doomed:
         print(f"{version.folder.name[:8]} {version.url} {size_text(version.bytes)}")
         if not arguments.dry_run:
-            syncing.remove(version)
+            stayed += not syncing.remove(version)
     for path in leftovers:
         print(f"{path.name}: left by a transfer that broke off")
         if not arguments.dry_run:
             remove(path)
+            stayed += path.exists()
     verb = "would be" if arguments.dry_run else "were"
+    rest = f"; something stays of {stayed}, which only its owner can remove" if stayed else ""
     say(
-        f"{len(doomed)} versions ({size_text(freed)}) and {len(leftovers)} leftovers {verb} removed"
+        f"{len(doomed)} versions ({size_text(freed.bytes)}) and {len(leftovers)} leftovers {verb} "
+        f"removed{rest}"
     )
     return 0
 
@@ -276,12 +292,15 @@ def _versions(
         return syncing.versions()
     chosen = []
     for name in names:
-        by_key = [one for one in syncing.versions() if one.folder.name.startswith(name)]
-        if len(by_key) == 1:
+        try:
+            document = _document(kind, name, registries)
+        except UserError:  # no such name: it may be a key
+            by_key = [one for one in syncing.versions() if one.folder.name.startswith(name)]
+            if len(by_key) != 1:
+                raise
             chosen += by_key
             continue
-        document = _document(kind, name, registries)
-        version = syncing.newest(cache.url(document))
+        version = syncing.newest(cache.url(document), cache.options(document))
         if version is None:
             raise UserError(Problem(f"{document.source} is not in {syncing.folder}"))
         chosen.append(version)
@@ -291,7 +310,7 @@ def _versions(
 def _options(cache: Cache, version: Version, arguments: argparse.Namespace) -> dict[str, Any]:
     """Storage options for a version: those of the named document with its source, else the site's."""
     for name in arguments.names:
-        if "://" not in name and not version.folder.name.startswith(name):
+        with contextlib.suppress(UserError):  # it is a key
             document = _document(arguments.kind, name, arguments.registry)
             if cache.url(document) == version.url:
                 return cache.options(document)

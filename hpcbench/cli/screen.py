@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.data.progress import Moved, Progress, size_text
@@ -73,8 +74,13 @@ def transfer_bar() -> Iterator[Progress]:
     )  # fmt: skip
     with rich_progress.Progress(*columns, console=err, transient=True) as shown:
         task = shown.add_task("", total=None, visible=False)
+        what = ""
 
         def tell(moved: Moved) -> None:
+            nonlocal what
+            if moved.what != what:  # what was here before counts for no rate
+                what = moved.what
+                shown.reset(task, completed=moved.bytes)
             files = f"  {moved.files}/{moved.of_files} files" if moved.of_files else ""
             total = moved.of_bytes or None
             shown.update(
@@ -93,17 +99,29 @@ class _PlainProgress:
 
     def __init__(self) -> None:
         self.what, self.told = "", 0.0
+        self.begun, self.before = 0.0, 0  # when, and with how many bytes here already
 
     def __call__(self, moved: Moved) -> None:
         now = time.monotonic()
         if moved.what == self.what and now - self.told < 10:
             return
+        if moved.what != self.what:
+            self.begun, self.before = now, moved.bytes
         self.what, self.told = moved.what, now
         if moved.of_files:
             done, whole = size_text(moved.bytes), size_text(moved.of_bytes)
-            say(f"{moved.what}: {done} of {whole}, {moved.files} of {moved.of_files} files")
+            files = f"{moved.files} of {moved.of_files} files"
+            say(f"{moved.what}: {done} of {whole}, {files}{self._rate(moved, now)}")
         else:
             say(moved.what)
+
+    def _rate(self, moved: Moved, now: float) -> str:
+        """Bytes a second and what is left by that, once anything has come."""
+        if now <= self.begun or moved.bytes <= self.before:
+            return ""
+        rate = (moved.bytes - self.before) / (now - self.begun)
+        left = timedelta(seconds=round(max(0, moved.of_bytes - moved.bytes) / rate))
+        return f", {size_text(rate)}/s, {left} left"
 
 
 def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:

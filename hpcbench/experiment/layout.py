@@ -301,12 +301,28 @@ def experiments_dir(root: Path) -> Path:
 
 
 def all_experiments(root: Path) -> Iterator[Experiment]:
-    """Experiments of a home, oldest first."""
+    """Experiments of a home that we may read, oldest first."""
     folder = experiments_dir(root)
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
-            if path.name[0] != "." and (path / "manifest.json").is_file():
+            if path.name[0] != "." and os.access(path / "manifest.json", os.R_OK):
                 yield Experiment(path)
+
+
+def private_experiments(root: Path) -> list[Path]:
+    """Folders in which others of this home may have experiments that we may not read."""
+    folder = experiments_dir(root)
+    if not folder.is_dir():
+        return []
+
+    def private(path: Path) -> bool:
+        if not os.access(path, os.R_OK | os.X_OK):
+            return True
+        manifest = path / "manifest.json"
+        return manifest.exists() and not os.access(manifest, os.R_OK)
+
+    found = (path for path in folder.iterdir() if path.name[0] != "." and path.is_dir())
+    return sorted(filter(private, found))
 
 
 def find(root: Path, wanted: str) -> Experiment:

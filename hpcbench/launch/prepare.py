@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
@@ -21,6 +22,9 @@ import hpcbench
 from hpcbench import environments, plugins
 from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Progress, silent
+from hpcbench.data.settled import settle
+from hpcbench.data.tree import Version
+from hpcbench.environments.images import built_images
 from hpcbench.environments.packages import metadata_of
 from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
@@ -33,6 +37,7 @@ from hpcbench.experiment.layout import (
     find,
     home,
     new_id,
+    private_experiments,
 )
 from hpcbench.launch import history, secrets_file
 from hpcbench.launch.fingerprint import here
@@ -52,8 +57,13 @@ RECORDED_PACKAGES = (
 )  # fmt: skip
 """Versions that the manifest keeps; what is in the image is in `environments`."""
 
+UNSEEN_DAYS = 30
+"""So long what was used stays where experiments are that cannot be read: nobody knows what they need."""
+
 Say = Callable[[str], None]
 """Tells the user what is going on, one line at a time."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +139,42 @@ def _build(resolved: ResolvedPlan, cache: Path, say: Say) -> Packages:
 
 
 def open_cache(site: Site, progress: Progress = silent) -> Cache:
-    """The cache below the site's home; versions that an experiment still reads stay in it."""
+    """The cache below the site's home; versions that an experiment still reads stay in it.
+
+    What this process writes from now on can be read and written by whom the site's umask lets.
+    """
+    use_umask(site)
     root = home(site)
 
     def in_use() -> set[str]:
-        return _named(root, r"/cache/(?:datasets|models)/([0-9a-f]{24})/files")
+        named = _named(root, r"/cache/(?:datasets|models)/([0-9a-f]{24})/files")
+        since = _unseen(root)
+        versions = [one for kind in ("datasets", "models") for one in cache.sync(kind).versions()]
+        return named | {one.folder.name for one in versions if one.used > since}
 
-    return Cache(root / "cache", site, progress, in_use)
+    cache = Cache(root / "cache", site, progress, in_use)
+    return cache
 
 
 def images_in_use(site: Site) -> set[str]:
     """Names of built images that an experiment without a report runs in."""
-    return _named(home(site), r"/images/([0-9a-f]{64}-[0-9a-f]{12})\.sif")
+    root = home(site)
+    named = _named(root, r"/images/([0-9a-f]{64}-[0-9a-f]{12})\.sif")
+    since = _unseen(root)
+    return named | {one.name for one in built_images(root / "cache") if one.used > since}
+
+
+def _unseen(root: Path) -> float:
+    """Since when what was used may be in use by experiments of others, which we may not read."""
+    since = time.time() - UNSEEN_DAYS * 86400
+    private = [path for path in private_experiments(root) if path.stat().st_mtime > since]
+    if not private:
+        return float("inf")
+    _log.warning(
+        "%d experiments in %s cannot be read: what was used in the last %d days stays",
+        len(private), private[0].parent, UNSEEN_DAYS,
+    )  # fmt: skip
+    return since
 
 
 def _named(root: Path, pattern: str) -> set[str]:
@@ -149,7 +183,7 @@ def _named(root: Path, pattern: str) -> set[str]:
     for experiment in all_experiments(root):
         if not experiment.report_dir.exists():
             for path in (experiment.resolved_file, experiment.manifest_file):
-                if path.exists():
+                if os.access(path, os.R_OK):
                     found.update(re.findall(pattern, path.read_text(encoding="utf-8")))
     return found
 
@@ -192,6 +226,26 @@ def localise(resolved: ResolvedPlan, cache: Cache, *, fetch: bool = True) -> Res
     return resolved.model_copy(update={"run_tasks": tuple(run_tasks)})
 
 
+def _settle(resolved: ResolvedPlan, cache: Cache) -> None:
+    """See that what the experiment reads outlasts a power cut; by now the kernel wrote most of it by itself.
+
+    Raises:
+        EnvironmentFault: a power cut took something of it.
+    """
+    for source in dict.fromkeys(
+        document.source
+        for run_task in resolved.run_tasks
+        for document in (run_task.dataset, run_task.model)
+    ):
+        folder = Path(source).parent
+        version = Version.read(folder) if cache.folder in folder.parents else None
+        if version is not None and (damaged := settle(version)):
+            raise EnvironmentFault(
+                f"{version.folder} is damaged: {damaged[0].path}",
+                remedy="`hpcbench data verify --repair`, or `models fetch` for a model",
+            )
+
+
 def _source_key(document: Dataset | Model) -> str:
     """Documents of the same key are the same files."""
     revision = document.revision if isinstance(document, Model) else None
@@ -232,13 +286,15 @@ def prepare(
         for document in (run_task.dataset, run_task.model)
         if "://" in document.source
     }
-    resolved = localise(resolved, open_cache(resolved.site, progress))
+    cache = open_cache(resolved.site, progress)
+    resolved = localise(resolved, cache)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
     check_images(resolved, prepared)
     rates = history.rates(root, resolved, measured)
     work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
     copy = copy_environment(root / "cache", packages.host, say) if snapshot_env else None
+    _settle(resolved, cache)
     experiment = _new_directory(root, resolved)
     write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
     write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")

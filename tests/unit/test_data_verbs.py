@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from PIL import Image
 
 from hpcbench.cli.main import main
+from hpcbench.cli.screen import _PlainProgress
+from hpcbench.data.progress import Moved
 from hpcbench.experiment.layout import Experiment
 from hpcbench.launch.uploading import upload_results
 from tests.unit.small import experiment, record
@@ -199,6 +203,11 @@ def test_pruning_tells_first_and_takes_the_oldest(
     for name in ("one", "two"):
         a_dataset(tmp_path / name)
         printed(capsys, "data", "sync", f"file://{tmp_path}/{name}")
+    assert printed(capsys, "data", "prune", "--free", "1") == "", (
+        "an experiment may be about to use it"
+    )
+    for number, one in enumerate(versions(capsys)):
+        os.utime(Path(one["path"]).parent / "used", (9 - number, 9 - number))
     dry = printed(capsys, "data", "prune", "--free", "0.0000001", "--dry-run")
     assert f"file://{tmp_path}/one" in dry
     assert f"file://{tmp_path}/two" not in dry
@@ -206,6 +215,138 @@ def test_pruning_tells_first_and_takes_the_oldest(
     assert printed(capsys, "data", "prune", "--free", "0.0000001") == dry
     (left,) = json.loads(printed(capsys, "data", "list", "--json"))
     assert left["source"] == f"file://{tmp_path}/two"
+
+
+def versions(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The one that was used last comes first."""
+    found: list[dict[str, Any]] = json.loads(printed(capsys, "data", "list", "--json"))
+    return found
+
+
+def test_pruning_takes_what_was_used_today_only_if_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_dataset(tmp_path / "d")
+    printed(capsys, "data", "sync", f"file://{tmp_path}/d")
+    assert printed(capsys, "data", "prune", "--older", "1") == ""
+    assert f"file://{tmp_path}/d" in printed(capsys, "data", "prune", "--older", "0")
+    assert versions(capsys) == []
+
+
+def test_pruning_counts_what_several_versions_share_when_the_last_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_dataset(tmp_path / "d")
+    (folder / "large.bin").write_bytes(bytes(5000))
+    for number in range(2):
+        (folder / "note.txt").write_text("x" * number)
+        printed(capsys, "data", "sync", f"file://{folder}")
+    older = versions(capsys)[1]["path"]
+    os.utime(Path(older).parent / "used", (1, 1))
+    assert main(["data", "prune", "--older", "1", "--dry-run"]) == 0
+    assert "1 versions (0 bytes)" in capsys.readouterr().err
+    assert main(["data", "prune", "--older", "0", "--dry-run"]) == 0
+    assert "2 versions (5." in capsys.readouterr().err
+
+
+def test_experiments_of_others_that_cannot_be_read_keep_what_they_may_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, days in (("old", 31), ("new", 5)):
+        a_dataset(tmp_path / name)
+        (one,) = json.loads(printed(capsys, "data", "sync", f"file://{tmp_path}/{name}", "--json"))
+        long_ago = time.time() - days * 86400
+        os.utime(Path(one["path"]).parent / "used", (long_ago, long_ago))
+    theirs = experiment(tmp_path / "home", [record(1)]).path
+    access = os.access
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda path, how: theirs not in (Path(path), *Path(path).parents) and access(path, how),
+    )
+    assert "rt" not in printed(capsys, "list")
+    out = printed(capsys, "data", "prune", "--older", "3")
+    assert f"file://{tmp_path}/old" in out
+    assert f"file://{tmp_path}/new" not in out
+    long_ago = time.time() - 40 * 86400
+    os.utime(theirs, (long_ago, long_ago))
+    assert f"file://{tmp_path}/new" in printed(capsys, "data", "prune", "--older", "3")
+
+
+def test_one_that_cannot_be_repaired_does_not_stand_in_the_way_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = []
+    for name in ("one", "two", "three"):
+        source = a_dataset(tmp_path / name)
+        (synced,) = json.loads(printed(capsys, "data", "sync", f"file://{source}", "--json"))
+        broken.append(Path(synced["path"]) / "1.png")
+        broken[-1].write_bytes(b"?")
+    (tmp_path / "two/1.png").unlink()
+    assert main(["data", "verify", "--repair", "--json"]) == 1
+    told = capsys.readouterr()
+    assert "1 files stay damaged" in told.err
+    errors = {Path(one["source"]).name: one.get("error", "") for one in json.loads(told.out)}
+    assert "has it no longer as it was" in errors.pop("two")
+    assert errors == {"one": "", "three": ""}
+    assert [path.stat().st_size > 1 for path in broken] == [True, False, True]
+    told_out = printed(capsys, "data", "verify", "--repair", code=1)
+    assert "two: 1.png is damaged" in told_out
+
+
+def test_a_name_comes_before_the_beginning_of_a_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = tmp_path / "r"
+    sources = [f"file://{a_dataset(tmp_path / name)}" for name in ("one", "two")]
+    printed(capsys, "data", "sync", *sources)
+    first, second = versions(capsys)
+    name = first["key"][:5]
+    printed(capsys, "data", "add", second["source"], "--name", name, "--out", str(registry))
+    (found,) = json.loads(
+        printed(capsys, "data", "verify", name, "--json", "--registry", str(registry))
+    )
+    assert found["key"] == second["key"]
+    (found,) = json.loads(printed(capsys, "data", "verify", first["key"][:6], "--json"))
+    assert found["key"] == first["key"]
+
+
+def test_what_is_brought_is_shared_as_the_site_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = grp.getgrgid(os.getgid() if os.geteuid() else grp.getgrnam("users").gr_gid)
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites/default.yaml").write_text(
+        f"schema_version: 1\nname: default\numask: '002'\ngroup: {group.gr_name}\n"
+    )
+    monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path))
+    before = os.umask(0o077)
+    try:
+        source = a_dataset(tmp_path / "d")
+        (synced,) = json.loads(printed(capsys, "data", "sync", f"file://{source}", "--json"))
+    finally:
+        os.umask(before)
+    made = [Path(synced["path"]), *Path(synced["path"]).rglob("*"), tmp_path / "home/cache"]
+    assert {path.stat().st_gid for path in made} == {group.gr_gid}
+    assert {oct(path.stat().st_mode) for path in made if path.is_dir()} == {"0o42775"}
+    assert {oct(path.stat().st_mode) for path in made if path.is_file()} == {"0o100664"}
+
+
+def test_piped_progress_has_a_rate_of_what_moved_now(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    tell = _PlainProgress()
+    tell(Moved("listing x"))
+    tell(Moved("fetching", 50 << 20, 170 << 20, 1, 3))  # of an earlier try
+    now += 20
+    tell(Moved("fetching", 90 << 20, 170 << 20, 2, 3))
+    assert capsys.readouterr().err.splitlines() == [
+        "listing x",
+        "fetching: 50.0 MiB of 170.0 MiB, 1 of 3 files",
+        "fetching: 90.0 MiB of 170.0 MiB, 2 of 3 files, 2.0 MiB/s, 0:00:40 left",
+    ]
 
 
 def test_a_prompt_is_shown_as_the_model_gets_it(capsys: pytest.CaptureFixture[str]) -> None:

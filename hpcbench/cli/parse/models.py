@@ -134,7 +134,12 @@ def _cached(verbs: Any, kind: str, bring: str, text: str) -> None:
     listing.set_defaults(kind=kind)
     with_json(listing)
     prune = sub(verbs, "prune", "data:prune", "remove from the cache what nobody needs")
-    prune.add_argument("--free", type=float, metavar="GB", help="until so many GiB are free again")
+    prune.add_argument(
+        "--free",
+        type=float,
+        metavar="GB",
+        help="so many GiB of it, what was used longest ago first",
+    )
     prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
     prune.add_argument("--dry-run", action="store_true", help="only tell")
     prune.set_defaults(kind=kind)
