@@ -46,21 +46,27 @@ def in_doubt(version: Version) -> bool:
 
 
 def settle(version: Version) -> list[Kept]:
-    """See that a version is safe from a power cut.
+    """See that a version is safe from a power cut, if it is ours.
 
     Returns:
         What a power cut took of it; the version is unsettled until that is repaired.
     """
-    damaged = version.damaged(thorough=True) if in_doubt(version) else []
+    doubtful = ours(version) and in_doubt(version)
+    damaged = version.damaged(thorough=True) if doubtful else []
     if not damaged:
         release(version)
     return damaged
 
 
+def ours(version: Version) -> bool:
+    """Whether we may take its mark away; else every look of ours would be a long one."""
+    return os.access(version.folder, os.W_OK)
+
+
 def release(version: Version) -> None:
     """Take the mark away: every byte was read after another start, or is forced to the disk now."""
     mark = version.folder / MARK
-    if mark.exists() and os.access(version.folder, os.W_OK):
+    if mark.exists() and ours(version):
         if not in_doubt(version):
             _force(version.folder)
         mark.unlink(missing_ok=True)

@@ -30,7 +30,7 @@ from typing import Any
 
 from hpcbench.data.pack import end_pack, write_member
 from hpcbench.data.progress import Moved, Progress, silent, size_text
-from hpcbench.data.settled import in_doubt, release
+from hpcbench.data.settled import in_doubt, ours, release
 from hpcbench.data.storage import open_storage
 from hpcbench.data.transfer import Transfer, broken_off, pieces, told
 from hpcbench.data.tree import Kept, Version
@@ -254,9 +254,7 @@ class SmartSync:
         return [
             version
             for version in reversed(self.versions())
-            if version.folder.name not in in_use
-            and version.used <= until
-            and os.access(version.folder, os.W_OK)
+            if version.folder.name not in in_use and version.used <= until and ours(version)
         ]
 
     def remove(self, version: Version) -> bool:
@@ -333,7 +331,7 @@ class SmartSync:
         if not version.sound():
             self._make_anew(version, transfer)
             return
-        doubtful = in_doubt(version)
+        doubtful = ours(version) and in_doubt(version)
         if damaged := self._look(version) if doubtful else version.damaged(thorough=False):
             names = ", ".join(kept.path for kept in damaged[:3])
             self.progress(Moved(f"repairing {names}{', …' if len(damaged) > 3 else ''}"))

@@ -167,7 +167,8 @@ def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
     if started_anew:
         monkeypatch.setattr(transfer, "BOOT", "another")
         (log,) = tmp_path.glob("*.partial/done.jsonl")  # as if it had been killed
-        log.write_text("".join(line for line in log.open() if '"boot":""' not in line))
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(line for line in lines if '"boot":""' not in line))
     most, count = 1000, 0
     version = cache.bring(bucket.url, bucket.options)
     # Those under way when it broke were stopped, so a few of the ten may be read again.

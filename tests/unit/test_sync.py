@@ -18,12 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.data import pack, settled, sync, transfer
+from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Moved
 from hpcbench.data.storage import FileStorage
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Tree, Version
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.launch.prepare import _settle
 from hpcbench.plugins import StoredFile
+from hpcbench.schema.documents import Site
+from tests.unit import small
 
 
 @pytest.fixture
@@ -560,6 +564,32 @@ def test_what_a_power_cut_may_have_taken_is_hashed_before_it_is_linked(
     monkeypatch.setattr(settled, "BOOT", "another")
     (source / "0" / "new.bin").write_bytes(b"new")
     assert holds(bring(cache, source), source)
+
+
+def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path / "cache", Site(name="default"))
+    version = bring(cache.sync("datasets"), source)
+    plan = small.resolved(small.run_task(dataset={"source": str(version.files)}))
+    with monkeypatch.context() as patch:
+        zeros(version.files / "large.bin")
+        patch.setattr(settled, "BOOT", "another")
+        with pytest.raises(EnvironmentFault, match=r"is damaged: large.bin"):
+            _settle(plan, cache)
+    _settle(plan, cache)
+    assert not unsettled(version)
+
+
+def test_a_version_that_we_may_not_write_is_looked_at_quickly(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = bring(cache, source)
+    monkeypatch.setattr(settled, "BOOT", "another")
+    monkeypatch.setattr(os, "access", lambda path, how: False)
+    monkeypatch.setattr("hpcbench.data.tree.hash_file", lambda path: "read in vain")
+    assert bring(cache, source) == version
+    assert unsettled(version)
 
 
 def test_a_version_of_others_is_not_settled_by_us(
