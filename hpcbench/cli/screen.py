@@ -80,7 +80,7 @@ def transfer_bar() -> Iterator[Progress]:
             nonlocal what
             if moved.what != what:  # what was here before counts for no rate
                 what = moved.what
-                shown.reset(task, completed=moved.bytes)
+                shown.reset(task, completed=moved.bytes, description=what)
             files = f"  {moved.files}/{moved.of_files} files" if moved.of_files else ""
             total = moved.of_bytes or None
             shown.update(

@@ -13,6 +13,7 @@ the rest is linked; an experiment that reads the older version is never disturbe
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -342,13 +343,21 @@ class SmartSync:
         """Make a version again whose manifest is damaged, out of what is right in it."""
         self.progress(Moved(f"repairing {version.folder / MANIFEST}"))
         transfer.newest, transfer.suspect = version, True
-        fresh = self.folder / f"tmp-{secrets.token_hex(4)}-{version.folder.name}"
+        token = secrets.token_hex(4)
+        fresh, old = (
+            self.folder / f"tmp-{token}-{which}-{version.folder.name}" for which in ("fresh", "old")
+        )
         try:
             transfer.run(fresh)
-            self.remove(version)
+            with contextlib.suppress(FileNotFoundError):  # another makes it anew, too
+                version.folder.rename(old)
             fresh.rename(version.folder)
+        except OSError:
+            if Version.read(version.folder) is None:
+                raise
         finally:
             remove(fresh)
+            remove(old)
 
 
 class Freed:
@@ -414,7 +423,10 @@ def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None
                     remedy=f"remove {version.folder} and sync again: it becomes another version",
                 )
             for other in linked:
-                _link_over(version.files / kept.path, other)
+                try:
+                    _link_over(version.files / kept.path, other)
+                except PermissionError:
+                    _log.warning("%s is damaged, too, and its owner's to repair", other)
         end_pack(version)
         Version.write(version.folder, version.url, version.kept())
     except OSError as error:
@@ -435,7 +447,14 @@ def _linked(version: Version, kept: Kept) -> list[Path]:
         return []
     beside = (path for path in version.folder.parent.iterdir() if _is_key(path.name))
     others = (path / "files" / kept.path for path in beside if path != version.folder)
-    return [other for other in others if other.is_file() and other.samefile(place)]
+    return [other for other in others if _same_file(other, place)]
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one is missing, or private
+        return False
 
 
 def _link_over(source: Path, place: Path) -> None:
