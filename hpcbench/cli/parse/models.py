@@ -32,7 +32,12 @@ def add(verb: Verb) -> None:
     verify.add_argument("images", nargs="*", help="beginnings of digests (all)")
     with_json(verify)
     prune = sub(images, "prune", "images:prune", "remove images that nobody needs")
-    prune.add_argument("--free", type=float, metavar="GB", help="until so many GiB are free again")
+    prune.add_argument(
+        "--free",
+        type=float,
+        metavar="GB",
+        help="so many GiB of them, what was used longest ago first",
+    )
     prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
     prune.add_argument("--dry-run", action="store_true", help="only tell")
     save = sub(images, "save", "images:save_images", "write images into a file for another cluster")
