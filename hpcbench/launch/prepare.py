@@ -242,7 +242,7 @@ def _settle(resolved: ResolvedPlan, cache: Cache) -> None:
         if version is not None and (damaged := settle(version)):
             raise EnvironmentFault(
                 f"{version.folder} is damaged: {damaged[0].path}",
-                remedy="`hpcbench data verify --repair`, or `models fetch` for a model",
+                remedy="`hpcbench data verify --repair`, or `models verify NAME --repair`",
             )
 
 
