@@ -305,26 +305,34 @@ class SmartSync:
             self.remove(version)
 
     def _over_limit(self, need: int, keep: Collection[str]) -> tuple[list[Version], Freed]:
-        """The versions that must go so that the limit holds, and what that frees."""
+        """The versions that must go so that the limit holds, and what that frees.
+
+        What is in use stays, limit or not.
+
+        Raises:
+            EnvironmentFault: the limit is less than what is needed for one version.
+        """
         doomed, gone = list[Version](), Freed()
         if self.limit is None:
             return doomed, gone
         versions = self.versions()
         if sum(version.bytes for version in versions) + need <= self.limit:
             return doomed, gone  # of links it is less still
-        held = _held(versions)
-        may_go = self.removable() if need <= self.limit < held + need else []
-        for version in may_go:
-            if held + need - gone.bytes > self.limit and version.folder.name not in keep:
+        if need > self.limit:
+            raise EnvironmentFault(
+                f"{size_text(need)} are needed, {self.folder} may hold {size_text(self.limit)}",
+                remedy="a larger `cache_gb` in the site profile",
+            )
+        beyond = _held(versions) + need - self.limit
+        for version in self.removable() if beyond > 0 else []:
+            if beyond > gone.bytes and version.folder.name not in keep:
                 doomed.append(version)
                 gone.add(version)
-        if held + need - gone.bytes > self.limit:
-            raise EnvironmentFault(
-                f"{size_text(need)} are needed, {self.folder} may hold {size_text(self.limit)} "
-                f"(`cache_gb`), and {size_text(held - gone.bytes)} of that are in use",
-                remedy="a larger `cache_gb`; or, if nobody needs what was used within a day, "
-                "`hpcbench data prune --older 0`",
+        if beyond > gone.bytes:  # no night is lost for that
+            told = (
+                f"{size_text(beyond - gone.bytes)} more than `cache_gb` allows: the rest is in use"
             )
+            _log.warning("%s: %s", self.folder, told)
         return doomed, gone
 
     def _mend(self, version: Version, transfer: Transfer) -> None:
