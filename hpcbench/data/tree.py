@@ -236,8 +236,14 @@ class Tree:
         parts = [*PurePosixPath(pattern).parts]
         if parts[-1:] == ["**"]:
             parts.append("*")
-        if self.is_packed:
-            literal = re.split(r"[*?\[]", "/".join(parts))[0]
+        literal = re.split(r"[*?\[]", "/".join(parts))[0]
+        if not self.is_packed and "**" in parts:
+            # `Path.glob` goes down into no folder that is a link, and `files` into all.
+            below = self.files(self.folder / literal.rpartition("/")[0])
+            names = sorted(
+                name for name in map(self._name, below) if _matches(name.split("/"), parts)
+            )
+        elif self.is_packed:
             inside = (one.path for one in self._starting(literal))
             names = [name for name in inside if _matches(name.split("/"), parts)]
         else:

@@ -67,6 +67,16 @@ def test_plain_loose_and_packed_answer_alike(contents: dict[str, bytes], pattern
         assert answers[0][3] == contents
 
 
+def test_a_pattern_goes_down_into_folders_that_are_links(tmp_path: Path) -> None:
+    for path in ("far/away/1.txt", "data/test/2.txt"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / "data/train").symlink_to(tmp_path / "far")
+    tree = Tree(tmp_path / "data")
+    assert tree.glob("**/*.txt") == tree.files()
+    assert tree.glob("train/**/*.txt") == [tmp_path / "data/train/away/1.txt"]
+
+
 def test_what_is_not_there_is_told_in_a_pack_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
