@@ -120,6 +120,7 @@ class DatasetIterator(Protocol):
 
     - `packs = True`: it reads through `hpcbench.data.tree.Tree`, so small files may lie in one pack;
     - `iter(start, stop, images=True)`: without images it need not read them, as evaluation does not;
+    - `at(places, images=True)`: samples at some places, in rising order, in as few reads as it can;
     - `bad() -> problems`: rows left out under `on_bad: skip`, which count against coverage;
     - `place(index) -> (file, row)`: where sample `index` stands, for messages; no row where a file is one.
     """

@@ -73,14 +73,17 @@ def samples(
         images: whether images are needed; an iterator that can do without reads less then.
     """
     more = {} if images or not _can_omit(iterator) else {"images": False}
-    passed = 0
+    slices, passed = list[range](), 0
     for low, high in ranges:
-        first, last = max(low, low + start - passed), min(high, low + stop - passed)
-        if first < last:
-            yield from iterator.iter(first, last, **more)
+        slices.append(range(max(low, low + start - passed), min(high, low + stop - passed)))
         passed += high - low
         if passed >= stop:
-            return
+            break
+    if hasattr(iterator, "at"):  # places that lie apart, in as few reads as it can
+        yield from iterator.at(itertools.chain.from_iterable(slices), **more)
+        return
+    for some in filter(None, slices):
+        yield from iterator.iter(some.start, some.stop, **more)
 
 
 def total(ranges: Ranges) -> int:
@@ -115,7 +118,7 @@ def choose(
     count, out = iterator.count(), set(bad)
     if task.where is None and task.sample is None:
         places: Iterable[int] = (place for place in range(count) if place not in out)
-        return _ranges(itertools.islice(places, task.limit))
+        return _left(_ranges(itertools.islice(places, task.limit)), task, count)
     wanted = compile_where(task.where) if task.where is not None else None
     strata: dict[str, list[int]] = defaultdict(list)
     by = task.sample.by if task.sample is not None else None
@@ -129,9 +132,17 @@ def choose(
     chosen = sorted(itertools.chain.from_iterable(strata.values()))
     if task.sample is not None:
         chosen = draw(strata, task.sample.size, seed)
-    if not chosen:
-        raise UserError(Problem(f"where {task.where!r}: no sample is left"))
-    return _ranges(chosen[: task.limit])
+    return _left(_ranges(chosen[: task.limit]), task, count)
+
+
+def _left(
+    ranges: list[tuple[int, int]], task: RunTaskSettings, count: int
+) -> list[tuple[int, int]]:
+    """The ranges; a UserError if there are none."""
+    if not ranges:
+        why = f"where {task.where!r}" if task.where is not None else "none can be read"
+        raise UserError(Problem(f"no sample is left of {count}: {why}"))
+    return ranges
 
 
 def draw(strata: Mapping[str, Sequence[int]], size: int, seed: int) -> list[int]:
@@ -163,10 +174,10 @@ def compile_where(expression: str) -> Any:
     from jinja2 import StrictUndefined, TemplateError, UndefinedError
     from jinja2.sandbox import SandboxedEnvironment
 
+    environment = SandboxedEnvironment(undefined=StrictUndefined)
+    del environment.filters["random"], environment.globals["lipsum"]  # the same samples every time
     try:
-        compiled = SandboxedEnvironment(undefined=StrictUndefined).compile_expression(
-            expression, undefined_to_none=False
-        )
+        compiled = environment.compile_expression(expression, undefined_to_none=False)
     except (TemplateError, ValueError, RecursionError) as error:
         raise UserError(Problem(f"where {expression!r} is no expression: {error}")) from error
 
@@ -177,7 +188,7 @@ def compile_where(expression: str) -> Any:
             raise UserError(
                 Problem(f"where {expression!r}: {error} (there are: {', '.join(sorted(known))})")
             ) from error
-        except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
+        except Exception as error:  # whatever an expression can do
             raise UserError(Problem(f"where {expression!r}: {error}")) from error
 
     return holds

@@ -54,7 +54,7 @@ def guess(folder: Path) -> Guess:
     tree = Tree(folder)
     files = tree.files()
     names = {path.relative_to(folder).as_posix() for path in files}
-    found = _by_layout(folder, names) or _table(tree, folder, files) or _pairs(folder, names)
+    found = _by_layout(tree, folder, names) or _table(tree, folder, files) or _pairs(folder, names)
     if found is None:
         raise UserError(
             Problem(
@@ -66,7 +66,7 @@ def guess(folder: Path) -> Guess:
     return found
 
 
-def _by_layout(folder: Path, names: set[str]) -> Guess | None:
+def _by_layout(tree: Tree, folder: Path, names: set[str]) -> Guess | None:
     tops = {name.split("/")[0] for name in names}
     if "dataset_dict.json" in names or {"state.json", "dataset_info.json"} <= names:
         splits = sorted(name.split("/")[0] for name in names if name.endswith("/state.json"))
@@ -88,15 +88,13 @@ def _by_layout(folder: Path, names: set[str]) -> Guess | None:
     if (
         "annotation.csv" in names
         and "image_path"
-        in (folder / "annotation.csv")
-        .read_text(encoding="utf-8-sig", errors="replace")
-        .partition("\n")[0]
+        in tree.text(folder / "annotation.csv", errors="replace").partition("\n")[0]
     ):
         more = {"fields": ["question"], "group_by": ["doc_class", "question_type"]}
         return Guess("v01", "annotation.csv of v0.1", more)
     for name in sorted(names):
         if name.endswith(".json") and len(tops) < 50:
-            data = _head_of(folder / name)
+            data = _head_of(tree, folder / name)
             if isinstance(data, dict) and {"images", "annotations"} <= data.keys():
                 return Guess("coco", f"{name} is COCO's", {"annotations": name})
             if (
@@ -104,9 +102,10 @@ def _by_layout(folder: Path, names: set[str]) -> Guess | None:
                 and isinstance(data.get("data"), list)
                 and "questionId" in str(data["data"][:1])
             ):
-                return Guess(
-                    "docvqa", f"{name} is DocVQA's", {"annotations": name, "fields": ["question"]}
-                )
+                more = {"annotations": name, "fields": ["question"]}
+                if "page_ids" in str(data["data"][:1]):
+                    return Guess("mp_docvqa", f"{name} is MP-DocVQA's", more)
+                return Guess("docvqa", f"{name} is DocVQA's", more)
     return None
 
 
@@ -114,16 +113,11 @@ def _table(tree: Tree, folder: Path, files: Iterable[Path]) -> Guess | None:
     endings = (".parquet", ".jsonl", ".csv", ".tsv", ".json")
     tables = [path for path in files if path.suffix.lower() in endings]
     for path in sorted(tables, key=lambda path: (endings.index(path.suffix.lower()), str(path))):
-        options = _options(path)
+        options = _options(tree, path)
         try:
             rows = open_rows(tree, [path], How(delimiter=options.get("delimiter")))
-            known = rows.names()
-            first = next(
-                iter(rows.light(known[:0] if isinstance(known, list) and not known else None))
-            )
-        except (HpcbenchError, StopIteration, OSError):
-            continue
-        if isinstance(first, Problem):
+            first = next(rows.at([0]))
+        except (HpcbenchError, StopIteration, LookupError, OSError):
             continue
         mapping = {part: _first(first, names) for part, names in KNOWN.items()}
         if mapping["images"] is None or mapping["references"] is None:
@@ -174,11 +168,10 @@ def _pattern(path: Path, folder: Path, tables: Sequence[Path]) -> str:
     return name.replace(path.name, f"{head}-*{path.suffix}") if dash and len(shards) > 1 else name
 
 
-def _options(path: Path) -> dict[str, Any]:
+def _options(tree: Tree, path: Path) -> dict[str, Any]:
     if path.suffix.lower() not in (".csv", ".tsv"):
         return {}
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        head = file.readline()
+    head = tree.text(path, errors="replace").partition("\n")[0]
     try:
         delimiter = csv.Sniffer().sniff(head, ",;\t|").delimiter
     except csv.Error:
@@ -191,10 +184,10 @@ def _first(record: Any, names: Sequence[str]) -> str | None:
     return next((name for name in names if value_of(record, name) is not None), None)
 
 
-def _head_of(path: Path) -> Any:
-    if path.stat().st_size > 1 << 28:
-        return None
+def _head_of(tree: Tree, path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
+        if path.exists() and path.stat().st_size > 1 << 28:  # a packed one is small
+            return None
+        return json.loads(tree.text(path))
+    except (HpcbenchError, OSError, ValueError, RecursionError):
         return None

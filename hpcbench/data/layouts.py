@@ -4,12 +4,13 @@
 |---|---|
 | `v01` | `annotation.csv` of VLMHyperBench v0.1, columns parted by `;` |
 | `docvqa` | DocVQA's JSON as its publisher ships it: `{"data": [{questionId, question, image, answers}]}` |
+| `mp_docvqa` | MP-DocVQA's JSON: `{"data": [{questionId, question, doc_id, page_ids, answers}]}` |
 | `ocrbench` | `OCRBench.json`: `[{dataset_name, type, question, image_path, answers}]` |
 | `hf_disk` | a folder that `datasets.save_to_disk` of Hugging Face wrote |
 | `coco` | COCO's JSON: images, annotations, categories |
 | `pairs` | `page.png` with `page.txt` or `page.json`, beside it or in another folder |
 
-What a document's `mapping`, `annotations` and `options` say goes before the preset.
+What a document's `mapping`, `annotations` and `options` say goes before the preset, key by key.
 """
 
 from __future__ import annotations
@@ -57,6 +58,16 @@ class DocVqa(TableDataset):
     )  # fmt: skip
 
 
+class MpDocVqa(DocVqa):
+    """MP-DocVQA (Tito et al. 2023): questions about several pages, each an image below `images/`."""
+
+    preset = FieldMap(
+        id="questionId", images="images/{page_ids}.jpg", references="answers", document="doc_id",
+        split="data_split", fields={"question": "question"},
+        metadata={"answer_page_idx": "answer_page_idx"},
+    )  # fmt: skip
+
+
 class OcrBench(TableDataset):
     """OCRBench v1 as its publisher ships it; references of formulas say that they are."""
 
@@ -81,22 +92,31 @@ class HfDisk(TableDataset):
 
     def __init__(self, spec: DatasetSpec) -> None:
         super().__init__(spec)
-        splits = self.folder / "dataset_dict.json"
-        if self.tree.has(splits):
-            known = _parsed(self.tree.text(splits), splits).get("splits", [])
-            if self.split not in known:
-                what = (
-                    f"it has the splits {', '.join(known)}, and the document names {self.split!r}"
-                )
-                raise UserError(Problem(what, str(splits), remedy="`split: NAME`"))
-            self.path, self.split = self.folder / str(self.split) / "state.json", None
+        self.spec, self.several = spec, self.folder / "dataset_dict.json"
+        self.splits: list[str] = []
+        if self.tree.has(self.several):
+            self.splits = _parsed(self.tree.text(self.several), self.several).get("splits", [])
+            if self.split is not None:
+                self._known()
+                self.path, self.split = self.folder / self.split / "state.json", None
+                self.splits = []
+
+    def _known(self) -> None:
+        """Raises UserError: the document names none of its splits."""
+        if self.splits and self.split not in self.splits:
+            known = ", ".join(self.splits)
+            what = f"it has the splits {known}, and the document names {self.split!r}"
+            raise UserError(Problem(what, str(self.several), remedy="`split: NAME`"))
 
     @cached_property
     def _files(self) -> list[Path]:
-        names = [
-            one["filename"] for one in _parsed(self.tree.text(self.path), self.path)["_data_files"]
-        ]
-        files = [self.path.parent / name for name in names]
+        self._known()
+        state = _parsed(self.tree.text(self.path), self.path)
+        if state.get("_indices_data_files"):
+            what = "only some of its rows are chosen, in a file of indices that is not read"
+            remedy = "`dataset.flatten_indices().save_to_disk(…)`"
+            raise UserError(Problem(what, str(self.path), remedy=remedy))
+        files = [self.path.parent / one["filename"] for one in state["_data_files"]]
         gone = [Problem("no such file", str(path)) for path in files if not self.tree.has(path)]
         if gone:
             raise UserError(*gone)
@@ -104,6 +124,7 @@ class HfDisk(TableDataset):
 
     @cached_property
     def _rows(self) -> Rows:
+        rows = super()._rows
         info = self.path.with_name("dataset_info.json")
         features = _parsed(self.tree.text(info), info).get("features") or {}
         names = {
@@ -111,10 +132,13 @@ class HfDisk(TableDataset):
             for column, feature in features.items()
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
         }
-        return _Labelled(super()._rows, names)
+        return _Labelled(rows, names)
 
     def files(self) -> Iterable[Path]:
-        """Arrow files and what describes them."""
+        """Arrow files and what describes them; of all splits, where the document names none."""
+        if self.splits:
+            parts = (type(self)(replace(self.spec, split=name)).files() for name in self.splits)
+            return sorted({self.several, *(path for part in parts for path in part)})
         described = [self.path, self.path.with_name("dataset_info.json")]
         return sorted({*super().files(), *described})
 
@@ -125,19 +149,17 @@ class _Labelled:
     def __init__(self, rows: Rows, labels: Mapping[str, list[str]]) -> None:
         self._rows, self._labels = rows, labels
 
-    def light(self, columns: Collection[str] | None) -> Iterable[Record | Problem]:
-        return (self._named(row) for row in self._rows.light(columns))
+    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
+        return (self._named(row) for row in self._rows.light(keys))
 
-    def between(
-        self, start: int, stop: int, columns: Collection[str] | None = None
-    ) -> Iterator[Record]:
-        for row in self._rows.between(start, stop, columns):
+    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
+        for row in self._rows.at(places, keys):
             yield self._named(row)  # type: ignore[misc]
 
     def place(self, index: int) -> tuple[Path, int]:
         return self._rows.place(index)
 
-    def names(self) -> Collection[str] | None:
+    def names(self) -> Mapping[str, bool] | None:
         return self._rows.names()
 
     def _named(self, row: Record | Problem) -> Record | Problem:
@@ -175,13 +197,12 @@ class _MadeRows:
     def __init__(self, rows: list[tuple[Path, int, Record | Problem]]) -> None:
         self._all = rows
 
-    def light(self, columns: Collection[str] | None) -> Iterable[Record | Problem]:
+    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
         return [record for _, _, record in self._all]
 
-    def between(
-        self, start: int, stop: int, columns: Collection[str] | None = None
-    ) -> Iterator[Record]:
-        return (one for _, _, one in self._all[start:stop] if not isinstance(one, Problem))
+    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
+        rows = (self._all[place][2] for place in places)
+        return (one for one in rows if not isinstance(one, Problem))
 
     def place(self, index: int) -> tuple[Path, int]:
         return self._all[index][:2]

@@ -1,19 +1,24 @@
 """The rows of annotation files: JSONL, JSON, CSV and TSV in memory, Parquet and Arrow where they lie.
 
     rows = open_rows(tree, [path, …], how)
-    rows.light({"id", "question"})     all rows, of big files only these columns
-    rows.between(100, 200)             whole rows, a block at a time
+    rows.light({"id", "row.question"}) all rows, only what these keys need
+    rows.at([3, 4, 100])               whole rows, a block at a time
+    rows.at([3, 4, 100], {"id"})       the same, light
 
-A row that cannot be read at all is a `Problem` in the place of its record, so that numbers stay right.
+Light rows leave bytes where they are: `BYTES` stands for each. A row that cannot be read at all is a
+`Problem` in the place of its record, so that numbers stay right.
 """
 
 from __future__ import annotations
 
 import bisect
 import csv
+import io
 import itertools
 import json
 import re
+import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +31,16 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError
 Record = Mapping[str, Any]
 
 BLOCK_ROWS = 256
-"""Rows of a Parquet file in memory at once: with their images, a few tens of MiB."""
+"""Rows of a Parquet or Arrow file in memory at once, at most."""
+
+BLOCK_BYTES = 32 << 20
+"""What they take together, if they take as much as others of their files; one row is always read."""
+
+LIGHT_ROWS = 16 * BLOCK_ROWS
+"""Rows without their bytes in memory at once."""
+
+BYTES = b"\0"
+"""Stands in light rows for bytes that were not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +58,12 @@ class How:
 class Rows(Protocol):
     """Rows of all files together, counted from 0."""
 
-    def light(self, columns: Collection[str] | None) -> Iterable[Record | Problem]: ...
-    def between(
-        self, start: int, stop: int, columns: Collection[str] | None = None
+    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]: ...
+    def at(
+        self, places: Iterable[int], keys: Collection[str] | None = None
     ) -> Iterator[Record]: ...
     def place(self, index: int) -> tuple[Path, int]: ...
-    def names(self) -> Collection[str] | None: ...
+    def names(self) -> Mapping[str, bool] | None: ...
 
 
 def open_rows(tree: Tree, files: Sequence[Path], how: How) -> Rows:
@@ -75,15 +89,14 @@ class TextRows:
     def __init__(self, tree: Tree, files: Sequence[Path], how: How) -> None:
         self._tree, self._files, self._how = tree, files, how
 
-    def light(self, columns: Collection[str] | None) -> Iterable[Record | Problem]:
+    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
         """All rows; they are in memory anyway."""
         return [record for _, _, record in self._rows]
 
-    def between(
-        self, start: int, stop: int, columns: Collection[str] | None = None
-    ) -> Iterator[Record]:
-        """Rows `start` to `stop` (exclusive), none of which is a problem."""
-        for _, _, record in self._rows[start:stop]:
+    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
+        """Rows at some places, none of which is a problem."""
+        for place in places:
+            record = self._rows[place][2]
             if not isinstance(record, Problem):
                 yield record
 
@@ -107,30 +120,25 @@ class TextRows:
 
 
 class ParquetRows:
-    """Parquet files, read a block at a time."""
+    """Parquet files, read a block at a time.
+
+    Polars takes whole row groups from the disk: what is not of a block is read and let go again. Of a struct
+    it reads all parts, also for one of them; which rows have no bytes it sees in the files' statistics.
+    """
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files
+        self._without: dict[str, dict[int, Any]] = {}
 
-    def light(self, columns: Collection[str] | None) -> Iterable[Record]:
-        """All rows with these columns."""
-        table = self._scan
-        if columns is not None:
-            table = table.select([name for name in self.names() if name in columns])
-        rows: Iterable[Record] = table.collect().iter_rows(named=True)
-        return rows
+    def light(self, keys: Collection[str] | None) -> Iterable[Record]:
+        """All rows with what these keys need, bytes left out."""
+        return self._read(None, self.names() if keys is None else keys)
 
-    def between(
-        self, start: int, stop: int, columns: Collection[str] | None = None
-    ) -> Iterator[Record]:
-        """Rows `start` to `stop` (exclusive)."""
-        table = self._scan
-        if columns is not None:
-            table = table.select([name for name in self.names() if name in columns])
-        rows = BLOCK_ROWS if columns is None else 16 * BLOCK_ROWS  # without images they are small
-        for first in range(start, stop, rows):
-            block = table.slice(first, min(rows, stop - first)).collect()
-            yield from block.iter_rows(named=True)
+    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
+        """Rows at some places, in rising order; whole, or light with what keys need."""
+        size = self._block if keys is None else LIGHT_ROWS
+        for some in _spans(places, size):
+            yield from self._read(some, keys)
 
     def place(self, index: int) -> tuple[Path, int]:
         """File and row in it, from 1."""
@@ -138,34 +146,182 @@ class ParquetRows:
         file = bisect.bisect_right(before, index) - 1
         return self._files[file], index - before[file] + 1
 
-    def names(self) -> list[str]:
-        """Columns there are."""
-        return self._names
+    def names(self) -> dict[str, bool]:
+        """Columns there are, and whether bytes lie in them."""
+        return {name: _holds_bytes(kind) for name, kind in self._kinds.items()}
+
+    def _read(self, places: Sequence[int] | None, keys: Collection[str] | None) -> Iterator[Record]:
+        """Rows at places that lie near each other; None: all."""
+        import polars
+
+        table, absent = self._scan, dict[str, dict[int, Any]]()
+        if places is not None:
+            table = table.slice(places[0], places[-1] + 1 - places[0])
+        if keys is not None:
+            wanted = {key.partition(".")[0] for key in keys}
+            within = {key.partition(".")[0] for key in keys if "." in key}
+            names = [name for name in self._kinds if name in wanted]
+            absent = {
+                name: self._lacking(name)
+                for name in names
+                if name not in within and _is_image(self._kinds[name])
+            }
+            shown = [
+                _light(polars.col(name), self._kinds[name]).alias(name)
+                for name in names
+                if name not in absent
+            ]
+            shown = shown or [polars.col(names[0]).is_null()]  # else rows would not be counted
+            table = table.select(shown)
+        found = self._collected(table)
+        if places is not None and len(places) < found.height:
+            found = found[[place - places[0] for place in places]]
+        rows: Iterable[Record] = found.iter_rows(named=True)
+        if not absent:
+            yield from rows
+            return
+        for place, row in zip(itertools.count() if places is None else places, rows):  # noqa: B905
+            yield {**row, **{name: known.get(place, BYTES) for name, known in absent.items()}}
+
+    def _lacking(self, name: str) -> dict[int, Any]:
+        """Row → light value of a column of images, for rows that have not all of its bytes: few, or all."""
+        import polars
+
+        if name not in self._without:
+            column, kind = polars.col(name), self._kinds[name]
+            found = self._scan.with_row_index(ROW).filter(_lacks(column, kind))
+            table = self._collected(found.select(ROW, _light(column, kind).alias(name)))
+            self._without[name] = dict(table.iter_rows())
+        return self._without[name]
 
     @cached_property
-    def _names(self) -> list[str]:
-        found: list[str] = self._scan.collect_schema().names()
-        return found
+    def _kinds(self) -> Mapping[str, Any]:
+        try:
+            kinds: Mapping[str, Any] = self._scan.collect_schema()
+        except _polars_errors() as error:
+            raise self._fault(error) from error
+        return kinds
+
+    @cached_property
+    def _block(self) -> int:
+        """Rows to read at once."""
+        row = sum(path.stat().st_size for path in self._files) // max(1, sum(self._counts))
+        return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row)))
 
     @cached_property
     def _counts(self) -> list[int]:
         import polars
 
+        count = polars.len()
         return [
-            polars.scan_parquet(one).select(polars.len()).collect().item() for one in self._files
+            self._collected(polars.scan_parquet(one).select(count)).item() for one in self._files
         ]
 
     @cached_property
     def _scan(self) -> Any:
         import polars
 
+        return polars.scan_parquet(list(self._files))
+
+    def _collected(self, table: Any) -> Any:
         try:
-            table = polars.scan_parquet(list(self._files))
-            table.collect_schema()
-        except (OSError, polars.exceptions.PolarsError) as error:
-            what = f"no Parquet file: {str(error).splitlines()[0]}"
-            raise UserError(Problem(what, str(self._files[0]))) from error
-        return table
+            return table.collect()
+        except _polars_errors() as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: Exception) -> UserError:
+        """Which file is the one that cannot be read."""
+        import polars
+
+        first = None
+        for path in self._files:
+            try:
+                kinds = polars.read_parquet_schema(path)
+            except _polars_errors() as wrong:
+                return UserError(Problem(f"no Parquet file: {_first_line(wrong)}", str(path)))
+            first = first or kinds
+            if kinds != first:
+                others = sorted({name for name, _ in {*kinds.items()} ^ {*first.items()}})
+                what = f"column {', '.join(map(repr, others))} is not as in {self._files[0].name}"
+                return UserError(Problem(what, str(path)))
+        return UserError(Problem(f"cannot be read: {_first_line(error)}", str(self._files[0])))
+
+
+ROW = "number of the row"
+"""Column of a row's number; no other is called so."""
+
+
+def _spans(places: Iterable[int], size: int) -> Iterator[list[int]]:
+    """Places in lists that each lie within so many rows."""
+    some: list[int] = []
+    for place in places:
+        if some and place - some[0] >= size:
+            yield some
+            some = []
+        some.append(place)
+    if some:
+        yield some
+
+
+def _polars_errors() -> tuple[type[Exception], ...]:
+    import polars
+
+    return OSError, polars.exceptions.PolarsError
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """Whether bytes lie in values of a type of Polars'."""
+    import polars
+
+    if isinstance(kind, polars.Struct):
+        return any(_holds_bytes(one.dtype) for one in kind.fields)
+    if isinstance(kind, polars.List | polars.Array):
+        return _holds_bytes(kind.inner)
+    return bool(kind == polars.Binary)
+
+
+def _is_image(kind: Any) -> bool:
+    """Whether it is bytes, Hugging Face's {bytes, path}, or a list of them, and nothing else."""
+    import polars
+
+    if isinstance(kind, polars.List):
+        return _is_image(kind.inner)
+    if isinstance(kind, polars.Struct):
+        return {one.name: one.dtype for one in kind.fields} == {
+            "bytes": polars.Binary,
+            "path": polars.String,
+        }
+    return bool(kind == polars.Binary)
+
+
+def _lacks(column: Any, kind: Any) -> Any:
+    """Whether a value of such a type has not all of its bytes."""
+    import polars
+
+    if isinstance(kind, polars.List):
+        lacking = column.list.eval(_lacks(polars.element(), kind.inner)).list.any()
+        return lacking.fill_null(True) | (column.list.len() == 0)
+    return (column.struct.field("bytes") if isinstance(kind, polars.Struct) else column).is_null()
+
+
+def _light(column: Any, kind: Any) -> Any:
+    """The value without its bytes."""
+    import polars
+
+    if not _holds_bytes(kind):
+        return column
+    if isinstance(kind, polars.Struct):
+        parts = [
+            _light(column.struct.field(one.name), one.dtype).alias(one.name) for one in kind.fields
+        ]
+        return polars.when(column.is_not_null()).then(polars.struct(parts))
+    if isinstance(kind, polars.List):
+        return column.list.eval(_light(polars.element(), kind.inner))
+    return polars.when(column.is_not_null()).then(polars.lit(BYTES))
 
 
 class ArrowRows:
@@ -174,25 +330,27 @@ class ArrowRows:
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files
 
-    def light(self, columns: Collection[str] | None) -> Iterable[Record]:
-        """All rows with these columns."""
-        return self.between(0, self._starts[-1], columns)
+    def light(self, keys: Collection[str] | None) -> Iterable[Record]:
+        """All rows with what these keys need, bytes left out."""
+        return self.at(range(self._starts[-1]), self.names() if keys is None else keys)
 
-    def between(
-        self, start: int, stop: int, columns: Collection[str] | None = None
-    ) -> Iterator[Record]:
-        """Rows `start` to `stop` (exclusive)."""
-        first = bisect.bisect_right(self._starts, start) - 1
-        for number in range(first, len(self._batches)):
-            begin = self._starts[number]
-            if begin >= stop:
-                return
-            _, batch = self._batches[number]
-            if columns is not None:
-                batch = batch.select([name for name in batch.schema.names if name in columns])
-            low, high = max(start - begin, 0), min(stop - begin, batch.num_rows)
-            for block in range(low, high, BLOCK_ROWS):
-                yield from batch.slice(block, min(BLOCK_ROWS, high - block)).to_pylist()
+    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
+        """Rows at some places, in rising order; whole, or light with what keys need."""
+        wanted = None if keys is None else {key.partition(".")[0] for key in keys}
+        opened, size, begin, end = -1, 0, 0, 0
+        batch: Any = None
+        for some in _runs(places):
+            low = some.start
+            while low < some.stop:
+                number = bisect.bisect_right(self._starts, low) - 1
+                if number != opened:
+                    opened, begin, end = number, self._starts[number], self._starts[number + 1]
+                    batch = self._batches[number][1]
+                    size = _rows_at_once(batch, wanted)
+                    batch = batch if wanted is None else _light_batch(batch, wanted)
+                high = min(some.stop, end, low + size)
+                yield from batch.slice(low - begin, high - low).to_pylist()
+                low = high
 
     def place(self, index: int) -> tuple[Path, int]:
         """File and row in it, from 1."""
@@ -203,10 +361,10 @@ class ArrowRows:
         )
         return path, index - first + 1
 
-    def names(self) -> list[str]:
-        """Columns there are."""
-        found: list[str] = self._batches[0][1].schema.names if self._batches else []
-        return found
+    def names(self) -> dict[str, bool]:
+        """Columns there are, and whether bytes lie in them."""
+        schema = self._batches[0][1].schema if self._batches else ()
+        return {one.name: _holds_binary(one.type) for one in schema}
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -237,6 +395,70 @@ class ArrowRows:
         return batches
 
 
+def _runs(places: Iterable[int]) -> Iterator[range]:
+    """Places that follow on each other, together."""
+    start = stop = -1
+    for place in places:
+        if place != stop:
+            if start < stop:
+                yield range(start, stop)
+            start = place
+        stop = place + 1
+    if start < stop:
+        yield range(start, stop)
+
+
+def _rows_at_once(batch: Any, wanted: Collection[str] | None) -> int:
+    if wanted is not None:
+        return LIGHT_ROWS
+    row: int = batch.nbytes // max(1, batch.num_rows)
+    return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row)))
+
+
+def _light_batch(batch: Any, wanted: Collection[str]) -> Any:
+    """Some columns of a batch, without their bytes."""
+    import pyarrow
+
+    names = [name for name in batch.schema.names if name in wanted]
+    return pyarrow.RecordBatch.from_arrays(
+        [_light_array(batch.column(name)) for name in names], names
+    )
+
+
+def _holds_binary(kind: Any) -> bool:
+    """Whether bytes lie in values of a type of Arrow's."""
+    from pyarrow import types
+
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return True
+    inner = (kind.field(place).type for place in range(kind.num_fields))
+    return any(map(_holds_binary, inner))
+
+
+def _light_array(array: Any) -> Any:
+    """An array without its bytes; those of the files are not touched."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = array.type
+    if not _holds_binary(kind):
+        return array
+    if types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pyarrow.StructArray.from_arrays(
+            [_light_array(one) for one in array.flatten()],
+            [one.name for one in fields],
+            mask=array.is_null(),
+        )
+    if types.is_list(kind) or types.is_large_list(kind):
+        made = pyarrow.ListArray if types.is_list(kind) else pyarrow.LargeListArray
+        return made.from_arrays(array.offsets, _light_array(array.values), mask=array.is_null())
+    held = pyarrow.array([BYTES], kind)
+    from pyarrow import compute
+
+    return compute.if_else(array.is_valid(), held[0], pyarrow.scalar(None, kind))
+
+
 # --- text -----------------------------------------------------------------------------------------------
 
 
@@ -244,9 +466,12 @@ def _decoded(data: bytes, path: Path, encoding: str) -> str:
     """The text; what is not in the encoding becomes surrogates, which `_strange` finds row by row."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        return data.decode(encoding, "surrogateescape")
+        return data.decode(encoding, "surrogateescape").removeprefix("\ufeff")
     except LookupError as error:
         raise UserError(Problem(f"unknown encoding '{encoding}'", str(path))) from error
+    except UnicodeError as error:  # of those that know no surrogates, as UTF-16
+        what = f"not {encoding}: {getattr(error, 'reason', error)}"
+        raise UserError(Problem(what, str(path), remedy="see the option `encoding`")) from error
 
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
@@ -287,6 +512,8 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
     except json.JSONDecodeError as error:
         what = f"not JSON: {error.msg}"
         raise UserError(Problem(what, str(path), error.lineno, error.colno)) from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise UserError(Problem(f"not JSON that can be read: {error}", str(path))) from error
     except RecursionError as error:
         raise UserError(Problem("JSON nested too deeply", str(path))) from error
     if isinstance(data, dict) and how.records is not None:
@@ -302,18 +529,47 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
 
 
 def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
+    """Rows under their header, each told by the line it begins with.
+
+    Raises:
+        UserError: the header is wrong, or a quote that is never closed hides rows: how many, nobody knows.
+    """
     delimiter = how.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-    reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            number = reader.line_num
-            if None in row or None in row.values():
-                what = f"{len(reader.fieldnames or ())} columns are named, this row has others"
-                yield number, Problem(what, str(path), number)
-            else:
-                yield number, _strange(" ".join(row.values()), path, number, how) or row
-    except csv.Error as error:
-        yield reader.line_num, Problem(f"not CSV: {error}", str(path), reader.line_num)
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    names: list[str] | None = None
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problem = Problem(f"not CSV: {error}", str(path), number)
+            if names is None or reader.line_num > number or "end of data" in str(error):
+                raise UserError(problem) from error
+            yield number, problem
+            continue
+        if not cells:
+            continue
+        strange = _strange(" ".join(cells), path, number, how)
+        if names is None:
+            names = _header(cells, strange, path, number)
+        elif len(cells) != len(names):
+            what = f"{len(names)} columns are named, this row has others"
+            yield number, Problem(what, str(path), number)
+        else:
+            yield number, strange or dict(zip(names, cells, strict=True))
+
+
+def _header(cells: list[str], strange: Problem | None, path: Path, number: int) -> list[str]:
+    if strange is not None:
+        raise UserError(strange)
+    twice = [repr(name) for name, count in Counter(cells).items() if name and count > 1]
+    if twice:
+        what = f"more than one column is named {', '.join(twice)}"
+        raise UserError(Problem(what, str(path), number, remedy="give each its own name"))
+    return cells
 
 
 _READERS = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".tsv": _read_csv}

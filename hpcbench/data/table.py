@@ -21,12 +21,13 @@ left alone. `where: {column: value}` keeps only records of that value. Order is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.rows import How, Record, Rows, open_rows, value_of
@@ -39,6 +40,9 @@ KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "
 
 MOST_PROBLEMS = 20
 """A dataset that is wrong in every line is told by its first ones."""
+
+LOOKED_INTO = 100
+"""Rows of a big file that are looked at for what the mapping names inside a column."""
 
 _COLUMN = re.compile(r"\{([^{}]+)\}")
 
@@ -68,10 +72,19 @@ class TableDataset:
         dpi: int = Field(default=150, gt=0, le=1200)
         """Resolution at which PDF pages are rendered."""
 
+        @field_validator("delimiter")
+        @classmethod
+        def _one_character(cls, delimiter: str | None) -> str | None:
+            delimiter = "\t" if delimiter == "\\t" else delimiter  # YAML's '\t' is two characters
+            if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+                raise ValueError("columns are parted by one character")
+            return delimiter
+
     def __init__(self, spec: DatasetSpec) -> None:
         self.folder, self.split = spec.folder, spec.split
-        self.mapping = spec.mapping if spec.mapping != FieldMap() else self.preset
+        self.mapping = _over(self.preset, spec.mapping)
         self.options = self.Options.model_validate({**self.defaults, **spec.options})
+        self.named = _named(spec.mapping, self.mapping) | self.options.where.keys()
         self.tree = Tree(spec.folder)
         self.skip = spec.on_bad == "skip"
         self.pages = Pages(self.tree, self.options.dpi, spec.cache)
@@ -84,6 +97,9 @@ class TableDataset:
                     remedy="name the file",
                 )
             )
+        if _outside(annotations):
+            what = f"annotations '{annotations}' lie outside the dataset's folder"
+            raise UserError(Problem(what, str(spec.folder)))
         self.path = spec.folder / annotations
         self.strict = self.mapping == FieldMap() and self.path.suffix == ".jsonl"
 
@@ -98,17 +114,21 @@ class TableDataset:
             start, stop: places within the split.
             images: whether all images are needed; else only those that their names tell are given.
         """
-        for index, record in self._records(self._places[start:stop], images=images):
+        return self.at(range(start, stop), images)
+
+    def at(self, places: Iterable[int], images: bool = True) -> Iterator[Sample]:
+        """Samples at some places of the split, in rising order; arguments as of `iter`."""
+        rows = [self._places[place] for place in places if place < len(self._places)]
+        for index, record in self._records(rows, images=images):
             yield self._sample(index, record, images=images)
 
     def files(self) -> Iterable[Path]:
         """The annotations and every image file of the split, once each."""
         found = set(self._files)
-        if not self._inside:
-            for _, record in self._records(self._places, images=True):
-                for name in self._names(record):
-                    if isinstance(name, str):
-                        found |= set(self._paths(name))
+        for _, record in self._records(self._places, images=False):
+            for name in self._names(record):
+                if isinstance(name, str):
+                    found |= set(self._paths(name))
         return sorted(found)
 
     def bad(self) -> list[Problem]:
@@ -123,6 +143,8 @@ class TableDataset:
 
     @cached_property
     def _files(self) -> list[Path]:
+        if self.tree.has(self.path):
+            return [self.path]
         found = self.tree.glob(self.path.relative_to(self.folder).as_posix())
         if not found:
             raise UserError(Problem("no such file", str(self.path)))
@@ -150,26 +172,52 @@ class TableDataset:
             UserError: every row that is wrong, unless they are skipped; or there is no other.
         """
         kept, bad, seen = [], list[Problem](), set[str]()
+        splits: dict[str, bool] = {}  # of each, whether it has a sample
+        missing = set(self.named) if self._rows.names() is None else set[str]()
         for index, record in enumerate(self._rows.light(self._light_columns())):
             if isinstance(record, Problem):
                 bad.append(record)
-            elif self._of_split(record) and self._wanted(record):
+                continue
+            missing -= {key for key in missing if _has(record, key)}
+            if self._of_split(record) and self._wanted(record):
                 problem = self._wrong(index, record, seen)
                 if problem is not None:
                     bad.append(problem)
                 else:
                     kept.append(index)
+                split = self._split_of(record)
+                splits[split] = splits.get(split, False) or problem is None
         if bad and not self.skip:
             more = len(bad) - MOST_PROBLEMS
             rest = [Problem(f"and {more} more rows", str(self.path))] if more > 0 else []
-            raise UserError(*bad[:MOST_PROBLEMS], *rest)
+            raise UserError(*_empty_splits(splits, self.path), *bad[:MOST_PROBLEMS], *rest)
         if not kept:
             what = f"no sample of split '{self.split}'" if self.split else "no sample"
             raise UserError(Problem(what, str(self.path)), *bad[:MOST_PROBLEMS])
+        if missing := missing or self._not_in_first(kept):
+            self._tell_missing(missing)
         return kept, bad
 
+    def _not_in_first(self, kept: list[int]) -> set[str]:
+        """Keys into columns of a big file that none of its first rows has."""
+        inner = {key for key in self.named if "." in key} if self._inside else set[str]()
+        for record in self._rows.at(kept[:LOOKED_INTO], inner) if inner else ():
+            inner -= {key for key in inner if _has(record, key)}
+        return inner
+
+    def _tell_missing(self, keys: Iterable[str]) -> None:
+        """Raises UserError: the document names what no row has."""
+        known = self._rows.names()
+        if known is None:
+            first = next(one for one in self._rows.light(None) if not isinstance(one, Problem))
+            known = dict.fromkeys(map(str, first), False)
+        lacking = ", ".join(map(repr, sorted(keys)))
+        what = f"no column {lacking} (there are: {', '.join(known)})"
+        remedy = "see the dataset's `mapping`"
+        raise UserError(Problem(what, str(self._files[0]), remedy=remedy))
+
     def _light_columns(self) -> set[str] | None:
-        """Columns it takes to choose rows; images of big files stay where they are.
+        """Keys it takes to choose rows; images of big files stay where they are.
 
         Raises:
             UserError: there is no such column.
@@ -177,47 +225,43 @@ class TableDataset:
         known = self._rows.names()
         if known is None:
             return None
-        needed = {self.mapping.references, *_columns(self.mapping.images)}
-        lacking = [key for key in sorted(needed) if key.partition(".")[0] not in known]
-        if lacking:
-            what = f"no column {', '.join(map(repr, lacking))} (there are: {', '.join(known)})"
-            remedy = "see the dataset's `mapping`"
-            raise UserError(Problem(what, str(self._files[0]), remedy=remedy))
-        wanted = {self.mapping.id, self.mapping.references, self.mapping.split, *self.options.where}
-        return {str(key).partition(".")[0] for key in wanted}
+        mapping = self.mapping
+        needed = {key for key in self._needed if key.partition(".")[0] not in known}
+        named = {key for key in self.named if key.partition(".")[0] not in known}
+        if lacking := needed or named:
+            self._tell_missing(lacking)
+        split = [mapping.split] if mapping.split is not None else []
+        return {*self._needed, *split, *self.options.where}
 
-    def _records(self, places: list[int], *, images: bool) -> Iterator[tuple[int, Record]]:
-        """Rows at some places, in order: those that follow on each other in one go."""
-        known = self._rows.names()
-        columns = None
+    def _records(self, places: Sequence[int], *, images: bool) -> Iterator[tuple[int, Record]]:
+        """Rows at some places, in order; without images light ones."""
+        known, keys = self._rows.names(), None
         if not images and known is not None:
-            heavy = {key.partition(".")[0] for key in _columns(self.mapping.images)}
-            columns = set(known) - heavy
-        start = 0
-        while start < len(places):
-            stop = start + 1
-            while stop < len(places) and places[stop] == places[stop - 1] + 1:
-                stop += 1
-            rows = self._rows.between(places[start], places[stop - 1] + 1, columns)
-            yield from zip(places[start:stop], rows, strict=True)
-            start = stop
+            light = {name for name, holds_bytes in known.items() if not holds_bytes}
+            keys = light | set(_keys(self.mapping)) | (self._light_columns() or set())
+        yield from zip(places, self._rows.at(places, keys), strict=True)
 
     def _of_split(self, record: Record) -> bool:
-        if self.split is None:
-            return True
         key = self.mapping.split
+        if self.split is None or key is None:
+            return True
         # A Parquet file named for its split needs no column of it.
-        if key is None or (self._inside and key not in record):
+        if self._inside and key.partition(".")[0] not in record:
             return True
         return bool(value_of(record, key) == self.split)
 
+    def _split_of(self, record: Record) -> str:
+        key = self.mapping.split
+        found = value_of(record, key) if key is not None else None
+        return str(found) if found is not None else ""
+
     def _wanted(self, record: Record) -> bool:
         where = self.options.where
-        return not where or all(value_of(record, key) == value for key, value in where.items())
+        return not where or all(_is(value_of(record, key), value) for key, value in where.items())
 
     def _wrong(self, index: int, record: Record, seen: set[str]) -> Problem | None:
         """What is wrong with a record."""
-        message = self._complaint(index, record)
+        message = self._complaint(index, record) or self._without_image(record)
         name = self._id(index, record) if message is None else ""
         if message is None and name in seen:
             message = f"id '{name}' stands twice"
@@ -247,9 +291,22 @@ class TableDataset:
     def _needed(self) -> list[str]:
         """Keys that every record has."""
         mapping = self.mapping
-        # Images inside a table stayed there.
-        images = [] if self._inside else [*_columns(mapping.images)]
-        return [key for key in (mapping.id, *images, mapping.references) if key != "#"]
+        keys = (mapping.id, *_columns(mapping.images), mapping.references)
+        return [key for key in keys if key != "#"]
+
+    def _without_image(self, record: Record) -> str | None:
+        """Why a record has no image that may be read; None: it has."""
+        key = self.mapping.images
+        values = [_listed(value_of(record, column)) for column in _columns(key)]
+        if len({len(one) for one in values if len(one) != 1}) > 1:
+            return f"the lists in '{key}' are of different lengths"
+        names = self._names(record)
+        if not names or any(_is_nothing(one) for listed in values for one in listed):
+            return f"'{key}' is empty" if not names else f"'{key}' has an empty entry"
+        outside = next((one for one in names if isinstance(one, str) and _outside(one)), None)
+        return (
+            f"image '{outside}' lies outside the dataset's folder" if outside is not None else None
+        )
 
     # --- one sample ---------------------------------------------------------------------------------
 
@@ -259,9 +316,9 @@ class TableDataset:
 
     def _sample(self, index: int, record: Record, *, images: bool) -> Sample:
         mapping = self.mapping
-        names = self._names(record) if images or not self._inside else []
+        names = self._names(record)
         document = value_of(record, mapping.document) if mapping.document else None
-        if document is None:
+        if document is None or document == "":
             first = names[0] if names else None
             document = split_name(first)[0] if isinstance(first, str) else index + 1
         shown = names if images or all(map(_one_file, names)) else []
@@ -275,15 +332,23 @@ class TableDataset:
         )
 
     def _names(self, record: Record) -> list[str | bytes]:
-        """Images as the record names or holds them."""
+        """Images as the record names or holds them; a list in a path is a path for each of it."""
         key = self.mapping.images
         if "{" in key:
-            return [_COLUMN.sub(lambda match: str(value_of(record, match[1])), key)]
+            values = {column: _listed(value_of(record, column)) for column in _columns(key)}
+            count = max(map(len, values.values())) if all(values.values()) else 0
+            filled = (
+                {column: listed[place % len(listed)] for column, listed in values.items()}
+                for place in range(count)
+            )
+            return [_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled]  # noqa: B023
         found: list[str | bytes] = []
         for value in _listed(value_of(record, key)):
             if isinstance(value, Mapping):  # Hugging Face's image column
-                value = value.get("bytes") or value.get("path")
-            found.append(value if isinstance(value, bytes) else str(value))
+                held = value.get("bytes")
+                value = value.get("path") if held is None else held
+            if not _is_nothing(value):
+                found.append(value if isinstance(value, bytes) else str(value))
         return found
 
     def _images(self, name: str | bytes) -> Iterable[Image]:
@@ -299,7 +364,7 @@ class TableDataset:
     def _paths(self, name: str) -> list[Path]:
         """The files that a name stands for; one that is not there is found when it is read."""
         if "*" in name:
-            return self.tree.glob(name) or [self.folder / name]
+            return sorted(self.tree.glob(name), key=_in_order) or [self.folder / name]
         return [self.folder / split_name(name)[0]]
 
 
@@ -311,6 +376,80 @@ def _one_file(name: str | bytes) -> bool:
 def _columns(key: str) -> list[str]:
     """The columns that the mapping of images names."""
     return _COLUMN.findall(key) if "{" in key else [key]
+
+
+def _keys(mapping: FieldMap) -> Iterator[str]:
+    """Every key that a mapping reads."""
+    for part in fields(mapping):
+        key = getattr(mapping, part.name)
+        if part.name == "images":
+            yield from _columns(key)
+        elif isinstance(key, Mapping):
+            yield from key.values()
+        elif key is not None and key != "#":
+            yield key
+
+
+def _over(preset: FieldMap, mapping: FieldMap) -> FieldMap:
+    """The mapping where it says something else than it does by itself, else the preset."""
+    own = {part.name: getattr(mapping, part.name) for part in fields(mapping)}
+    usual = {part.name: getattr(FieldMap(), part.name) for part in fields(mapping)}
+    return replace(preset, **{name: key for name, key in own.items() if key != usual[name]})
+
+
+def _named(own: FieldMap, mapping: FieldMap) -> set[str]:
+    """Keys that some row has to have: those that the document names itself, and what goes into prompts."""
+    asked = set(mapping.fields.values()) if isinstance(mapping.fields, Mapping) else set[str]()
+    return (set(_keys(own)) - set(_keys(FieldMap()))) | asked
+
+
+def _has(record: Record, key: str) -> bool:
+    """Whether a row has a key, be it null."""
+    above, dot, last = key.rpartition(".")
+    inner = value_of(record, above) if dot else None
+    return (
+        key in record
+        or (isinstance(inner, Mapping) and last in inner)
+        or (isinstance(inner, str) and value_of(record, key) is not None)
+    )
+
+
+def _is(value: Any, wanted: str | float | bool) -> bool:
+    """Whether a value is the wanted one; text, as of CSV, if it is written as that is."""
+    if isinstance(value, str) and isinstance(wanted, bool):
+        return value.lower() == str(wanted).lower()
+    return bool(value == wanted) or (isinstance(value, str) and value == str(wanted))
+
+
+def _empty_splits(splits: Mapping[str, bool], path: Path) -> list[Problem]:
+    """Splits that have no sample beside such that have, as where those of a test are kept secret."""
+    empty = sorted(repr(split) for split, some in splits.items() if not some)
+    if not empty or len(empty) == len(splits):
+        return []
+    what = (
+        f"no row of split {', '.join(empty)} is a sample (there are: {', '.join(sorted(splits))})"
+    )
+    return [Problem(what, str(path), remedy="say `split: NAME` in the dataset's document")]
+
+
+def _outside(name: str) -> bool:
+    """Whether a path leads out of the folder it is in."""
+    return name.startswith("/") or (".." in name and ".." in PurePosixPath(name).parts)
+
+
+def _in_order(path: Path) -> list[tuple[int, str]]:
+    """Sorts page 10 after page 2."""
+    parts = re.split("([0-9]+)", str(path))
+    return [
+        (len(one.lstrip("0")) if place % 2 else 0, one.lstrip("0") if place % 2 else one)
+        for place, one in enumerate(parts)
+    ]
+
+
+def _is_nothing(image: Any) -> bool:
+    if isinstance(image, Mapping):
+        return image.get("bytes") is None and not image.get("path")
+    return image is None or image == ""
 
 
 def _fail(error: UserError) -> bytes:

@@ -27,14 +27,16 @@ class FieldMap:
     """Where a record of a dataset's own form keeps what a sample needs; dots go down into objects."""
 
     id: str = "id"
-    """Unique name of the sample; `#` is the record's number in its file, from 1."""
+    """Unique name of the sample; `#` is the record's number, from 1, in all files together."""
     images: str = "images"
-    """Path of the image inside the folder, or a list of them. `scans/{page}.png` puts columns into a path; in
-    a record `scans/7-*.png` is every file that matches; `a.pdf`, `a.pdf#page=2`, `a.tiff` are pages."""
+    """Path of the image inside the folder, or a list of them. `scans/{page}.png` puts columns into a path, a
+    list of values into as many paths; in a record `scans/7-*.png` is every file that matches, 2 before 10;
+    `a.pdf`, `a.pdf#page=2`, `a.tiff` are pages."""
     references: str = "references"
     """Acceptable answer, or a list of them."""
     document: str | None = "document"
-    """What it belongs to, the cluster of the error bars; where there is none: the first image."""
+    """What it belongs to, the cluster of the error bars; where there is none: the first image, or the
+    sample itself if its image lies in the table."""
     split: str | None = "split"
     """The split it is of."""
     fields: str | Mapping[str, str] = "fields"

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
 from PIL import Image
 
 from hpcbench import plugins
 from hpcbench.data import transfer
 from hpcbench.data.datasets import bad_rows, choose, draw, samples, unreadable
+from hpcbench.data.guess import guess
+from hpcbench.data.layouts import MpDocVqa
 from hpcbench.data.references import is_empty
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
@@ -79,6 +82,49 @@ def test_docvqa_as_its_publisher_ships_it(tmp_path: Path) -> None:
     (one,) = everything(opened("docvqa", tmp_path))
     assert (one.id, one.document, one.references) == ("337", "xnbl0037", ("1/8/93", "Jan 8"))
     assert one.images == (tmp_path / "documents/xnbl0037_1.png",)
+
+
+def test_a_mapping_of_one_key_leaves_the_others_to_the_preset(tmp_path: Path) -> None:
+    """InfographicVQA is DocVQA's form, but for the name of its images."""
+    row = {"questionId": 1, "question": "?", "image_local_name": "1.jpeg", "answers": ["a"]}
+    row["data_split"] = "val"
+    write(tmp_path / "v.json", {"data": [row]})
+    mapping = FieldMap(images="image_local_name")
+    (one,) = everything(opened("docvqa", tmp_path, mapping=mapping, split="val"))
+    assert (one.id, one.images, one.fields) == ("1", (tmp_path / "1.jpeg",), {"question": "?"})
+
+
+def test_a_split_without_answers_is_told_by_name(tmp_path: Path) -> None:
+    row = {
+        "questionId": 1,
+        "question": "?",
+        "image": "1.png",
+        "answers": ["a"],
+        "data_split": "val",
+    }
+    write(tmp_path / "val_v1.0.json", {"data": [row]})
+    secret = {key: value for key, value in row.items() if key != "answers"}
+    write(tmp_path / "test_v1.0.json", {"data": [{**secret, "data_split": "test"}]})
+    with pytest.raises(
+        UserError,
+        match=r"no row of split 'test' is a sample \(there are: test, val\) \(say `split: NAME`",
+    ):
+        opened("docvqa", tmp_path).count()
+    assert opened("docvqa", tmp_path, split="val").count() == 1
+
+
+def test_mp_docvqa_has_a_page_for_each_of_its_ids(tmp_path: Path) -> None:
+    row = {
+        "questionId": 49153, "question": "What is the 'actual' value?", "doc_id": "pybv0228",
+        "page_ids": ["pybv0228_p80", "pybv0228_p81"], "answers": ["0.28"], "answer_page_idx": 1,
+        "data_split": "val",
+    }  # fmt: skip
+    write(tmp_path / "val.json", {"dataset_name": "MP-DocVQA", "data": [row]})
+    (one,) = everything(MpDocVqa(DatasetSpec(tmp_path, "")))
+    assert (one.id, one.document, one.references) == ("49153", "pybv0228", ("0.28",))
+    assert one.images == tuple(tmp_path / f"images/pybv0228_p{page}.jpg" for page in (80, 81))
+    assert one.metadata == {"answer_page_idx": 1}
+    assert guess(tmp_path).iterator == "mp_docvqa"
 
 
 def test_ocrbench_takes_an_answer_or_a_list_of_them(tmp_path: Path) -> None:
@@ -159,6 +205,45 @@ def test_what_hugging_face_saved_to_disk(tmp_path: Path, splits: bool) -> None:
     if splits:
         with pytest.raises(UserError, match="it has the splits train, test"):
             opened("hf_disk", tmp_path, mapping=mapping, split="tset")
+
+
+def saved(folder: Path, rows: list[dict[str, Any]], **state: Any) -> None:
+    """What `datasets.save_to_disk` writes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pyarrow.Table.from_pylist(rows)
+    with (
+        pyarrow.OSFile(str(folder / "data.arrow"), "wb") as file,
+        pyarrow.ipc.new_stream(file, table.schema) as stream,
+    ):
+        stream.write_table(table)
+    write(folder / "state.json", {"_data_files": [{"filename": "data.arrow"}], **state})
+    write(folder / "dataset_info.json", {"features": {}})
+
+
+SAVED = FieldMap(
+    id="id", images="image", references="answer", document=None, split=None, fields={}, metadata={}
+)
+
+
+def test_the_files_of_all_splits_are_those_of_each(tmp_path: Path) -> None:
+    """`content_hash` of a dataset's document is over all splits."""
+    write(tmp_path / "dataset_dict.json", {"splits": ["train", "test"]})
+    for split in ("train", "test"):
+        saved(tmp_path / split, [{"id": split, "image": b"x", "answer": "y"}])
+    whole = opened("hf_disk", tmp_path, mapping=SAVED)
+    assert set(whole.files()) == {path for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(
+        UserError, match="it has the splits train, test, and the document names None"
+    ):
+        whole.count()
+
+
+def test_rows_chosen_by_a_file_of_indices_are_refused(tmp_path: Path) -> None:
+    rows = [{"id": "1", "image": b"x", "answer": "y"}]
+    saved(tmp_path, rows, _indices_data_files=[{"filename": "indices.arrow"}])
+    with pytest.raises(UserError, match="flatten_indices"):
+        opened("hf_disk", tmp_path, mapping=SAVED).count()
 
 
 def coco(folder: Path) -> None:
@@ -499,11 +584,18 @@ def test_where_sample_and_limit_choose_in_this_order(tmp_path: Path) -> None:
         ("pages < 'x'", "not supported between"),
         ("pages > 9", "no sample is left"),
         ("''.__class__.__mro__", "unsafe"),
+        ("'{0}{1}'.format(id)", "out of range"),
+        ("doc_type | random == 'x'", "No filter named 'random'"),
     ],
 )
 def test_a_wrong_where_is_one_clear_line(tmp_path: Path, where: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
         choose(invoices(tmp_path), task(where=where), 0)
+
+
+def test_nothing_left_is_an_error_without_where_too(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no sample is left of 30: none can be read"):
+        choose(invoices(tmp_path), task(limit=5), 0, bad=range(30))
 
 
 def test_a_stratum_gets_its_share_and_all_shares_are_the_size() -> None:
@@ -512,6 +604,19 @@ def test_a_stratum_gets_its_share_and_all_shares_are_the_size() -> None:
     assert len(found) == 5
     assert found == sorted(found)
     assert draw(strata, 99, 1) == list(range(11))
+
+
+# --- guessing -------------------------------------------------------------------------------------------
+
+
+def test_a_big_table_is_guessed_by_its_first_row_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polars.DataFrame({"id": ["1"], "image": [b"x"], "answer": ["y"]}).write_parquet(
+        tmp_path / "a.parquet"
+    )
+    monkeypatch.delattr("hpcbench.data.rows.ParquetRows.light")
+    assert guess(tmp_path).document["mapping"]["references"] == "answer"
 
 
 # --- packed ---------------------------------------------------------------------------------------------
@@ -535,8 +640,29 @@ def test_a_packed_dataset_gives_the_same_samples(
         image = other.images[0]
         assert isinstance(image, StoredImage)
         assert image.read() == Path(str(one.images[0])).read_bytes()
+    assert guess(version.files) == guess(source)
     with (version.folder / "pack.tar").open("r+b") as pack:
         pack.seek(next(kept.offset or 0 for kept in version.kept()))
         pack.write(b"!")
     with pytest.raises(EnvironmentFault, match="is damaged"):
         [image.read() for one in packed for image in one.images]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("annotation.csv", "split;image_path;question;answer;doc_class;question_type\nt;1.png;q;a;c;t\n"),
+        ("a.csv", "id;image;answer\n1;1.png;a\n"),
+        ("a.json", '[{"id": 1, "image": "1.png", "answer": "a"}]'),
+    ],
+)  # fmt: skip
+def test_what_is_packed_is_guessed_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    monkeypatch.setattr(transfer, "MANY", 1)
+    source = tmp_path / "source"
+    picture(source / "1.png")
+    (source / name).write_text(text)
+    version = SmartSync(tmp_path / "cache").bring(f"file://{source}", pack=True)
+    assert not (version.files / name).exists()
+    assert guess(version.files) == guess(source)

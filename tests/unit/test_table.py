@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars
 import pytest
 
+from hpcbench.data import rows as rows_of_files
 from hpcbench.data.cache import Cache
+from hpcbench.data.datasets import bad_rows, samples
+from hpcbench.data.hashing import content_hash
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import UserError
-from hpcbench.plugins import DatasetSpec
+from hpcbench.plugins import DatasetSpec, check_options
 from hpcbench.schema.documents import Dataset, Site
 from hpcbench.schema.records import FieldMap
 
@@ -138,7 +143,9 @@ def test_what_is_wrong_is_told_at_its_line(tmp_path: Path, name: str, text: str,
 
 def test_a_column_that_parquet_lacks_is_told_with_those_there_are(tmp_path: Path) -> None:
     polars.DataFrame([{"picture": "a", "answers": "b"}]).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"no column 'image' \(there are: picture, answers\)"):
+    with pytest.raises(
+        UserError, match=r"no column 'image', 'questionId' \(there are: picture, answers\)"
+    ):
         opened(tmp_path, "a.parquet").count()
 
 
@@ -147,6 +154,386 @@ def test_a_missing_file_and_missing_annotations_are_told(tmp_path: Path) -> None
         opened(tmp_path, "none.jsonl").count()
     with pytest.raises(UserError, match="needs 'annotations'"):
         opened(tmp_path, "")
+
+
+# --- with images and without ----------------------------------------------------------------------------
+
+PATHS = [f"p{number // 2}.png" for number in range(6)]
+EMBEDDED = [{"bytes": b"png%d" % number, "path": path} for number, path in enumerate(PATHS)]
+BY_PATH = [{"bytes": None, "path": path} for path in PATHS]
+MIXED = [EMBEDDED[0], *BY_PATH[1:4], *EMBEDDED[4:]]
+IMAGE = polars.Struct({"bytes": polars.Binary, "path": polars.String})
+OWN_ROW = [str(number + 1) for number in range(6)]
+SHAPES: dict[str, tuple[list[Any], Any, list[str]]] = {
+    "paths": (PATHS, polars.String, PATHS),
+    "lists of paths": ([[path, "other.png"] for path in PATHS], polars.List(polars.String), PATHS),
+    "bytes": ([b"png"] * 6, polars.Binary, OWN_ROW),
+    "images": (EMBEDDED, IMAGE, OWN_ROW),
+    "images by path": (BY_PATH, IMAGE, PATHS),
+    "some of them by path": (MIXED, IMAGE, ["1", *PATHS[1:4], "5", "6"]),
+    "lists of images": ([[one, one] for one in EMBEDDED], polars.List(IMAGE), OWN_ROW),
+    "lists by path": ([[one] for one in MIXED], polars.List(IMAGE), ["1", *PATHS[1:4], "5", "6"]),
+}
+
+
+def in_parquet(folder: Path, rows: list[dict[str, Any]], kinds: dict[str, Any]) -> str:
+    polars.DataFrame(rows, schema=kinds).write_parquet(folder / "a.parquet", row_group_size=4)
+    return "a.parquet"
+
+
+def in_arrow(folder: Path, rows: list[dict[str, Any]], kinds: dict[str, Any]) -> str:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = polars.DataFrame(rows, schema=kinds).to_arrow(compat_level=polars.CompatLevel.oldest())
+    with (
+        pyarrow.OSFile(str(folder / "a.arrow"), "wb") as file,
+        pyarrow.ipc.new_stream(file, table.schema) as stream,
+    ):
+        stream.write_table(table, max_chunksize=4)
+    return "a.arrow"
+
+
+def in_jsonl(folder: Path, rows: list[dict[str, Any]], kinds: dict[str, Any]) -> str:
+    (folder / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return "a.jsonl"
+
+
+def in_json(folder: Path, rows: list[dict[str, Any]], kinds: dict[str, Any]) -> str:
+    (folder / "a.json").write_text(json.dumps(rows))
+    return "a.json"
+
+
+def in_csv(folder: Path, rows: list[dict[str, Any]], kinds: dict[str, Any]) -> str:
+    lines = [",".join(json.dumps(value).replace('"', "") for value in row.values()) for row in rows]
+    (folder / "a.csv").write_text("\n".join([",".join(rows[0]), *lines]))
+    return "a.csv"
+
+
+FORMS = [
+    (form, shape)
+    for form in (in_parquet, in_arrow, in_jsonl, in_json, in_csv)
+    for shape in SHAPES
+    if form in (in_parquet, in_arrow) or shape == "paths" or (shape == "lists of paths" and form != in_csv)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("write", "shape"), FORMS)
+def test_a_sample_without_images_is_the_same_but_for_them(
+    tmp_path: Path, write: Any, shape: str, nested: bool
+) -> None:
+    """Document above all: intervals cluster by it, and evaluation reads without images."""
+    if nested and write is in_csv:
+        pytest.skip("CSV has no objects")
+    values, kind, documents = SHAPES[shape]
+    rows = [
+        {"image": value, "answer": f"a{number}", "question": f"q{number}"}
+        for number, value in enumerate(values)
+    ]
+    kinds = {"image": kind, "answer": polars.String, "question": polars.String}
+    if nested:
+        rows, kinds = [{"row": row} for row in rows], {"row": polars.Struct(kinds)}
+    before = "row." if nested else ""
+    mapping = FieldMap(
+        id="#", images=f"{before}image", references=f"{before}answer", document=None, split=None,
+        fields={"question": f"{before}question"}, metadata={},
+    )  # fmt: skip
+    table = opened(tmp_path, write(tmp_path, rows, kinds), mapping=mapping)
+    whole, light = list(table.iter(0, 6)), list(table.iter(0, 6, images=False))
+    assert [one.document for one in whole] == documents
+    assert all(one.images for one in whole)
+    assert [replace(one, images=()) for one in light] == [replace(one, images=()) for one in whole]
+    scattered = [(1, 2), (4, 6)]
+    assert list(samples(table, scattered, 0, 3)) == [whole[1], *whole[4:]]
+    assert list(samples(table, scattered, 1, 3, images=False)) == light[4:]
+
+
+def test_rows_that_lie_apart_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {"image": polars.Binary, "answers": polars.String}
+    name = in_parquet(tmp_path, [{"image": b"x", "answers": "y"}] * 600, kinds)
+    mapping = FieldMap(
+        id="#", images="image", references="answers", document=None, split=None, fields={}
+    )
+    table = opened(tmp_path, name, mapping=mapping)
+    table.count()
+    read: list[Any] = []
+    collected = rows_of_files.ParquetRows._collected
+    monkeypatch.setattr(
+        rows_of_files.ParquetRows, "_collected", lambda rows, plan: read.append(1) or collected(rows, plan)
+    )  # fmt: skip
+    scattered = [(place, place + 1) for place in range(0, 600, 7)]
+    assert [one.id for one in samples(table, scattered, 0, 99)] == [
+        str(place + 1) for place in range(0, 600, 7)
+    ]
+    assert len(read) < 6
+
+
+def test_blocks_of_heavy_rows_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_of_files, "BLOCK_BYTES", 100_000)
+    rows = [{"image": os.urandom(20_000), "answers": "y"} for _ in range(20)]
+    name = in_parquet(tmp_path, rows, {"image": polars.Binary, "answers": polars.String})
+    assert 3 <= rows_of_files.ParquetRows([tmp_path / name])._block <= 5
+
+
+# --- images that are not there --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [in_parquet, in_arrow])
+@pytest.mark.parametrize(
+    ("shape", "empty"),
+    [
+        ("paths", None), ("paths", ""), ("bytes", None), ("images", None),
+        ("images", {"bytes": None, "path": None}), ("lists of paths", []), ("lists of images", []),
+        ("lists of images", None), ("lists of paths", ["a.png", None]),
+        ("lists of images", [{"bytes": b"x", "path": None}, {"bytes": None, "path": None}]),
+    ],
+)  # fmt: skip
+def test_a_row_of_a_big_table_without_an_image_is_bad(
+    tmp_path: Path, write: Any, shape: str, empty: Any
+) -> None:
+    values, kind, _ = SHAPES[shape]
+    rows = [{"image": value, "answer": "x"} for value in [*values[:2], empty, *values[2:]]]
+    name = write(tmp_path, rows, {"image": kind, "answer": polars.String})
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None, fields={}
+    )
+    spec = DatasetSpec(tmp_path, name, None, mapping, {}, on_bad="skip")
+    assert [one.line for one in bad_rows(TableDataset(spec))] == [3]
+    with pytest.raises(UserError, match=":3: .*image' (is|has)"):
+        TableDataset(replace(spec, on_bad="fail")).count()
+
+
+@pytest.mark.parametrize("empty", ["[]", '""', "null", "[null]", '[""]'])
+def test_a_record_without_an_image_is_bad(tmp_path: Path, empty: str) -> None:
+    (tmp_path / "a.json").write_text(f'[{{"id": 1, "images": {empty}, "references": ["x"]}}]')
+    with pytest.raises(UserError, match="a.json:1: .*'images' (is|has)"):
+        opened(tmp_path, "a.json", mapping=FieldMap()).count()
+
+
+def test_an_empty_cell_is_no_image_and_no_document(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,images,references,document\n1,a.png,x,\n2,b.png,x,\n3,,x,\n"
+    )
+    spec = DatasetSpec(tmp_path, "a.csv", on_bad="skip")
+    table = TableDataset(spec)
+    assert [one.document for one in table.iter(0, 9)] == ["a.png", "b.png"]
+    assert [str(one).partition(": ")[2] for one in bad_rows(table)] == ["'images' is empty"]
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/hostname", "/abs/*.png", "a/../../b.pdf"])
+def test_an_image_outside_the_folder_is_a_bad_row(tmp_path: Path, name: str) -> None:
+    record = {"id": "1", "images": [name], "references": ["x"]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"a.jsonl:1: image '.*' lies outside the dataset's folder"):
+        opened(tmp_path, "a.jsonl", mapping=FieldMap()).count()
+
+
+@pytest.mark.parametrize("name", ["/etc/x.jsonl", "../a.jsonl"])
+def test_annotations_outside_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="lie outside the dataset's folder"):
+        opened(tmp_path, name)
+
+
+@pytest.mark.parametrize("shape", ["paths", "lists of paths", "images by path", "lists by path"])
+def test_images_that_a_big_table_names_are_of_its_hash(tmp_path: Path, shape: str) -> None:
+    values, kind, _ = SHAPES[shape]
+    rows = [{"image": value, "answer": "x"} for value in values]
+    name = in_parquet(tmp_path, rows, {"image": kind, "answer": polars.String})
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None, fields={}
+    )
+    for path in {*PATHS, "other.png"}:
+        (tmp_path / path).write_bytes(b"first")
+    before = content_hash(tmp_path, opened(tmp_path, name, mapping=mapping).files())
+    (tmp_path / "p1.png").write_bytes(b"second")
+    assert content_hash(tmp_path, opened(tmp_path, name, mapping=mapping).files()) != before
+
+
+def test_images_inside_a_big_table_are_hashed_with_it_alone(tmp_path: Path) -> None:
+    rows = [{"image": value, "answer": "x"} for value in EMBEDDED]
+    name = in_parquet(tmp_path, rows, {"image": IMAGE, "answer": polars.String})
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None, fields={}
+    )
+    assert opened(tmp_path, name, mapping=mapping).files() == [tmp_path / name]
+
+
+def test_page_10_comes_after_page_2(tmp_path: Path) -> None:
+    for number in range(1, 12):
+        (tmp_path / f"7-{number}.png").touch()
+    record = {"id": "1", "images": ["7-*.png"], "references": ["x"]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    (one,) = opened(tmp_path, "a.jsonl", mapping=FieldMap()).iter(0, 1)
+    assert list(one.images) == [tmp_path / f"7-{number}.png" for number in range(1, 12)]
+
+
+def test_a_list_in_a_path_is_a_page_for_each_of_it(tmp_path: Path) -> None:
+    rows = [{"doc": "d", "pages": [3, 4], "text": "x"}, {"doc": "d", "pages": [], "text": "y"}]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    mapping = FieldMap(
+        id="#", images="{doc}/{pages}.png", references="text", document=None, split=None, fields={}
+    )
+    table = TableDataset(DatasetSpec(tmp_path, "a.json", None, mapping, on_bad="skip"))
+    (one,) = table.iter(0, 9)
+    assert one.images == (tmp_path / "d/3.png", tmp_path / "d/4.png")
+    assert len(table.bad()) == 1
+    (tmp_path / "a.json").write_text(json.dumps([{**rows[0], "doc": ["a", "b", "c"]}]))
+    with pytest.raises(UserError, match="are of different lengths"):
+        opened(tmp_path, "a.json", mapping=mapping).count()
+
+
+# --- what the mapping names -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [in_parquet, in_arrow, in_jsonl, in_json, in_csv])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"fields": {"question": "quesiton"}}, {"metadata": {"kind": "knid"}}, {"document": "dco"},
+        {"split": "splti"}, {"where": {"knid": 1}},
+    ],
+)  # fmt: skip
+def test_a_column_that_no_row_has_is_told(tmp_path: Path, write: Any, more: dict[str, Any]) -> None:
+    rows = [{"image": "a.png", "answer": "x", "question": "?", "kind": "k"}] * 2
+    name = write(tmp_path, rows, dict.fromkeys(rows[0], polars.String))
+    where = {name: more[name] for name in more if name == "where"}
+    keys = {key: more[key] for key in more if key != "where"}
+    mapping = replace(
+        FieldMap(id="#", images="image", references="answer", document=None, split=None, fields={}), **keys
+    )  # fmt: skip
+    with pytest.raises(
+        UserError, match=r"no column '.*' \(there are: image, answer, question, kind\)|no sample"
+    ):
+        opened(tmp_path, name, mapping=mapping, **where).count()
+
+
+def test_a_column_inside_another_may_be_mistyped_too(tmp_path: Path) -> None:
+    rows = [{"image": "a.png", "row": {"answer": "x", "question": None}}]
+    polars.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    mapping = FieldMap(
+        id="#", images="image", references="row.answer", document=None, split=None,
+        fields={"question": "row.question"},
+    )  # fmt: skip
+    assert opened(tmp_path, "a.parquet", mapping=mapping).count() == 1
+    wrong = replace(mapping, fields={"question": "row.quesiton"})
+    with pytest.raises(UserError, match="no column 'row.quesiton'"):
+        opened(tmp_path, "a.parquet", mapping=wrong).count()
+
+
+def test_a_split_may_stand_inside_a_column_of_a_big_table(tmp_path: Path) -> None:
+    rows = [
+        {"image": "a.png", "answer": "x", "meta": {"split": "test" if number % 2 else "train"}}
+        for number in range(5)
+    ]
+    polars.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split="meta.split", fields={}
+    )
+    assert opened(tmp_path, "a.parquet", "test", mapping=mapping).count() == 2
+
+
+def test_where_takes_a_number_as_csv_writes_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,images,references,k,ok\n1,a.png,x,1,true\n2,a.png,x,2,false\n"
+    )
+    for where in ({"k": 1}, {"k": "1"}, {"ok": True}):
+        assert opened(tmp_path, "a.csv", mapping=FieldMap(), where=where).count() == 1
+
+
+# --- how files are written ------------------------------------------------------------------------------
+
+
+def table_of(folder: Path, text: str, **options: Any) -> TableDataset:
+    (folder / "a.csv").write_text(text, newline="")
+    return TableDataset(DatasetSpec(folder, "a.csv", options=options, on_bad="skip"))
+
+
+def test_a_cell_may_hold_what_some_take_for_the_end_of_a_line(tmp_path: Path) -> None:
+    for strange in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e":
+        table = table_of(tmp_path, f"id,images,references\n1,a.png,one{strange}two\n2,b.png,x\n")
+        assert [one.references for one in table.iter(0, 9)] == [(f"one{strange}two",), ("x",)]
+        line = {"id": "1", "images": ["a.png"], "references": [f"one{strange}two"]}
+        (tmp_path / "a.jsonl").write_text(json.dumps(line, ensure_ascii=False), encoding="utf-8")
+        (one,) = opened(tmp_path, "a.jsonl", mapping=FieldMap()).iter(0, 9)
+        assert one.references == (f"one{strange}two",)
+
+
+def test_rows_after_one_that_is_no_csv_are_read(tmp_path: Path) -> None:
+    table = table_of(
+        tmp_path, 'id,images,references\n1,a.png,x\n2,b.png,"x"y\n3,c.png,x\n4,d.png,x\n'
+    )
+    assert [one.id for one in table.iter(0, 9)] == ["1", "3", "4"]
+    assert [one.line for one in table.bad()] == [3]
+
+
+def test_a_quote_that_hides_rows_is_never_skipped(tmp_path: Path) -> None:
+    for row in ('2,b.png,"x\n3,c.png,x\n4,d.png,x\n', '2,b.png,"x\n3,c.png,"x"\n4,d.png,x\n'):
+        with pytest.raises(UserError, match="a.csv:3: not CSV"):
+            table_of(tmp_path, f"id,images,references\n1,a.png,x\n{row}").count()
+
+
+def test_a_cell_may_be_long_and_a_row_is_told_by_its_first_line(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    table = table_of(
+        tmp_path, f'id,images,references\n1,a.png,"{long}\ny"\n2,b.png,"a\nb"\n2,c.png,"a\nb"\n'
+    )
+    assert [one.id for one in table.iter(0, 9)] == ["1", "2"]
+    assert table.place(1) == (tmp_path / "a.csv", 4)
+    assert [one.line for one in table.bad()] == [6]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "told"),
+    [
+        (b"id,images,id\n", {}, "a.csv:1: more than one column is named 'id'"),
+        ("ид,images\n".encode("cp1251"), {}, "a.csv:1: not utf-8: byte 0xe8"),
+        ("id,images\n".encode("utf-16") + b"b", {"encoding": "utf-16"}, "a.csv: not utf-16: truncated data"),
+        (b"id,images\n", {"encoding": "utf-61"}, "a.csv: unknown encoding 'utf-61'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_whole_file_is_never_skipped(
+    tmp_path: Path, data: bytes, options: dict[str, str], told: str
+) -> None:
+    (tmp_path / "a.csv").write_bytes(data)
+    with pytest.raises(UserError) as caught:
+        TableDataset(DatasetSpec(tmp_path, "a.csv", options=options, on_bad="skip")).count()
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(told)
+
+
+def test_utf_16_of_a_stated_order_may_have_a_mark_of_it(tmp_path: Path) -> None:
+    text = "\ufeffid,images,references\n1,a.png,x\n"
+    (tmp_path / "a.csv").write_bytes(text.encode("utf-16-le"))
+    assert opened(tmp_path, "a.csv", mapping=FieldMap(), encoding="utf-16-le").count() == 1
+
+
+def test_a_tab_may_be_written_as_in_yaml(tmp_path: Path) -> None:
+    assert table_of(tmp_path, "id\timages\treferences\n1\ta.png\tx\n", delimiter="\\t").count() == 1
+    assert check_options(TableDataset, {"delimiter": "||"})
+    assert check_options(TableDataset, {"delimiter": '"'})
+
+
+def test_a_number_of_thousands_of_digits_is_no_bug(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"id":' + "1" * 5000 + "}]")
+    with pytest.raises(UserError, match="not JSON that can be read"):
+        opened(tmp_path, "a.json").count()
+
+
+def test_the_file_of_several_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    row = {"id": "1", "images": "a.png", "references": "x"}
+    polars.DataFrame([row]).write_parquet(tmp_path / "t-0.parquet")
+    polars.DataFrame([{**row, "more": 1}]).write_parquet(tmp_path / "t-1.parquet")
+    with pytest.raises(UserError, match=r"t-1.parquet: column 'more' is not as in t-0.parquet"):
+        opened(tmp_path, "t-*.parquet", mapping=FieldMap()).count()
+    (tmp_path / "t-1.parquet").write_bytes(b"PAR1nothing")
+    with pytest.raises(UserError, match=r"t-1.parquet: no Parquet file"):
+        opened(tmp_path, "t-*.parquet", mapping=FieldMap()).count()
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_taken_by_its_name(tmp_path: Path) -> None:
+    as_jsonl(tmp_path)
+    (tmp_path / "a.jsonl").rename(tmp_path / "a[1].jsonl")
+    assert opened(tmp_path, "a[1].jsonl").count() == 4
 
 
 # --- datasets that lie elsewhere ------------------------------------------------------------------------
