@@ -189,9 +189,11 @@ class ParquetRows:
 
         if name not in self._without:
             column, kind = polars.col(name), self._kinds[name]
-            found = self._scan.with_row_index(ROW).filter(_lacks(column, kind))
-            table = self._collected(found.select(ROW, _light(column, kind).alias(name)))
-            self._without[name] = dict(table.iter_rows())
+            # Numbered by the scan itself: else Polars reads everything before it filters.
+            table = polars.scan_parquet(list(self._files), row_index_name=ROW)
+            found = table.filter(_lacks(column, kind))
+            lacking = self._collected(found.select(ROW, _light(column, kind).alias(name)))
+            self._without[name] = dict(lacking.iter_rows())
         return self._without[name]
 
     @cached_property
@@ -291,10 +293,9 @@ def _is_image(kind: Any) -> bool:
     if isinstance(kind, polars.List):
         return _is_image(kind.inner)
     if isinstance(kind, polars.Struct):
-        return {one.name: one.dtype for one in kind.fields} == {
-            "bytes": polars.Binary,
-            "path": polars.String,
-        }
+        parts = {one.name: one.dtype for one in kind.fields}
+        path = parts.pop("path", polars.Null)  # a column of which nothing is known
+        return parts == {"bytes": polars.Binary} and path in (polars.String, polars.Null)
     return bool(kind == polars.Binary)
 
 

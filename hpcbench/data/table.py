@@ -199,10 +199,11 @@ class TableDataset:
         return kept, bad
 
     def _not_in_first(self, kept: list[int]) -> set[str]:
-        """Keys into columns of a big file that none of its first rows has."""
+        """Keys into objects of a big file that none of its first rows has; JSON kept as text may lack any."""
         inner = {key for key in self.named if "." in key} if self._inside else set[str]()
         for record in self._rows.at(kept[:LOOKED_INTO], inner) if inner else ():
             inner -= {key for key in inner if _has(record, key)}
+            inner -= {key for key in inner if isinstance(record[key.partition(".")[0]], str)}
         return inner
 
     def _tell_missing(self, keys: Iterable[str]) -> None:

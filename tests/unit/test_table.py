@@ -419,6 +419,9 @@ def test_a_column_inside_another_may_be_mistyped_too(tmp_path: Path) -> None:
     wrong = replace(mapping, fields={"question": "row.quesiton"})
     with pytest.raises(UserError, match="no column 'row.quesiton'"):
         opened(tmp_path, "a.parquet", mapping=wrong).count()
+    text = [{"image": "a.png", "row": '{"answer": "x"}'}]
+    polars.DataFrame(text).write_parquet(tmp_path / "a.parquet")
+    assert opened(tmp_path, "a.parquet", mapping=wrong).count() == 1  # another row may have it
 
 
 def test_a_split_may_stand_inside_a_column_of_a_big_table(tmp_path: Path) -> None:
