@@ -75,14 +75,16 @@ def samples(
     more = {} if images or not _can_omit(iterator) else {"images": False}
     slices, passed = list[range](), 0
     for low, high in ranges:
-        slices.append(range(max(low, low + start - passed), min(high, low + stop - passed)))
+        first, last = max(low, low + start - passed), min(high, low + stop - passed)
+        if first < last:
+            slices.append(range(first, last))
         passed += high - low
         if passed >= stop:
             break
     if hasattr(iterator, "at"):  # places that lie apart, in as few reads as it can
         yield from iterator.at(itertools.chain.from_iterable(slices), **more)
         return
-    for some in filter(None, slices):
+    for some in slices:
         yield from iterator.iter(some.start, some.stop, **more)
 
 

@@ -189,11 +189,15 @@ class ParquetRows:
 
         if name not in self._without:
             column, kind = polars.col(name), self._kinds[name]
+            light, lacks = _light(column, kind).alias(name), _lacks(column, kind)
             # Numbered by the scan itself: else Polars reads everything before it filters.
             table = polars.scan_parquet(list(self._files), row_index_name=ROW)
-            found = table.filter(_lacks(column, kind))
-            lacking = self._collected(found.select(ROW, _light(column, kind).alias(name)))
-            self._without[name] = dict(lacking.iter_rows())
+            if isinstance(kind, polars.List):  # no statistics tell of what is in lists
+                found = self._collected(table.select(ROW, light))
+                found = found.filter(found.select(lacks).to_series())
+            else:
+                found = self._collected(table.filter(lacks).select(ROW, light))
+            self._without[name] = dict(found.iter_rows())
         return self._without[name]
 
     @cached_property

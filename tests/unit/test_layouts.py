@@ -383,6 +383,15 @@ def test_what_is_one(reference: Any) -> None:
     assert not is_empty(reference)
 
 
+def test_an_image_that_coco_names_outside_its_folder_is_bad(tmp_path: Path) -> None:
+    coco(tmp_path / "data")
+    picture(tmp_path / "secret.png")
+    file = tmp_path / "data/annotations/all.json"
+    file.write_text(file.read_text().replace("a.png", "../secret.png"))
+    with pytest.raises(UserError, match=r"image '../secret.png' lies outside the dataset's folder"):
+        opened("coco", tmp_path / "data").count()
+
+
 def test_pages_with_a_file_beside_each(tmp_path: Path) -> None:
     picture(tmp_path / "test/1.png")
     (tmp_path / "test/1.txt").write_text("Привет\n", encoding="utf-8")

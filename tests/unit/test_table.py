@@ -273,7 +273,24 @@ def test_blocks_of_heavy_rows_are_short(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(rows_of_files, "BLOCK_BYTES", 100_000)
     rows = [{"image": os.urandom(20_000), "answers": "y"} for _ in range(20)]
     name = in_parquet(tmp_path, rows, {"image": polars.Binary, "answers": polars.String})
-    assert 3 <= rows_of_files.ParquetRows([tmp_path / name])._block <= 5
+    assert 1 <= rows_of_files.ParquetRows([tmp_path / name])._block <= 5
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux")
+def test_images_inside_a_big_table_are_not_read_to_open_it(tmp_path: Path) -> None:
+    values = [{"bytes": os.urandom(20_000), "path": f"{number}.png"} for number in range(400)]
+    rows = [{"image": value, "answer": "x"} for value in values]
+    name = in_parquet(tmp_path, rows, {"image": IMAGE, "answer": polars.String})
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None, fields={}
+    )
+
+    def read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    table, before = opened(tmp_path, name, mapping=mapping), read()
+    assert sum(1 for _ in table.iter(0, table.count(), images=False)) == 400
+    assert read() - before < 4_000_000 < (tmp_path / name).stat().st_size
 
 
 # --- images that are not there --------------------------------------------------------------------------
