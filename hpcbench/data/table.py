@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hpcbench.data.pages import Pages, has_pages, split_name
+from hpcbench.data.references import is_empty
 from hpcbench.data.rows import How, Record, Rows, open_rows, value_of
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
@@ -278,15 +279,14 @@ class TableDataset:
             return f"key {', '.join(map(repr, missing))} is missing"
         if not self.strict:
             references = self.mapping.references
-            empty = not _listed(value_of(record, references))
-            return f"'{references}' is empty" if empty else None
+            return f"'{references}' is empty" if is_empty(value_of(record, references)) else None
         unknown = sorted(record.keys() - KEYS)
         if unknown:
             return f"unknown key {', '.join(map(repr, unknown))}"
         for key in ("images", "references"):
             if not isinstance(record[key], list) or not record[key]:
                 return f"'{key}' must be a list with at least one entry"
-        return None
+        return "'references' is empty" if is_empty(record["references"]) else None
 
     @cached_property
     def _needed(self) -> list[str]:

@@ -328,6 +328,15 @@ def test_a_record_without_an_image_is_bad(tmp_path: Path, empty: str) -> None:
         opened(tmp_path, "a.json", mapping=FieldMap()).count()
 
 
+@pytest.mark.parametrize("nothing", ['[""]', '[" "]', "[null]", "[[]]", "{}"])
+def test_a_record_with_nothing_to_score_is_bad(tmp_path: Path, nothing: str) -> None:
+    for name, (start, end) in {"a.json": ("[", "]"), "a.jsonl": ("", "")}.items():
+        record = f'{{"id": "1", "images": ["a.png"], "references": {nothing}}}'
+        (tmp_path / name).write_text(start + record + end)
+        with pytest.raises(UserError, match=r"1: 'references' (is empty|must be a list)"):
+            opened(tmp_path, name, mapping=FieldMap()).count()
+
+
 def test_an_empty_cell_is_no_image_and_no_document(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "id,images,references,document\n1,a.png,x,\n2,b.png,x,\n3,,x,\n"
