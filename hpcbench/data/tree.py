@@ -214,7 +214,9 @@ class Tree:
             return [self.folder / name for name in inside if not _hidden(name[len(prefix) :])]
         found: list[Path] = []
         for folder, folders, names in os.walk(below, followlinks=True):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+            folders[:] = [
+                name for name in folders if not name.startswith(".") and not _leads_up(folder, name)
+            ]
             found += [Path(folder) / name for name in names if not name.startswith(".")]
         return sorted(found, key=str)
 
@@ -382,6 +384,12 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
         and fnmatch.fnmatchcase(parts[0], pattern[0])
         and _matches(parts[1:], pattern[1:])
     )
+
+
+def _leads_up(folder: str, name: str) -> bool:
+    """Whether a folder is a link to one it lies in: nothing new is below it, and it has no end."""
+    path = Path(folder) / name
+    return path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def _hidden(name: str) -> bool:

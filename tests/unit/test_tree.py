@@ -89,3 +89,13 @@ def test_what_is_not_there_is_told_in_a_pack_too(
         tree.read(version.files / "b.txt")
     with pytest.raises(UserError, match=r"a.txt:2: not UTF-8: byte 0xff \(convert it to UTF-8\)"):
         tree.text(version.files / "a.txt")
+
+
+def test_a_link_to_a_folder_it_lies_in_has_an_end(tmp_path: Path) -> None:
+    (tmp_path / "data/train").mkdir(parents=True)
+    (tmp_path / "data/train/1.png").write_bytes(b"1")
+    for name in ("again", "once-more"):
+        (tmp_path / "data/train" / name).symlink_to(tmp_path / "data")
+    tree = Tree(tmp_path / "data")
+    assert tree.files() == [tmp_path / "data/train/1.png"]
+    assert tree.glob("**/*.png") == [tmp_path / "data/train/1.png"]
