@@ -21,11 +21,14 @@ def verdict(tables: Tables) -> Section:
     run_tasks = tables["metrics"]["run_tasks"]
     models = {table["model"] for table in run_tasks.values()}
     datasets = {(table["dataset"], table["split"]) for table in run_tasks.values()}
-    coverage = tables["answered"] / tables["asked"] if tables["asked"] else 0.0
+    skipped = sum(table["skipped"] for table in run_tasks.values())
+    wanted = tables["asked"] + skipped
+    coverage = tables["answered"] / wanted if wanted else 0.0
+    bad = f", {form.count(skipped)} in bad rows" if skipped else ""
     counts = (
         f"{many(len(models), 'model')}, {many(len(datasets), 'dataset')}, "
         f"{many(len(run_tasks), 'run task')}; {form.count(tables['answered'])} of "
-        f"{form.count(tables['asked'])} samples answered ({form.share(coverage)})."
+        f"{form.count(wanted)} samples answered ({form.share(coverage)}){bad}."
     )
     blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(counts)]
     if tables["left"]:
