@@ -237,6 +237,8 @@ def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
             draw.text((left + 10, top + rows[row] // 2 - 8), "cannot be read", "#b3261e", font=text)
         else:
             sheet.paste(picture, (left, top))
+            edge = (left - 1, top - 1, left + picture.width, top + picture.height)
+            draw.rectangle(edge, outline="#ccc")  # where a white page ends
         lines = (
             (card.sample.id, "#111"),
             (_question(card.sample), "#555"),
