@@ -235,10 +235,10 @@ def test_a_picture_on_its_side_has_the_size_it_is_shown_with(tmp_path: Path) -> 
 
 
 def test_images_come_by_place_and_number_with_what_keeps_them_harmless(tmp_path: Path) -> None:
-    records = [record(0, images=["p.png", "q.svg"]), record(1, images=["../out.png"])]
+    records = [record(0, images=["p.png", "q.svg"]), record(1, images=["out.png"])]
     evaluated(tmp_path, ["0", "1"], records)
     put(tmp_path / "data", "q.svg", SVG)
-    put(tmp_path, "out.png", png())
+    (tmp_path / "data/out.png").symlink_to(put(tmp_path, "out.png", png()))
     below = f"experiments/{ID}/run-tasks/rt/samples"
     with unguarded(portal_over(tmp_path)) as api:
         detail = api.ask("GET", f"{below}/0").body
