@@ -126,8 +126,10 @@ def test_a_broken_image_file_is_an_invalid_sample_and_the_rest_is_scored(slurm_u
     shutil.copytree(user.share / "examples/demo/data", data)
     first = json.loads((data / "vqa.jsonl").read_text().splitlines()[0])
     image = data / first["images"][0]
-    # Its header is whole, so that preparation, which decodes no image, takes it for one.
-    image.write_bytes(image.read_bytes()[:60])
+    # Both its ends are whole, so that preparation, which looks no further, takes it for an image.
+    whole = image.read_bytes()
+    middle = whole.index(b"IDAT") + 4
+    image.write_bytes(whole[:middle] + bytes(len(whole) - middle - 12) + whole[-12:])
     user.write(
         "datasets/cracked.yaml",
         {
