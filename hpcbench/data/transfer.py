@@ -111,6 +111,7 @@ class Transfer:
         self.hashing: dict[str, _Large] = {}  # large files on their way
         self.kept: dict[str, Kept] = {}  # whole
         self.parts: dict[str, set[int]] = {}  # begun: where parts start that are here
+        self.anew: list[str] = []  # large files without a part that counts
         self.before: dict[str, tuple[Version, Kept]] = {}  # unchanged since the version before
         self.moved = self.end = 0
         self.members: list[Kept] = []  # of the pack, as an earlier try logged them
@@ -145,6 +146,12 @@ class Transfer:
                 (self.files / folder).mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as stack:
                 self.log = stack.enter_context(Appender(partial / "done.jsonl"))
+                for path in self.anew:
+                    self.log.write({"path": path, "start": None, "boot": None})
+                if (
+                    self.anew
+                ):  # before the first byte: a file of the same size is no longer that one
+                    self.log.sync()
                 self._open_packs(stack)
                 try:
                     self._work(self._jobs(reads))
@@ -175,7 +182,13 @@ class Transfer:
         self.moved = sum(kept.size for kept in self.kept.values())
 
     def _take_up_part(self, record: Mapping[str, Any], wanted: Mapping[str, StoredFile]) -> None:
-        """A part counts if it is on the disk (no boot is named), or the machine did not start anew since."""
+        """A part counts if it is on the disk (no boot is named), or the machine did not start anew since.
+
+        And if its file was not begun anew later (no start): by a machine for which these parts did not count.
+        """
+        if record["start"] is None:
+            self.parts.pop(record["path"], None)
+            return
         file = wanted.get(record["path"])
         try:
             whole = file is not None and (self.files / file.path).stat().st_size == file.size
@@ -237,6 +250,7 @@ class Transfer:
         here = self.parts.setdefault(file.path, set())
         if not here:  # never into a file that may be linked from another version
             (self.files / file.path).unlink(missing_ok=True)
+            self.anew.append(file.path)
         self.moved += sum(min(PART, file.size - start) for start in here)
         for start in range(0, file.size, PART):
             if start not in here:

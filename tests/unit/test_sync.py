@@ -630,6 +630,32 @@ def test_parts_are_on_the_disk_when_a_transfer_ends_by_itself(
     assert reads < 17, "parts of the large file were read again"
 
 
+def test_parts_of_a_file_that_was_begun_anew_elsewhere_count_no_longer(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two login nodes take turns at one transfer, and each is killed before it can tidy up."""
+    monkeypatch.setattr(transfer, "PART", 1000)
+    monkeypatch.setattr(transfer.Transfer, "_keep_parts", lambda self: None)
+    read, stops = FileStorage.read, -1
+
+    def breaks(
+        self: FileStorage, url: str, file: StoredFile, start: int, stop: int
+    ) -> Iterator[bytes]:
+        if file.path == "large.bin" and start == stops:
+            raise PermissionError("killed")
+        return read(self, url, file, start, stop)
+
+    monkeypatch.setattr(FileStorage, "read", breaks)
+    for node, at in (("login1", 4000), ("login2", 2000)):
+        monkeypatch.setattr(transfer, "BOOT", node)
+        stops = at
+        with pytest.raises(EnvironmentFault, match="killed"):
+            cache.bring(f"file://{source}")
+    monkeypatch.setattr(transfer, "BOOT", "login1")
+    stops = -1
+    assert holds(cache.bring(f"file://{source}"), source)
+
+
 def test_a_file_that_cannot_be_written_is_not_read_again(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
