@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hpcbench.data.progress import size_text
-from hpcbench.data.tree import Tree
+from hpcbench.data.tree import Tree, walk
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.once import alone, leftovers, make_once, remove
 
@@ -207,11 +207,5 @@ def _bytes(folder: Path) -> int:
 
 
 def _files(top: Path) -> list[Path]:
-    """All files below a folder; a link to a folder it lies in leads nowhere new."""
-    found: list[Path] = []
-    for name, folders, names in os.walk(top, followlinks=True):
-        folder = Path(name)
-        found += [folder / one for one in names]
-        here = folder.resolve()
-        folders[:] = [one for one in folders if not here.is_relative_to((here / one).resolve())]
-    return sorted(found)
+    """All files below a folder."""
+    return sorted(folder / name for folder, _, names in walk(top) for name in names)

@@ -213,11 +213,9 @@ class Tree:
             inside = (one.path for one in self._starting(prefix))
             return [self.folder / name for name in inside if not _hidden(name[len(prefix) :])]
         found: list[Path] = []
-        for folder, folders, names in os.walk(below, followlinks=True):
-            folders[:] = [
-                name for name in folders if not name.startswith(".") and not _leads_up(folder, name)
-            ]
-            found += [Path(folder) / name for name in names if not name.startswith(".")]
+        for folder, folders, names in walk(below):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            found += [folder / name for name in names if not name.startswith(".")]
         return sorted(found, key=str)
 
     def listing(self, folder: Path) -> list[Path]:
@@ -386,10 +384,26 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _leads_up(folder: str, name: str) -> bool:
-    """Whether a folder is a link to one it lies in: nothing new is below it, and it has no end."""
-    path = Path(folder) / name
-    return path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
+def walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Every folder with the names of the folders and of the files in it, as `os.walk` gives them.
+
+    Links to folders are followed, but for one that leads to a folder on the way to it, or to one above that:
+    nothing new is below it, and it has no end. The caller may take folders out of the list.
+    """
+    ways: dict[Path, tuple[Path, ...]] = {
+        top: (top.resolve(),)
+    }  # folder → the real ones on the way to it
+    for folder, folders, names in os.walk(top, followlinks=True):
+        here = Path(folder)
+        way = ways.pop(here)
+        yield here, folders, names
+        for name in [*folders]:
+            place = here / name
+            real = place.resolve() if place.is_symlink() else way[-1] / name
+            if any(one.is_relative_to(real) for one in way):
+                folders.remove(name)
+            else:
+                ways[place] = (*way, real)
 
 
 def _hidden(name: str) -> bool:

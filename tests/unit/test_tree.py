@@ -99,3 +99,20 @@ def test_a_link_to_a_folder_it_lies_in_has_an_end(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "data")
     assert tree.files() == [tmp_path / "data/train/1.png"]
     assert tree.glob("**/*.png") == [tmp_path / "data/train/1.png"]
+
+
+@pytest.mark.timeout(20)
+def test_links_in_a_circle_have_an_end(tmp_path: Path) -> None:
+    """Each file is found on every way that goes through no folder twice."""
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(b"1")
+        for other in "abc".replace(name, ""):
+            (tmp_path / name / f"to_{other}").symlink_to(tmp_path / other)
+    tree = Tree(tmp_path)
+    found = [path.relative_to(tmp_path).as_posix() for path in tree.glob("**/*.png")]
+    assert len(found) == 3 + 3 * 2 + 3 * 2
+    assert {path for path in found if path.startswith("a/")} == {
+        "a/1.png", "a/to_b/1.png", "a/to_c/1.png", "a/to_b/to_c/1.png", "a/to_c/to_b/1.png",
+    }  # fmt: skip
+    assert tree.files() == tree.glob("**")
