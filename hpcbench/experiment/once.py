@@ -24,6 +24,9 @@ STALE_SECONDS = 120.0
 ABANDONED_SECONDS = 3600.0
 """A lock without a beat for so long may be cleared away: clocks of hosts differ, but not so much."""
 
+FIRST_SPACE = "4026531836"
+"""Linux's number of a machine's own PID namespace; containers with processes of their own have others."""
+
 PARTIAL, ENDED = ".partial", "ended"
 
 _log = logging.getLogger(__name__)
@@ -109,12 +112,14 @@ def this_process() -> dict[str, object]:
 def is_dead(holder: Mapping[str, object]) -> bool | None:
     """Whether the holder's process is gone; None: that cannot be seen from here, only its beats tell.
 
-    So it is on other machines, and in containers with processes of their own, whatever their host name. Locks
-    of earlier versions have no `space`: it is taken for ours.
+    So it is on other machines, and in containers with processes of their own, whatever their host name.
+    Nobody outlives a start of the machine. Locks of earlier versions have no `space`: it is taken for ours.
     """
     here = this_process()
-    if (holder.get("host"), holder.get("space", here["space"])) != (here["host"], here["space"]):
+    if holder.get("host") != here["host"]:
         return None
+    if holder.get("space", here["space"]) != here["space"]:
+        return _started_anew_since(holder, str(here["space"])) or None
     try:
         os.kill(int(str(holder["pid"])), 0)
     except ProcessLookupError:
@@ -122,6 +127,19 @@ def is_dead(holder: Mapping[str, object]) -> bool | None:
     except PermissionError:
         return False  # it lives, as another user
     return False
+
+
+def _started_anew_since(holder: Mapping[str, object], space: str) -> bool:
+    """Whether this machine was started after the holder noted its space.
+
+    Who noted it later than that is on another machine of the same name.
+    """
+    boot, _, first = str(holder["space"]).rpartition("-")
+    boot_now, _, first_now = space.rpartition("-")
+    if not first == first_now == FIRST_SPACE or boot == boot_now:
+        return False
+    started = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return float(str(holder.get("time", 0))) < started
 
 
 @contextlib.contextmanager

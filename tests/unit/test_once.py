@@ -19,7 +19,7 @@ from hpcbench.experiment import once
 from hpcbench.experiment.once import leftovers, make_once
 
 
-def lock_of(target: Path, pid: int, host: str | None = None, **more: str) -> Path:
+def lock_of(target: Path, pid: int, host: str | None = None, **more: object) -> Path:
     lock = target.with_name(f"{target.name}.lock")
     lock.write_text(json.dumps({"host": host or socket.gethostname(), "pid": pid, **more}) + "\n")
     return lock
@@ -269,7 +269,7 @@ def test_a_process_in_a_container_of_the_same_host_name_is_not_taken_for_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its number means nothing here: only its beats tell."""
-    lock = lock_of(tmp_path / "target", ended_pid(), space="another-boot-4026531836")
+    lock = lock_of(tmp_path / "target", ended_pid(), space="another-boot-4026532999")
     assert not once.abandoned(lock)
     monkeypatch.setattr(once, "STALE_SECONDS", 1.0)
     begun = time.monotonic()
@@ -280,7 +280,7 @@ def test_a_process_in_a_container_of_the_same_host_name_is_not_taken_for_dead(
 def test_a_lock_that_shows_no_beat_for_long_is_abandoned_wherever_it_was_made(
     tmp_path: Path,
 ) -> None:
-    lock = lock_of(tmp_path / "target", os.getpid(), space="another-boot-4026531836")
+    lock = lock_of(tmp_path / "target", os.getpid(), space="another-boot-4026532999")
     long_ago = time.time() - 2 * once.ABANDONED_SECONDS
     os.utime(lock, (long_ago, long_ago))
     assert once.abandoned(lock)
@@ -293,6 +293,33 @@ def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
     assert once.is_dead({**holder, "pid": ended_pid()}) is True
     assert once.is_dead({**holder, "pid": ended_pid(), "space": "another"}) is None
     assert once.is_dead({**holder, "pid": ended_pid(), "host": "another"}) is None
+
+
+def test_nobody_outlives_a_start_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a process left that was at it before is nobody's, and need not be copied."""
+    monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
+    before = f"boot-before-{once.FIRST_SPACE}"
+    lock = lock_of(tmp_path / "target", os.getpid(), space=before, time=1.0)
+    assert once.abandoned(lock)
+    left = tmp_path / f"target.0a.{os.getpid()}-{before}.{socket.gethostname()}.partial"
+    left.mkdir()
+    (left / "pack").write_text("half")
+    inode = (left / "pack").stat().st_ino
+    begun = time.monotonic()
+    assert make_once(tmp_path / "target", lambda place: None, resume=True)
+    assert time.monotonic() - begun < once.STALE_SECONDS / 10
+    assert (tmp_path / "target/pack").stat().st_ino == inode
+
+
+def test_another_machine_of_the_same_name_is_no_earlier_start_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
+    space = f"another-boot-{once.FIRST_SPACE}"
+    lock = lock_of(tmp_path / "target", os.getpid(), space=space, time=time.time())
+    assert not once.abandoned(lock)
 
 
 def test_files_of_a_build_in_another_container_are_not_written_on(tmp_path: Path) -> None:
