@@ -110,7 +110,8 @@ class SmartSync:
                     url,
                     listed,
                     pack=pack,
-                    newest=self.newest(url, options),
+                    # Or brought before endpoints counted: one mark and size are the same bytes.
+                    newest=self.newest(url, options) or self.newest(url),
                     make_room=self.make_room,
                     progress=self.progress,
                 )
@@ -225,8 +226,9 @@ class SmartSync:
             listed = _sound(version.url, storage.list(version.url))
         except OSError as error:
             raise _unrepairable(version, error) from error
-        for pack in (True, False):
-            if _key(version.url, listed, options, pack=pack) == version.folder.name:
+        ways = ((asked, pack) for asked in (options, None) for pack in (True, False))
+        for asked, pack in ways:  # before endpoints counted, none was in the key
+            if _key(version.url, listed, asked, pack=pack) == version.folder.name:
                 transfer = Transfer(
                     storage,
                     version.url,

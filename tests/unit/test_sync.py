@@ -73,6 +73,10 @@ def small_of(source: Path) -> set[str]:
     return {path.relative_to(source).as_posix() for path in source.glob("*/*.bin")}
 
 
+def unreachable(*asked: object) -> Iterator[StoredFile]:
+    raise ConnectionError("no way there")
+
+
 # --- damage --------------------------------------------------------------------------------------------
 
 
@@ -318,9 +322,6 @@ def test_a_version_of_others_counts_as_the_newest_and_is_not_touched(
     mine = SmartSync(cache.folder, shared=[theirs.folder])
     assert bring(mine, source) == new
 
-    def unreachable(self: FileStorage, url: str) -> Iterator[StoredFile]:
-        raise ConnectionError("no way there")
-
     monkeypatch.setattr(FileStorage, "list", unreachable)
     assert bring(mine, source) == new != old
     assert new.used == 1
@@ -469,6 +470,28 @@ def test_one_address_at_two_endpoints_is_two_sources(cache: SmartSync, source: P
     assert sync._key(url, file, None, pack=False) == as_ever
 
 
+def test_what_was_brought_before_endpoints_counted_is_linked(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not used in place: nobody knows any longer which endpoint it was from."""
+    url, elsewhere = f"file://{source}", {"endpoint": "https://one"}
+    monkeypatch.setattr(sync, "open_storage", lambda url, options: FileStorage({}))
+    before = cache.bring(url)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStorage, "list", unreachable)
+        with pytest.raises(EnvironmentFault, match="no way there"):
+            cache.bring(url, elsewhere)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStorage, "read", unreachable)
+        now = cache.bring(url, elsewhere)
+    assert now != before
+    assert holds(now, source)
+    manifest = before.folder / "manifest.jsonl"
+    manifest.write_text(manifest.read_text().replace('"0/0.bin"', '"0/x.bin"'))
+    cache.repair(before, [sync.MANIFEST], elsewhere)
+    assert before.sound()
+
+
 def test_a_pack_is_not_given_to_a_reader_of_files(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,9 +504,6 @@ def test_a_pack_is_not_given_to_a_reader_of_files(
     assert again == packed
     assert cache.newest(url) == packed
     assert cache.newest(url, pack=False) == loose
-
-    def unreachable(self: FileStorage, url: str) -> Iterator[StoredFile]:
-        raise ConnectionError("no way there")
 
     monkeypatch.setattr(FileStorage, "list", unreachable)
     assert cache.bring(url) == loose
