@@ -18,6 +18,7 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -37,7 +38,7 @@ from hpcbench.data.transfer import Transfer, broken_off, pieces, told
 from hpcbench.data.tree import Kept, Version
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
-from hpcbench.experiment.once import leftovers, make_once, remove
+from hpcbench.experiment.once import alone, leftovers, make_once, remove
 from hpcbench.plugins import Storage, StoredFile
 
 LEASE = 86400.0
@@ -350,24 +351,33 @@ class SmartSync:
         release(version)
 
     def _make_anew(self, version: Version, transfer: Transfer) -> None:
-        """Make a version again whose manifest is damaged, out of what is right in it."""
-        self.progress(Moved(f"repairing {version.folder / MANIFEST}"))
+        """Make a version again whose manifest is damaged, out of what is right in it.
+
+        Raises:
+            EnvironmentFault: the one that is there cannot be replaced.
+        """
+        folder, token = version.folder, secrets.token_hex(4)
+        self.progress(Moved(f"repairing {folder / MANIFEST}"))
         transfer.newest, transfer.suspect = version, True
-        token = secrets.token_hex(4)
-        fresh, old = (
-            self.folder / f"tmp-{token}-{which}-{version.folder.name}" for which in ("fresh", "old")
-        )
-        try:
-            transfer.run(fresh)
-            with contextlib.suppress(FileNotFoundError):  # another makes it anew, too
-                version.folder.rename(old)
-            fresh.rename(version.folder)
-        except OSError:
-            if Version.read(version.folder) is None:
-                raise
-        finally:
-            remove(fresh)
-            remove(old)
+        # So does `leftovers` find the lock of what is being filled.
+        fresh = self.folder / f"tmp-{token}-fresh-{folder.name}"
+        old = self.folder / f"tmp-{token}-old-{folder.name}"
+        with alone(self.folder / f"fresh-{folder.name}.lock", math.inf):
+            if _is_sound(folder):
+                return  # another process made it anew, too
+            try:
+                transfer.run(fresh)
+                with contextlib.suppress(FileNotFoundError):
+                    folder.rename(old)
+                fresh.rename(folder)
+            except OSError as error:
+                if not _is_sound(folder):
+                    what = f"{folder} is damaged and cannot be replaced: {told(error)}"
+                    remedy = "its owner can: `hpcbench data verify --repair`"
+                    raise EnvironmentFault(what, remedy=remedy) from error
+            finally:
+                remove(fresh)
+                remove(old)
 
 
 class Freed:
@@ -385,6 +395,11 @@ class Freed:
             if self._names[file] == stat.st_nlink:
                 self.bytes += stat.st_size
                 self.files += 1
+
+
+def _is_sound(folder: Path) -> bool:
+    version = Version.read(folder)
+    return version is not None and version.sound()
 
 
 def _held(versions: Iterable[Version]) -> int:

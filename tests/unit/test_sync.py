@@ -10,7 +10,9 @@ import secrets
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Moved
 from hpcbench.data.storage import FileStorage
 from hpcbench.data.sync import SmartSync
+from hpcbench.data.transfer import Transfer
 from hpcbench.data.tree import Tree, Version
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.launch.prepare import _settle
@@ -212,6 +215,51 @@ def test_a_damaged_line_of_a_manifest_is_found_and_made_again(
     fresh = [(kept.path, kept.sha256) for kept in version.kept()]
     assert fresh == [(kept.path, kept.sha256) for kept in whole]
     assert cache.leftovers() == []
+
+
+def lose_a_line(version: Version) -> None:
+    """Damage a manifest so that it is made anew."""
+    manifest = version.folder / "manifest.jsonl"
+    manifest.write_bytes(b"".join(manifest.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def test_what_is_made_anew_is_left_alone_by_all_others(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_a_line(bring(cache, source))
+    work, seen = Transfer._work, list[list[Path]]()
+    with ThreadPoolExecutor() as pool:
+        others: list[Future[Version]] = []
+
+        def at_work(self: Transfer, jobs: Sequence[Callable[[], None]]) -> None:
+            seen.append(cache.leftovers())
+            others.append(pool.submit(bring, cache, source))
+            threading.Event().wait(0.3)  # `time.sleep` does nothing here
+            work(self, jobs)
+
+        monkeypatch.setattr(Transfer, "_work", at_work)
+        assert holds(bring(cache, source), source)
+        assert all(holds(other.result(), source) for other in others)
+    assert seen == [[]], "it was made anew once, and nobody would have removed it meanwhile"
+    assert cache.leftovers() == []
+
+
+def test_a_damaged_version_that_cannot_be_replaced_is_told(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder where only the owner of an entry may rename it."""
+    version = bring(cache, source)
+    lose_a_line(version)
+    rename = Path.rename
+
+    def refuse(self: Path, to: Path) -> Path:
+        if self == version.folder:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(self))
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(EnvironmentFault, match=r"is damaged and cannot be replaced: Operation not"):
+        bring(cache, source)
 
 
 def test_a_manifest_that_cannot_be_searched_is_said_to_be_damaged(
