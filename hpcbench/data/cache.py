@@ -77,7 +77,7 @@ class Cache:
                 missing = error
         sync = self.sync(kind)
         version = sync.newest(url, self.options(document), pack=_may_pack(document))
-        if fetch and not (missing and version and _settled(url, version)):
+        if fetch and not (missing and version and _settled(url, version, sync)):
             if missing and _offline():
                 raise missing
             try:
@@ -105,10 +105,10 @@ class Cache:
         return document.source
 
 
-def _settled(url: str, version: Version) -> bool:
+def _settled(url: str, version: Version, sync: SmartSync) -> bool:
     """Whether the hub need not be asked: commits do not change. What is damaged is brought again."""
     fixed = COMMIT.fullmatch(url.partition("@")[2]) or _offline()
-    return bool(fixed) and not version.damaged(thorough=False)
+    return bool(fixed) and not sync.damaged(version)
 
 
 def _offline() -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +30,22 @@ Progress = Callable[[Moved], None]
 
 def silent(moved: Moved) -> None:
     """Tells nobody."""
+
+
+def verifying(of_bytes: int, of_files: int, progress: Progress) -> Callable[[int], None]:
+    """Tells how far a look at files is; told how many bytes were read, by any number of threads."""
+    done, told = 0, 0.0
+    lock = threading.Lock()
+
+    def count(size: int) -> None:
+        nonlocal done, told
+        with lock:
+            done += size
+            if (now := time.monotonic()) - told > 0.1 or done == of_bytes:
+                told = now
+                progress(Moved("verifying", done, of_bytes, 0, of_files))
+
+    return count
 
 
 def size_text(size: float) -> str:

@@ -5,6 +5,7 @@
       KEY.….partial/  one that is being brought; the next one goes on where this one broke off
       KEY.lock        whoever brings it
       of-SOURCE.json  the newest version of a source
+      right-….json    what was read of a version, ours or others', since it was copied or touched
 
 KEY is a hash of the URL and of all that the source listed (paths, sizes, marks). So a source that did not
 change costs one listing; one that did becomes another version, in which only what changed is transferred and
@@ -22,7 +23,6 @@ import math
 import os
 import secrets
 import shutil
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.data.pack import end_pack, write_member
-from hpcbench.data.progress import Moved, Progress, silent, size_text
+from hpcbench.data.progress import Moved, Progress, silent, size_text, verifying
 from hpcbench.data.settled import in_doubt, ours, release
 from hpcbench.data.storage import open_storage
 from hpcbench.data.transfer import Transfer, broken_off, pieces, told
@@ -139,7 +139,7 @@ class SmartSync:
             version = Version.read(folder / key)
             if version is None:
                 continue
-            if not whole or (version.sound() and not version.damaged(thorough=False)):
+            if not whole or (version.sound() and not self.damaged(version)):
                 return version
             self.progress(Moved(f"{version.folder} is damaged: not used"))
         return None
@@ -192,24 +192,37 @@ class SmartSync:
 
         If its manifest is not, that comes first: of what it has lost nothing can be told.
         """
-        damaged = [kept.path for kept in self._look(version)]
+        damaged = [kept.path for kept in self.damaged(version, thorough=True)]
         if not version.sound():
             return [MANIFEST, *damaged]
         if not damaged and version.folder.parent == self.folder:
             release(version)
         return damaged
 
-    def _look(self, version: Version) -> list[Kept]:
-        done = 0
-        lock = threading.Lock()
+    def damaged(self, version: Version, *, thorough: bool = False) -> list[Kept]:
+        """The files of a version that are not what they were, by their sizes and times of change.
 
-        def count(size: int) -> None:
-            nonlocal done
-            with lock:
-                done += size
-                self.progress(Moved("verifying", done, version.bytes, 0, version.count))
+        What has another time than it had is read, once for each time: a cache may have been copied without.
 
-        return version.damaged(thorough=True, progress=count)
+        Args:
+            version: ours or others'.
+            thorough: read every byte.
+        """
+        before = _read(place := self._right(version))
+        times = {path: time for path, time in before.items() if isinstance(time, int)}
+        found = version.damaged(
+            thorough=thorough,
+            progress=verifying(version.bytes, version.count, self.progress),
+            known=times,
+        )
+        if times != before:
+            with contextlib.suppress(OSError):  # the next look takes longer
+                write_json(place, times)
+        return found
+
+    def _right(self, version: Version) -> Path:
+        """Where it is noted which times of change were seen on right files of a version."""
+        return self.folder / f"right-{_digest(str(version.folder))}.json"
 
     def repair(
         self, version: Version, paths: Collection[str], options: Mapping[str, Any] | None = None
@@ -271,6 +284,8 @@ class SmartSync:
             version.folder.rename(doomed)
         except FileNotFoundError:  # somebody else removed it
             return True
+        with contextlib.suppress(OSError):
+            self._right(version).unlink()
         remove(doomed)
         if doomed.exists():
             _log.warning("%s: some of it is others' and stays", doomed)
@@ -344,7 +359,7 @@ class SmartSync:
             self._make_anew(version, transfer)
             return
         doubtful = ours(version) and in_doubt(version)
-        if damaged := self._look(version) if doubtful else version.damaged(thorough=False):
+        if damaged := self.damaged(version, thorough=doubtful):
             names = ", ".join(kept.path for kept in damaged[:3])
             self.progress(Moved(f"repairing {names}{', …' if len(damaged) > 3 else ''}"))
             _repair(version, transfer.storage, damaged)
@@ -412,18 +427,21 @@ def _held(versions: Iterable[Version]) -> int:
     return sum(sizes.values())
 
 
-def _read(pointer: Path) -> dict[str, str]:
-    """What a pointer says; nothing if there is none that can be read."""
+def _read(place: Path) -> dict[str, Any]:
+    """What is noted in a file; nothing if there is none that can be read."""
     try:
-        told = read_json(pointer)
+        told = read_json(place)
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}
 
 
 def _pointer(url: str, options: Mapping[str, Any] | None) -> str:
-    place = " ".join((url, *_where(options)))
-    return f"of-{hashlib.sha256(place.encode()).hexdigest()[:24]}.json"
+    return f"of-{_digest(' '.join((url, *_where(options))))}.json"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _where(options: Mapping[str, Any] | None) -> list[str]:

@@ -37,6 +37,9 @@ MANIFEST_VERSION = 1
 BLOCK = 512
 """Of a tar file."""
 
+PACK = "../pack.tar"
+"""The pack among a version's files; no file has such a path."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -157,36 +160,51 @@ class Version:
         return (stat for place in places if (stat := _stat(place)) is not None)
 
     def damaged(
-        self, *, thorough: bool, progress: Callable[[int], None] = lambda count: None
+        self,
+        *,
+        thorough: bool,
+        progress: Callable[[int], None] = lambda count: None,
+        known: dict[str, int] | None = None,
     ) -> list[Kept]:
         """The files that are not what the manifest says.
 
         Args:
             thorough: read every byte; else only of what has another size or time of change than it had.
-            progress: told the bytes of each file that was looked at.
+            progress: told how many bytes were read, again and again.
+            known: other times of change than those in the manifest, of files that were right all the same;
+                such are not read again. What is found right now is added.
         """
+        times = known if known is not None else {}
         pack = _stat(self.folder / "pack.tar")
-        same_pack = pack is not None and pack.st_mtime_ns == self.pack_mtime_ns
+        same_pack = pack is not None and pack.st_mtime_ns in (self.pack_mtime_ns, times.get(PACK))
         tree = Tree(self.files)
 
-        def look(one: Kept) -> Kept | None:
-            wrong = False
+        def wrong(one: Kept) -> bool:
             if one.offset is not None:
-                if pack is None:
-                    wrong = True
-                elif thorough or not same_pack:
-                    wrong = hashlib.sha256(tree.packed_bytes(one)).hexdigest() != one.sha256
-            else:
-                stat = _stat(self.files / one.path)
-                if stat is None or stat.st_size != one.size:
-                    wrong = True
-                elif thorough or stat.st_mtime_ns != one.mtime_ns:
-                    wrong = hash_file(self.files / one.path) != one.sha256
-            progress(one.size)
-            return one if wrong else None
+                if pack is not None and (thorough or not same_pack):
+                    progress(one.size)
+                    return hashlib.sha256(tree.packed_bytes(one)).hexdigest() != one.sha256
+                return pack is None
+            place = self.files / one.path
+            stat = _stat(place)
+            if stat is None or stat.st_size != one.size:
+                return True
+            time = stat.st_mtime_ns
+            if thorough or time not in (one.mtime_ns, times.get(one.path)):
+                if hash_file(place, progress) != one.sha256:
+                    return True
+                if time != one.mtime_ns:
+                    times[one.path] = time
+            return False
+
+        def look(one: Kept) -> Kept | None:
+            return one if wrong(one) else None
 
         with ThreadPoolExecutor(8) as pool:  # a shared file system answers many questions at once
-            return [one for one in pool.map(look, self.kept()) if one is not None]
+            found = [one for one in pool.map(look, self.kept()) if one is not None]
+        if pack is not None and not same_pack and all(one.offset is None for one in found):
+            times[PACK] = pack.st_mtime_ns
+        return found
 
 
 class Tree:
@@ -417,8 +435,12 @@ def combined(hashes: Mapping[str, str]) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def hash_file(path: Path) -> str:
+def hash_file(path: Path, progress: Callable[[int], None] = lambda count: None) -> str:
     """SHA-256 of a file's bytes, in hexadecimal digits.
+
+    Args:
+        path: it.
+        progress: told how many bytes were read, again and again.
 
     Raises:
         OSError: it cannot be read.
@@ -428,6 +450,7 @@ def hash_file(path: Path) -> str:
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
             digest.update(view[:count])
+            progress(count)
     return digest.hexdigest()
 
 

@@ -388,6 +388,32 @@ def test_a_damaged_version_of_others_is_not_used(
     assert f"{theirs.folder} is damaged: not used" in [one.what for one in told]
 
 
+def test_a_cache_that_was_copied_without_times_is_read_once(
+    cache: SmartSync, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is changed in it later is found all the same."""
+    bring(SmartSync(tmp_path / "theirs"), source)
+    monkeypatch.setattr(transfer, "MANY", 1000)
+    SmartSync(tmp_path / "theirs").bring(f"file://{source}")
+    shutil.copytree(tmp_path / "theirs", tmp_path / "copied", copy_function=shutil.copyfile)
+    told: list[Moved] = []
+    mine = SmartSync(cache.folder, shared=[tmp_path / "copied"], progress=told.append)
+
+    def verified(*, pack: bool) -> tuple[Path, int]:
+        told.clear()
+        version = mine.bring(f"file://{source}", pack=pack)
+        return version.folder.parent, max(one.bytes for one in told if one.what != "fetching")
+
+    size = sum(path.stat().st_size for path in source.rglob("*.bin"))
+    for packed in (False, True):
+        assert verified(pack=packed) == (tmp_path / "copied", size)
+        assert verified(pack=packed) == (tmp_path / "copied", 0)
+    for large in (tmp_path / "copied").glob("*/files/large.bin"):
+        flip(large)
+        os.utime(large, (5, 5))
+    assert verified(pack=False)[0] == cache.folder
+
+
 def test_what_cannot_be_linked_is_copied_and_counted(
     cache: SmartSync, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
