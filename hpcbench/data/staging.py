@@ -1,12 +1,14 @@
 """Datasets and weights on the disk of the node itself: copied once, however many workers a node has.
 
     FOLDER/hpcbench-UID/KEY/files/…     a copy
+    FOLDER/hpcbench-UID/KEY/boot        the machine since it was started, when the copy was made
     FOLDER/hpcbench-UID/KEY.use         held (flock) by every process that uses it, touched when it begins
 
 Only its owner may read the folder, for others use the node too. A copy appears under its name when it is
 whole; the next job on the node finds it there, if the site keeps the folder between jobs: it is held against
-what it was copied from, and what is not the same is copied again. Without room for another copy those that
-nobody uses go, the one used longest ago first.
+what it was copied from, and what is not the same is copied again. So is all of it once the machine was
+started anew: nothing was forced to the disk, and a power cut leaves zeros of the right size. Without room for
+another copy those that nobody uses go, the one used longest ago first.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hpcbench.data.progress import size_text
+from hpcbench.data.settled import BOOT
 from hpcbench.data.tree import Tree, walk
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.once import alone, leftovers, make_once, remove
@@ -87,14 +90,44 @@ def stage(source: Path, folder: Path) -> Path:
             key = hashlib.sha256(told.encode()).hexdigest()[:24]
         target = folder / key
         below = "" if version is not None else "files"
+
+        def build(place: Path) -> None:
+            _copy(top, sizes, place, below)
+            (place / "boot").write_text(BOOT)
+
+        _drop_if_old(target)
         _hold(target)
-        if not make_once(target, lambda place: _copy(top, sizes, place, below)):
+        if not make_once(target, build):
             _mend(top, sizes, target, below)
     except OSError as error:
         raise EnvironmentFault(
             f"cannot copy {top} to {folder}: {error.strerror or error}"
         ) from error
     return target / "files"
+
+
+def _drop_if_old(target: Path) -> None:
+    """Remove a copy that was made before this machine was started; one in use was looked at since."""
+    if not _is_old(target):
+        return
+    with alone(target.with_name("room.lock"), math.inf), _unused(target.parent) as idle:
+        if target in idle and _is_old(target):
+            _drop(target)
+
+
+def _is_old(target: Path) -> bool:
+    try:
+        return (target / "boot").read_text(errors="replace") != BOOT
+    except FileNotFoundError:
+        return target.exists()
+
+
+def _drop(target: Path) -> None:
+    """Remove a copy that is held against all others."""
+    doomed = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
+    target.rename(doomed)
+    _use_file(target).unlink()
+    remove(doomed)
 
 
 def _mend(top: Path, sizes: Mapping[Path, os.stat_result], target: Path, below: str) -> None:
@@ -160,10 +193,7 @@ def _make_room(top: Path, need: int, folder: Path) -> None:
         for target in idle:
             if need <= free():
                 return
-            doomed = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
-            target.rename(doomed)
-            _use_file(target).unlink()
-            remove(doomed)
+            _drop(target)
 
 
 @contextlib.contextmanager

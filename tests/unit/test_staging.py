@@ -163,6 +163,41 @@ def test_a_copy_that_is_not_what_was_copied_is_mended_before_it_is_used_again(
     assert sorted(path.name for path in copy.parent.iterdir()) == ["model.bin"]
 
 
+@pytest.mark.parametrize("kind", ["folder", "version"])
+def test_a_copy_of_before_the_machine_was_started_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A power cut leaves files of the right size and time that are full of zeros."""
+    source, scratch = weights(tmp_path / "model"), staging_folder(str(tmp_path / "scratch"))
+    if kind == "version":
+        source = SmartSync(tmp_path / "cache").bring(f"file://{source}").files
+    copy = ended(source, scratch) / "sub/model.bin"
+    stat = copy.stat()
+    copy.write_bytes(bytes(stat.st_size))
+    os.utime(copy, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    monkeypatch.setattr(staging, "BOOT", "another")
+    assert stage(source, scratch) / "sub/model.bin" == copy
+    assert copy.read_bytes() == (source / "sub/model.bin").read_bytes()
+    inode = copy.stat().st_ino
+    assert stage(source, scratch) / "sub/model.bin" == copy
+    assert copy.stat().st_ino == inode
+    assert copies(scratch) == [copy.parents[2]]
+
+
+def test_a_copy_that_a_living_worker_uses_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, scratch = weights(tmp_path / "model"), staging_folder(str(tmp_path / "scratch"))
+    with staged_by_another(source, scratch, "time.sleep(60)") as worker:
+        assert worker.stdout is not None
+        used = Path(worker.stdout.readline().strip())
+        inode = used.stat().st_ino
+        monkeypatch.setattr(staging, "BOOT", "another")
+        assert stage(source, scratch) == used
+        assert used.stat().st_ino == inode
+        worker.kill()
+
+
 def test_a_file_is_copied_whatever_its_name(tmp_path: Path) -> None:
     source = weights(tmp_path / "model")
     (source / "used").write_text("a name like others")
