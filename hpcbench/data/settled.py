@@ -11,10 +11,9 @@ import contextlib
 import os
 import secrets
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hpcbench.data.tree import Kept, Version
+from hpcbench.data.tree import Kept, Version, at_once
 from hpcbench.experiment.files import sync_folder, write_atomic
 
 MARK = "unsettled"
@@ -74,10 +73,11 @@ def release(version: Version) -> None:
 
 def _force(folder: Path) -> None:
     """Force every file below a folder, and every name, to the disk."""
-    found = [(Path(where), names) for where, _, names in os.walk(folder)]
-    with ThreadPoolExecutor(8) as pool:  # a disk writes what many wait for in one go
-        list(pool.map(force_file, (where / name for where, names in found for name in names)))
-        list(pool.map(sync_folder, (where for where, _ in found)))
+    files = (Path(where) / name for where, _, names in os.walk(folder) for name in names)
+    for _ in at_once(force_file, files):  # a disk writes what many wait for in one go
+        pass
+    for _ in at_once(sync_folder, (Path(where) for where, _, _ in os.walk(folder))):
+        pass
 
 
 def force_file(path: Path) -> None:

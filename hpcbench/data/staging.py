@@ -22,12 +22,11 @@ import secrets
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hpcbench.data.progress import size_text
 from hpcbench.data.settled import BOOT
-from hpcbench.data.tree import Tree, walk
+from hpcbench.data.tree import Tree, at_once, walk
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.once import alone, leftovers, make_once, remove
 
@@ -168,9 +167,8 @@ def _copy(top: Path, sizes: Mapping[Path, os.stat_result], place: Path, below: s
             raise OSError(f"{path} changed while it was copied")
         temporary.replace(goal)
 
-    with ThreadPoolExecutor(4) as pool:
-        for _ in pool.map(one, sizes):
-            pass
+    for _ in at_once(one, sizes, 4):
+        pass
 
 
 def _make_room(top: Path, need: int, folder: Path) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -26,16 +27,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import parse_line, read_lines, write_atomic
 from hpcbench.schema.records import StoredImage
 
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
 MANIFEST_VERSION = 1
 
 BLOCK = 512
 """Of a tar file."""
+
+QUEUED = 2000
+"""Calls that wait for a thread."""
 
 PACK = "../pack.tar"
 """The pack among a version's files; no file has such a path."""
@@ -200,8 +207,7 @@ class Version:
         def look(one: Kept) -> Kept | None:
             return one if wrong(one) else None
 
-        with ThreadPoolExecutor(8) as pool:  # a shared file system answers many questions at once
-            found = [one for one in pool.map(look, self.kept()) if one is not None]
+        found = [one for one in at_once(look, self.kept()) if one is not None]
         if pack is not None and not same_pack and all(one.offset is None for one in found):
             times[PACK] = pack.st_mtime_ns
         return found
@@ -400,6 +406,19 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
         and fnmatch.fnmatchcase(parts[0], pattern[0])
         and _matches(parts[1:], pattern[1:])
     )
+
+
+def at_once(
+    do: Callable[[ItemT], ResultT], items: Iterable[ItemT], threads: int = 8
+) -> Iterator[ResultT]:
+    """What a function gives for each, in order: a shared file system answers many questions at once.
+
+    A call that waits takes more than a kilobyte, so those of a million files come in batches.
+    """
+    waiting = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        while batch := list(itertools.islice(waiting, QUEUED)):
+            yield from pool.map(do, batch)
 
 
 def walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

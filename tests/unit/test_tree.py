@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.data import transfer
 from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.sync import SmartSync
-from hpcbench.data.tree import Tree
+from hpcbench.data.tree import QUEUED, Tree, at_once
 from hpcbench.errors import UserError
 
 NAMES = st.text("ab1 ёЖ#%[]*?-_.", min_size=1, max_size=6).filter(
@@ -116,3 +117,11 @@ def test_links_in_a_circle_have_an_end(tmp_path: Path) -> None:
         "a/1.png", "a/to_b/1.png", "a/to_c/1.png", "a/to_b/to_c/1.png", "a/to_c/to_b/1.png",
     }  # fmt: skip
     assert tree.files() == tree.glob("**")
+
+
+def test_a_million_files_do_not_wait_for_a_thread_at_once() -> None:
+    taken = itertools.count()
+    answers = at_once(lambda number: number, (next(taken) for _ in range(10 * QUEUED)))
+    assert next(answers) == 0
+    assert next(taken) <= QUEUED
+    assert sum(1 for _ in answers) == 10 * QUEUED - 1
