@@ -13,6 +13,7 @@ import secrets
 import socket
 from pathlib import Path
 
+from hpcbench.data.progress import Progress, silent, verifying
 from hpcbench.data.tree import Kept, Version, at_once
 from hpcbench.experiment.files import sync_folder, write_atomic
 
@@ -44,14 +45,19 @@ def in_doubt(version: Version) -> bool:
         return False
 
 
-def settle(version: Version) -> list[Kept]:
+def settle(version: Version, progress: Progress = silent) -> list[Kept]:
     """See that a version is safe from a power cut, if it is ours.
+
+    Args:
+        version: it.
+        progress: told how far it is where every byte has to be read.
 
     Returns:
         What a power cut took of it; the version is unsettled until that is repaired.
     """
     doubtful = ours(version) and in_doubt(version)
-    damaged = version.damaged(thorough=True) if doubtful else []
+    count = verifying(version.bytes, version.count, progress)
+    damaged = version.damaged(thorough=True, progress=count) if doubtful else []
     if not damaged:
         release(version)
     return damaged

@@ -239,7 +239,7 @@ def _settle(resolved: ResolvedPlan, cache: Cache) -> None:
     ):
         folder = Path(source).parent
         version = Version.read(folder) if cache.folder in folder.parents else None
-        if version is not None and (damaged := settle(version)):
+        if version is not None and (damaged := settle(version, cache.progress)):
             raise EnvironmentFault(
                 f"{version.folder} is damaged: {damaged[0].path}",
                 remedy="`hpcbench data verify --repair`, or `models verify NAME --repair`",

@@ -665,7 +665,8 @@ def test_what_a_power_cut_may_have_taken_is_hashed_before_it_is_linked(
 def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Cache(tmp_path / "cache", Site(name="default"))
+    told: list[Moved] = []
+    cache = Cache(tmp_path / "cache", Site(name="default"), told.append)
     version = bring(cache.sync("datasets"), source)
     plan = small.resolved(small.run_task(dataset={"source": str(version.files)}))
     with monkeypatch.context() as patch:
@@ -673,6 +674,7 @@ def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
         patch.setattr(settled, "BOOT", "another")
         with pytest.raises(EnvironmentFault, match=r"is damaged: large.bin"):
             _settle(plan, cache)
+    assert told[-1] == Moved("verifying", version.bytes, version.bytes, 0, version.count)
     _settle(plan, cache)
     assert not unsettled(version)
 
