@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hpcbench.data.pack import following, tar_header, write_all, write_header
-from hpcbench.data.progress import Moved, Progress
+from hpcbench.data.progress import Moved, Progress, verifying
 from hpcbench.data.settled import BOOT, force_file, in_doubt, mark_unsettled
 from hpcbench.data.tree import BLOCK, Kept, Version, hash_file
 from hpcbench.errors import EnvironmentFault
@@ -176,7 +176,9 @@ class Transfer:
             elif record["path"] in wanted:
                 whole[record["path"]] = Kept(**record)
         version = Version(self.folder, self.url, 0, 0, "")
-        self.kept = {kept.path: kept for kept in _sorted_out(version, whole.values())}
+        size = sum(kept.size for kept in whole.values())
+        count = verifying(size, len(whole), self.progress)
+        self.kept = {kept.path: kept for kept in _sorted_out(version, whole.values(), count)}
         self.members = [kept for kept in whole.values() if kept.offset is not None]
         self.end = max(map(following, self.members), default=0)
         self.moved = sum(kept.size for kept in self.kept.values())
@@ -489,20 +491,30 @@ class Transfer:
         if kept.mtime_ns is None:
             return False
         source, place = version.files / kept.path, self.files / file.path
+        read = 0
+
+        def count(size: int) -> None:
+            nonlocal read
+            if self.broken.is_set():
+                raise OSError("stopped")
+            self._count(size)
+            read += size
+
         try:
             stat = source.stat()
-            if (stat.st_size, stat.st_mtime_ns) != (kept.size, kept.mtime_ns):
-                return False
-            if self.suspect and hash_file(source) != kept.sha256:
-                return False
-            place.unlink(missing_ok=True)
-            os.link(source, place)
+            right = (stat.st_size, stat.st_mtime_ns) == (kept.size, kept.mtime_ns)
+            if right and self.suspect:
+                right = hash_file(source, count) == kept.sha256
+            if right:
+                place.unlink(missing_ok=True)
+                os.link(source, place)
         except OSError:
-            return False
-        _same(file, kept.sha256)
-        self._count(kept.size)
-        self._whole(Kept(file.path, file.size, kept.sha256, file.mark, kept.mtime_ns))
-        return True
+            right = False
+        self._count(kept.size - read if right else -read)
+        if right:
+            _same(file, kept.sha256)
+            self._whole(Kept(file.path, file.size, kept.sha256, file.mark, kept.mtime_ns))
+        return right
 
     def _copy(self, file: StoredFile) -> bool:
         """Copy a file that cannot be linked from the version before; False if it is damaged there."""
@@ -593,7 +605,9 @@ def pieces(storage: Storage, url: str, file: StoredFile, start: int, stop: int) 
         raise OSError(f"{file.path} gave {start - stop} bytes more than it was asked for")
 
 
-def _sorted_out(version: Version, kept: Iterable[Kept]) -> list[Kept]:
+def _sorted_out(
+    version: Version, kept: Iterable[Kept], progress: Callable[[int], None]
+) -> list[Kept]:
     """Those that are there with the bytes they should have."""
     pack = version.folder / "pack.tar"
     opened = os.open(pack, os.O_RDONLY | os.O_CLOEXEC) if pack.exists() else -1
@@ -602,8 +616,9 @@ def _sorted_out(version: Version, kept: Iterable[Kept]) -> list[Kept]:
         try:
             if one.offset is not None:
                 data = os.pread(opened, one.size, one.offset)
+                progress(one.size)
                 return hashlib.sha256(data).hexdigest() == one.sha256
-            return hash_file(version.files / one.path) == one.sha256
+            return hash_file(version.files / one.path, progress) == one.sha256
         except OSError:
             return False
 

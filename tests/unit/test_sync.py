@@ -662,6 +662,34 @@ def test_what_a_power_cut_may_have_taken_is_hashed_before_it_is_linked(
     assert holds(bring(cache, source), source)
 
 
+@pytest.mark.timeout(60)
+def test_what_is_hashed_before_it_is_linked_counts_and_ends_with_the_transfer(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.bring(f"file://{source}")
+    monkeypatch.setattr(settled, "BOOT", "another")
+    (source / "0" / "new.bin").write_bytes(b"new")
+    told: list[Moved] = []
+    cache.progress = told.append
+    hash_file = transfer.hash_file
+
+    def endless(path: Path, progress: Callable[[int], None]) -> str:
+        while path.name == "large.bin":
+            progress(1)
+        return hash_file(path, progress)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "hash_file", endless)
+        patch.setattr(FileStorage, "read", unreachable)
+        with pytest.raises(EnvironmentFault, match="no way there"):
+            cache.bring(f"file://{source}")
+    told.clear()
+    version = cache.bring(f"file://{source}")
+    assert holds(version, source)
+    assert {one.what for one in told} >= {"verifying", "fetching"}
+    assert told[-1] == Moved("fetching", version.bytes, version.bytes, 10, 10)
+
+
 def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
