@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -167,7 +168,14 @@ def images_in_use(site: Site) -> set[str]:
 def _unseen(root: Path) -> float:
     """Since when what was used may be in use by experiments of others, which we may not read."""
     since = time.time() - UNSEEN_DAYS * 86400
-    private = [path for path in private_experiments(root) if path.stat().st_mtime > since]
+
+    def changed(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except FileNotFoundError:  # it is removed just now
+            return 0.0
+
+    private = [path for path in private_experiments(root) if changed(path) > since]
     if not private:
         return float("inf")
     _log.warning(
@@ -183,7 +191,9 @@ def _named(root: Path, pattern: str) -> set[str]:
     for experiment in all_experiments(root):
         if not experiment.report_dir.exists():
             for path in (experiment.resolved_file, experiment.manifest_file):
-                if os.access(path, os.R_OK):
+                if not os.access(path, os.R_OK):
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # it is removed just now
                     found.update(re.findall(pattern, path.read_text(encoding="utf-8")))
     return found
 

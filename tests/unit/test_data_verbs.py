@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,30 @@ def test_experiments_of_others_that_cannot_be_read_keep_what_they_may_use(
     long_ago = time.time() - 40 * 86400
     os.utime(theirs, (long_ago, long_ago))
     assert f"file://{tmp_path}/new" in printed(capsys, "data", "prune", "--older", "3")
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_an_experiment_that_is_removed_meanwhile_needs_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    readable: bool,
+) -> None:
+    source = f"file://{a_dataset(tmp_path / 'set')}"
+    printed(capsys, "data", "sync", source)
+    going = experiment(tmp_path / "home", [record(1)]).path
+    access = os.access
+
+    def goes(path: str | Path, how: int) -> bool:
+        if going in (Path(path), *Path(path).parents):
+            if readable or Path(path) == going:
+                shutil.rmtree(going, ignore_errors=True)
+            return readable
+        return access(path, how)
+
+    monkeypatch.setattr(os, "access", goes)
+    assert source in printed(capsys, "data", "prune", "--older", "0")
+    assert not going.exists()
 
 
 def test_one_that_cannot_be_repaired_does_not_stand_in_the_way_of_others(
