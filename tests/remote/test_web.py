@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from hpcbench.data.cache import Cache
 from hpcbench.data.storage import open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import UserError
+from hpcbench.plugins import StoredFile
 from hpcbench.schema.documents import Model, Site
 from tests.remote.hub import hub
 from tests.remote.serving import Reply, Serving, serving
@@ -214,6 +216,26 @@ def test_a_small_file_of_the_hub_is_held_against_its_git_hash() -> None:
         files["config.json"] = b'{"a": 2}'
         with pytest.raises(OSError, match=f"config.json came with the hash .* not {file.mark}"):
             list(storage.read(url, file, 0, file.size))
+
+
+def test_no_retry_takes_what_is_not_of_its_git_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry goes on where the read before broke off: what came of it has to be right."""
+    monkeypatch.setattr(transfer, "TRIES", 5)
+    monkeypatch.setattr(transfer.time, "sleep", lambda seconds: None)
+    data = b"a" * 3_000_000  # comes in many pieces
+    oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    file = StoredFile("tokenizer.json", len(data), oid)
+    served = bytearray(data)
+
+    with serving(lambda path, headers: (200, DATED, bytes(served))) as server:
+        url = f"hf://org/name@{'b' * 40}"
+        storage = open_storage(url, {"endpoint": server.url})
+        assert b"".join(transfer.pieces(storage, url, file, 0, file.size)) == data
+        assert b"".join(storage.read(url, file, 10, 20)) == data[10:20]
+        served[0] += 1
+        for start in (0, 2_900_000):
+            with pytest.raises(OSError, match=r"tokenizer.json came with the hash"):
+                list(transfer.pieces(storage, url, file, start, file.size))
 
 
 def model(cache: Cache, source: str) -> Path:
