@@ -17,6 +17,11 @@ from hpcbench.errors import Problem, UserError
 COMMIT = re.compile(r"[0-9a-f]{40}")
 """A revision that never changes; any other is a branch or a tag, which may."""
 
+WEIGHTS = ("*.safetensors", "*.gguf", "*model*.bin")
+"""Files of which one is a whole model, unless its name says that it is one of several."""
+
+_SHARD = re.compile(r"-\d+-of-\d+\.")
+
 _NAME = re.compile(r"(datasets/)?(\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(\w[\w./-]*))?")
 
 
@@ -53,36 +58,53 @@ def find_in_hub(url: str, folders: Sequence[str] = ()) -> Path:
     ref = cache / "refs" / (revision or "main")
     commit = ref.read_text(encoding="utf-8").strip() if ref.is_file() else revision
     snapshot = cache / "snapshots" / (commit or "none")
-    what = f"{kind[:-1]} {url} is not on this machine"
+    what, or_else = f"{kind[:-1]} {url} is not on this machine", ""
     if snapshot.is_dir():
         if not (lacking := next(_lacking(snapshot, cache), None)):
             return snapshot
         what = f"{snapshot} is not whole, a download broke off: see {lacking}"
+        if lacking.suffix == ".incomplete":
+            or_else = f"; or remove {lacking}, if nobody is at it any more"
     options = " --repo-type dataset" if kind == "datasets" else ""
     options += f" --revision {revision}" if revision else ""
     raise UserError(
         Problem(
             what,
             remedy=f"`hf download {name}{options}` where there is network, or put it below a folder of the "
-            "site profile's `models`",
+            f"site profile's `models`{or_else}",
         )
     )
 
 
 def _lacking(snapshot: Path, cache: Path) -> Iterator[Path]:
-    """What shows that a download of a snapshot broke off: it is filled file by file."""
+    """What shows that a download of a snapshot broke off: it is filled file by file.
+
+    An index may have come without its shards, for weights in another form: then it says nothing.
+    """
     for path in snapshot.rglob("*"):
         if not path.exists():  # a link to what is not there
             yield path
-    indexes = [*snapshot.glob("*.index.json")]
-    for index in indexes:
+    indexed = [*_indexed(snapshot)]
+    missing = [[shard for shard in shards if not shard.exists()] for shards in indexed]
+    weights = any(not _SHARD.search(path.name) for name in WEIGHTS for path in snapshot.glob(name))
+    begun = [some for shards, some in zip(indexed, missing, strict=True) if some != shards]
+    for some in begun or ([] if weights else missing):
+        yield from some
+    whole = [] in begun or (weights and not indexed)
+    if not whole:  # nothing tells which files there should be
+        for path in (cache / "blobs").glob("*.incomplete"):  # of BLOB[.PROCESS].incomplete
+            if not path.with_name(path.name.partition(".")[0]).exists():
+                yield path
+
+
+def _indexed(snapshot: Path) -> Iterator[list[Path]]:
+    """The shards that each index tells."""
+    for index in snapshot.glob("*.index.json"):
         try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            shards = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+            yield [snapshot / shard for shard in shards]
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             continue  # whoever loads it will say so
-        yield from (snapshot / shard for shard in shards if not (snapshot / shard).exists())
-    if not indexes:  # nothing tells which files there should be
-        yield from (cache / "blobs").glob("*.incomplete")
 
 
 def _cache() -> Path:

@@ -80,6 +80,55 @@ def test_a_download_that_broke_off_is_not_taken_for_whole(cache: Path) -> None:
         find_in_hub("hf://org/name")
 
 
+def write_index(snapshot: Path, name: str, *shards: str) -> None:
+    told = {"weight_map": {f"{shard}.weight": shard for shard in shards}}
+    (snapshot / f"{name}.index.json").write_text(json.dumps(told))
+
+
+def test_an_index_whose_shards_were_left_out_says_nothing_beside_whole_weights(
+    cache: Path,
+) -> None:
+    """`hf download --exclude "*.bin"` brings `pytorch_model.bin.index.json`, too."""
+    snapshot = cache / "snapshots" / NEW
+    write_index(snapshot, "pytorch_model.bin", "pytorch_model-00001-of-00001.bin")
+    write_index(snapshot, "model.safetensors", "model-00001-of-00002.safetensors", "b.safetensors")
+    (snapshot / "model-00001-of-00002.safetensors").touch()
+    with pytest.raises(UserError, match=r"is not whole.*b\.safetensors"):
+        find_in_hub("hf://org/name")
+    (snapshot / "b.safetensors").touch()
+    assert find_in_hub("hf://org/name") == snapshot
+    (snapshot / "model.safetensors.index.json").unlink()
+    (snapshot / "b.safetensors").unlink()
+    with pytest.raises(UserError, match=r"is not whole.*pytorch_model-00001"):
+        find_in_hub("hf://org/name")
+    (snapshot / "consolidated.safetensors").touch()
+    assert find_in_hub("hf://org/name") == snapshot
+    (cache / "blobs" / "1234.incomplete").touch()
+    with pytest.raises(UserError, match=r"is not whole.*1234.incomplete"):
+        find_in_hub("hf://org/name")
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "q4.gguf", "pytorch_model.bin"])
+def test_what_another_download_left_refuses_no_model_whose_weights_lie_there(
+    cache: Path, weights: str
+) -> None:
+    snapshot = cache / "snapshots" / NEW
+    begun = cache / "blobs" / "1234.5678.incomplete"
+    begun.touch()
+    (snapshot / "training_args.bin").touch()
+    (snapshot / "model-00001-of-00002.safetensors").touch()
+    with pytest.raises(UserError, match=rf"; or remove {begun}, if nobody is at it any more"):
+        find_in_hub("hf://org/name")
+    (snapshot / weights).touch()
+    assert find_in_hub("hf://org/name") == snapshot
+
+
+def test_what_is_left_of_a_file_that_came_later_refuses_nothing(cache: Path) -> None:
+    (cache / "blobs" / "1234.5678.incomplete").touch()
+    (cache / "blobs" / "1234").touch()
+    assert find_in_hub("hf://org/name") == cache / "snapshots" / NEW
+
+
 @pytest.mark.parametrize(
     "url", ["hf://", "hf://datasets/", "hf://a/b/c.bin", "hf://../..", "hf://a b/c"]
 )
