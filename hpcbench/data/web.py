@@ -347,7 +347,8 @@ def _explain(error: BaseException) -> tuple[type[OSError], str]:
         return PermissionError, "refused: a token may be missing or too weak (HF_TOKEN for the hub)"
     if name in ("NotFoundError", "FileNotFoundError"):
         return FileNotFoundError, "it is not there"
-    return OSError, text.split("Debug source")[0]
+    # What it quotes may be where we were led to, signed in its query.
+    return OSError, re.sub(r"\?\S+", "?…", text.split("Debug source")[0])
 
 
 def _refused(url: str, status: int, code: str) -> OSError:

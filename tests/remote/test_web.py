@@ -86,6 +86,24 @@ def test_what_opens_a_server_goes_along_within_it(tmp_path: Path) -> None:
     assert (version.files / "old").read_bytes() == b"here"
 
 
+def test_the_signature_of_an_address_it_leads_to_is_in_no_message() -> None:
+    def there(path: str, headers: Mapping[str, str]) -> Reply:
+        asked = [method for method, _, _ in other.asked]
+        return (400 if "GET" in asked else 200), DATED, b"0123456789"
+
+    with serving(there) as other:
+        signed = {"Location": f"{other.url}/data?X-Amz-Signature=SECRET-4"}
+        with serving(lambda path, headers: (302, signed, b"")) as server:
+            url = f"{server.url}/x"
+            storage = open_storage(url, {"headers": HEADERS})
+            (file,) = storage.list(url)
+            for start in (0, 3):
+                other.asked.clear()
+                with pytest.raises(OSError, match=r"/data\?… in .* 400 Bad Request") as caught:
+                    list(storage.read(url, file, start, 10))
+                assert "SECRET" not in str(caught.value)
+
+
 def test_the_hubs_token_is_not_told_to_another_server(
     two: tuple[Serving, Serving], tmp_path: Path
 ) -> None:
