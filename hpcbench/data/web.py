@@ -203,8 +203,10 @@ class _Web:
         body, link = self._get(url)
         following = re.search(r'<([^>]+)>;\s*rel="next"', link)
         page = urljoin(url, following[1]) if following else None
-        if page and _origin(page) != _origin(url):
-            raise PermissionError(f"{url} goes on at another server, which is not asked: {page}")
+        if page and _origin(page) != _origin(url):  # a mirror hands on what the hub itself says
+            page = urlsplit(url)._replace(query=urlsplit(page).query).geturl()
+        if page == url:
+            raise PermissionError(f"{url} goes on at itself")
         try:
             return json.loads(body), page
         except ValueError as error:

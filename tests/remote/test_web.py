@@ -117,14 +117,34 @@ def test_the_hubs_token_is_not_told_to_another_server(
     assert "SECRET" not in told(other)
 
 
-def test_a_list_that_goes_on_at_another_server_is_refused(tmp_path: Path) -> None:
-    with serving(lambda path, headers: (200, {}, b"[]")) as other:
-        link = {"Link": f'<{other.url}/api/more>; rel="next"'}
-        with serving(lambda path, headers: (200, link, b"[]")) as server:
-            options = {"endpoint": server.url, "token": "SECRET-3"}
-            with pytest.raises(UserError, match="goes on at another server, which is not asked"):
-                SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", options)
+def test_a_mirrors_list_goes_on_at_the_mirror_whatever_server_it_names(tmp_path: Path) -> None:
+    """Mirrors hand on the hub's own addresses; who asks them may not reach it, and has their token."""
+
+    def mirror(path: str, headers: Mapping[str, str]) -> Reply:
+        if "/resolve/" in path:
+            return 200, DATED, b"x"
+        more = f"{other.url}/api/models/org/name/tree/{'a' * 40}?recursive=true&cursor=a%3D"
+        link = {} if path.endswith("&cursor=a%3D") else {"Link": f'<{more}>; rel="next"'}
+        entry = {"type": "file", "path": "a" if link else "b", "size": 1}
+        return 200, link, json.dumps([entry]).encode()
+
+    with (
+        serving(lambda path, headers: (200, {}, b"[]")) as other,
+        serving(mirror) as server,
+    ):
+        options = {"endpoint": f"{server.url}/hf", "token": "SECRET-3"}
+        version = SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", options)
+        assert [kept.path for kept in version.kept()] == ["a", "b"]
         assert other.asked == []
+        assert {path.startswith("/hf/") for _, path, _ in server.asked} == {True}
+
+
+def test_a_list_that_leads_to_itself_ends(tmp_path: Path) -> None:
+    with serving(
+        lambda path, headers: (200, {"Link": '<https://huggingface.co/x>; rel="next"'}, b"[]")
+    ) as server:
+        with pytest.raises(UserError, match="goes on at itself"):
+            SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", {"endpoint": server.url})
 
 
 def test_a_list_goes_on_at_its_own_server(tmp_path: Path) -> None:
