@@ -192,6 +192,7 @@ class _Web:
         self._followed_by_us = {name.lower() for name in headers} - {"authorization"}
         self._pages = urllib.request.build_opener(_Redirects)
         self._stores: dict[tuple[str, bool], Any] = {}
+        self._places: dict[str, str] = {}  # where servers lead, of URLs that we follow
         self._lock = threading.Lock()
 
     def get(self, url: str) -> bytes:
@@ -274,12 +275,8 @@ class _Web:
 
     def _at(self, url: str) -> tuple[Any, str]:
         """obstore's view of a server, and a path there."""
-        ours = True
-        if self._followed_by_us:
-            with self._opened(url, "HEAD") as reply:
-                ours = _origin(reply.url) == _origin(url)
-                url = reply.url
-        parts = urlsplit(url)
+        place = self._led_to(url) if self._followed_by_us else url
+        ours, parts = _origin(place) == _origin(url), urlsplit(place)
         server, path = f"{parts.scheme}://{parts.netloc}", unquote(parts.path).lstrip("/")
         if parts.query:  # signed ones are never seen again: not worth keeping
             return self._store(f"{server}/?{parts.query}", ours), path
@@ -287,6 +284,15 @@ class _Web:
             if (server, ours) not in self._stores:
                 self._stores[server, ours] = self._store(server, ours)
             return self._stores[server, ours], path
+
+    def _led_to(self, url: str) -> str:
+        """Where a server leads; kept, unless it may be signed, which ends soon."""
+        if url not in self._places:
+            with self._opened(url, "HEAD") as reply:
+                if reply.url != url and urlsplit(reply.url).query:
+                    return str(reply.url)
+                self._places[url] = reply.url
+        return self._places[url]
 
     def _store(self, server: str, ours: bool) -> Any:
         return self._obstore.store.HTTPStore(

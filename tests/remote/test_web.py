@@ -75,6 +75,25 @@ def test_what_opens_a_server_is_not_told_to_another_it_leads_to(
     assert "SECRET" not in told(other)
 
 
+@pytest.mark.parametrize(("query", "heads"), [("", 1), ("?signed=1", 3)])
+def test_a_server_is_asked_once_where_it_leads_unless_that_is_signed(
+    query: str, heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "PARTS", 4)
+
+    def answer(path: str, headers: Mapping[str, str]) -> Reply:
+        led = path.startswith("/led")
+        return (200, DATED, b"0123456789") if led else (302, {"Location": f"/led{query}"}, b"")
+
+    with serving(answer) as server:
+        url = f"{server.url}/x"
+        storage = open_storage(url, {"headers": HEADERS})
+        (file,) = storage.list(url)
+        for start, stop in ((0, 5), (5, 10)):
+            assert b"".join(storage.read(url, file, start, stop)) == b"0123456789"[start:stop]
+        assert [path for _, path, _ in server.asked].count("/x") == heads
+
+
 def test_what_opens_a_server_goes_along_within_it(tmp_path: Path) -> None:
     def answer(path: str, headers: Mapping[str, str]) -> Reply:
         if headers.get("Private-Token") != "SECRET-2":
@@ -140,11 +159,13 @@ def test_a_mirrors_list_goes_on_at_the_mirror_whatever_server_it_names(tmp_path:
 
 
 def test_a_list_that_leads_to_itself_ends(tmp_path: Path) -> None:
-    with serving(
-        lambda path, headers: (200, {"Link": '<https://huggingface.co/x>; rel="next"'}, b"[]")
-    ) as server:
-        with pytest.raises(UserError, match="goes on at itself"):
-            SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", {"endpoint": server.url})
+    with (
+        serving(
+            lambda path, headers: (200, {"Link": '<https://huggingface.co/x>; rel="next"'}, b"[]")
+        ) as server,
+        pytest.raises(UserError, match="goes on at itself"),
+    ):
+        SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", {"endpoint": server.url})
 
 
 def test_a_list_goes_on_at_its_own_server(tmp_path: Path) -> None:
