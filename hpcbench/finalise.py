@@ -36,6 +36,9 @@ from hpcbench.launch.usage import account
 from hpcbench.reporting import report
 from hpcbench.reporting.telling import tell, tell_verdict
 
+UPLOAD_SECONDS = 300.0
+"""How long the end of an experiment waits while somebody uploads what was there before."""
+
 
 def main(argv: Sequence[str]) -> None:
     """`hpcbench.finalise EXPERIMENT [--worker | --supervised]`.
@@ -191,7 +194,7 @@ def _remember_results(experiment: Experiment) -> None:
 def _send_results(experiment: Experiment) -> None:
     """Send results where the plan says; no experiment fails for that."""
     try:
-        for one in upload_results(experiment):
+        for one in upload_results(experiment, patience=UPLOAD_SECONDS):
             for line in [one["error"]] if "error" in one else one["left"]:
                 print(f"could not upload: {line}", file=sys.stderr)  # noqa: T201 - the job's log
     except Exception as error:  # noqa: BLE001 - as above

@@ -74,6 +74,7 @@ def upload(
     options: Mapping[str, Any],
     log: Path,
     progress: Progress = silent,
+    patience: float = 0.0,
 ) -> Uploaded:
     """Send files.
 
@@ -84,6 +85,7 @@ def upload(
         options: of the storage.
         log: file that remembers what was sent.
         progress: told how far it is.
+        patience: how long to wait while another upload of them is running, seconds.
 
     Raises:
         UserError: there is no such storage.
@@ -91,7 +93,7 @@ def upload(
     """
     storage, lock = open_storage(url, options), log.with_suffix(".lock")
     try:
-        with alone(lock) as mine:
+        with alone(lock, patience) as mine:
             if not mine:
                 raise _busy(url, lock)
             wanted = {path.relative_to(folder).as_posix(): path for path in files}

@@ -16,9 +16,18 @@ FOLDERS = ("shards", "scores", "report")
 
 
 def upload_results(
-    experiment: Experiment, to: str | None = None, progress: Progress = silent
+    experiment: Experiment,
+    to: str | None = None,
+    progress: Progress = silent,
+    patience: float = 0.0,
 ) -> list[dict[str, Any]]:
     """Send results to every place of the plan, or to one; a place that fails does not keep others waiting.
+
+    Args:
+        experiment: the experiment.
+        to: the one place; none: those of the plan.
+        progress: told how far it is.
+        patience: how long each may wait while another upload of these results is running, seconds.
 
     Returns:
         For each place its `url`, and the `error`, or `sent` files and lines about those `left` out.
@@ -35,7 +44,8 @@ def upload_results(
         known = {**site.storage.get(url.partition("://")[0], {}), **options}
         log = experiment.path / "uploads.jsonl"
         try:
-            made = upload(experiment.path, _results(experiment), place, known, log, progress)
+            files = _results(experiment)
+            made = upload(experiment.path, files, place, known, log, progress, patience)
         except Exception as error:  # noqa: BLE001 - storages are plugins, and the other places wait
             known_fault = isinstance(error, HpcbenchError)
             what = str(error) if known_fault else f"{type(error).__name__}: {error}"

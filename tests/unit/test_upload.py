@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -178,6 +179,28 @@ def with_places(root: Path, *urls: str) -> Experiment:
     return Experiment(here.path)
 
 
+def test_the_end_of_an_experiment_is_uploaded_after_an_upload_that_somebody_began_before(
+    tmp_path: Path, puts: Puts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = with_places(tmp_path, f"file://{tmp_path}/out")
+    begun = threading.Event()
+
+    def waits(path: str) -> None:
+        if not begun.is_set():
+            begun.set()
+            time.sleep(0.5)
+
+    puts.before = waits  # type: ignore[method-assign]
+    monkeypatch.setattr(finalise, "tell", lambda *given: [])
+    with ThreadPoolExecutor(1) as pool:
+        before = pool.submit(upload_results, here)
+        assert begun.wait(20)
+        finalise.conclude(here)
+        assert "error" not in before.result(20)[0]
+    assert "could not upload" not in capsys.readouterr().err
+    assert (tmp_path / "out" / here.id / here.outcome_file.name).exists()
+
+
 @pytest.mark.parametrize("fault", [KeyError("no such part"), RuntimeError("of a library")])
 def test_a_storage_that_raises_anything_keeps_no_other_place_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
@@ -199,7 +222,7 @@ def test_a_storage_that_raises_anything_keeps_no_other_place_waiting(
 def test_an_upload_that_raises_anything_fails_no_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def breaks(experiment: Experiment) -> None:
+    def breaks(experiment: Experiment, patience: float) -> None:
         raise ValueError("whatever it is")
 
     told: list[str] = []
