@@ -156,7 +156,8 @@ def _folder(url: str) -> Path:
 _HOST = re.compile(r"\w[\w.-]*|[0-9a-f:.]+(%[\w.-]+)?")
 
 _SECRET = re.compile(
-    r"((^|[-_.])(sig|auth)|signature|credential|token|secret|passw(or)?d|access_?key(id)?|api[-_]?key)$",
+    r"((^|[-_.])(sig|auth|jwt|sas|session|pwd)|^key|signature|credential|token|secret|passw(or)?d"
+    r"|(access|api|auth|secret|subscription)[-_]?key(id)?)$",
     re.IGNORECASE,
 )
 """Names in a query whose values open doors."""
@@ -192,7 +193,7 @@ def _mistyped(url: str) -> Problem | None:
         if any(_SECRET.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
             return _telling(shown, "`headers` of its `storage:`, as ${env:NAME}; or s3://, sftp://")
         if parts.path.endswith("/"):
-            return Problem("a folder is asked for without `?`", url)
+            return Problem("a folder is asked for without `?`", shown)
     return None
 
 
