@@ -7,11 +7,13 @@ boto3's time (docs/decisions/0011).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +28,9 @@ REFUSED = (
     "SignatureDoesNotMatch",
 )  # fmt: skip
 """Codes that trying again does not mend."""
+
+FEW = 100
+"""Empty objects up to this many are asked for one by one."""
 
 
 class S3Storage:
@@ -61,7 +66,7 @@ class S3Storage:
         """
         bucket, prefix = _place(url)
         self._single.discard(url)
-        some = empty = False
+        some, empty = False, set[str]()
         with told_as_os_error(url, _explain):
             for page in self._obstore.list(
                 self._store(bucket), prefix=prefix or None, chunk_size=1000
@@ -70,10 +75,10 @@ class S3Storage:
                     some = True
                     if found["size"]:
                         yield _stored(found["path"][len(prefix) :], found)
-                    else:
-                        empty = True
+                    elif len(found["path"]) > len(prefix):
+                        empty.add(found["path"])
             if empty:
-                yield from self._empty(bucket, prefix)
+                yield from self._empty(bucket, prefix, sorted(empty))
             if not some and prefix and not url.endswith("/"):
                 yield from self._one(url)
 
@@ -91,11 +96,24 @@ class S3Storage:
         with told_as_os_error(url, _explain):
             self._client.upload_file(str(source), bucket, prefix + path)
 
-    def _empty(self, bucket: str, prefix: str) -> Iterator[StoredFile]:
+    def _empty(self, bucket: str, prefix: str, keys: Sequence[str]) -> Iterable[StoredFile]:
         """Empty objects that are files: obstore gives keys without the `/` at their end, boto3 as they are.
 
-        It takes ten times as long, so it is only asked where there is something empty.
+        It takes ten times as long, so few are asked for one by one: the key of a marker without its `/` is
+        none, or that of a file that is listed anyway.
         """
+        if len(keys) <= FEW:
+            # Who may list this prefix only is not told what is not there, but refused.
+            with contextlib.suppress(PermissionError), ThreadPoolExecutor(self.parallel) as pool:
+                heads = [*pool.map(partial(self._head, bucket), keys)]
+                return [
+                    _stored(key[len(prefix) :], found)
+                    for key, found in zip(keys, heads, strict=True)
+                    if found is not None and not found["size"]
+                ]
+        return self._listed_empty(bucket, prefix)
+
+    def _listed_empty(self, bucket: str, prefix: str) -> Iterator[StoredFile]:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         for page in pages:
             for found in page.get("Contents", ()):
@@ -103,17 +121,21 @@ class S3Storage:
                     mark = found["ETag"] or found["LastModified"].isoformat()
                     yield StoredFile(found["Key"][len(prefix) :], 0, mark)
 
+    def _head(self, bucket: str, key: str) -> Mapping[str, Any] | None:
+        try:
+            with told_as_os_error(key, _explain):
+                found: Mapping[str, Any] = self._obstore.head(self._store(bucket), key)
+                return found
+        except FileNotFoundError:
+            return None
+
     def _one(self, url: str) -> Iterator[StoredFile]:
         """The object whose key is the whole URL's path, if there is one."""
         bucket, prefix = _place(url)
         key = prefix.rstrip("/")
-        try:
-            with told_as_os_error(url, _explain):
-                found = self._obstore.head(self._store(bucket), key)
-        except FileNotFoundError:
-            return
-        self._single.add(url)
-        yield _stored(key.rpartition("/")[2], found)
+        if (found := self._head(bucket, key)) is not None:
+            self._single.add(url)
+            yield _stored(key.rpartition("/")[2], found)
 
     def _whole(self, bucket: str, key: str, file: StoredFile) -> Iterator[bytes]:
         with told_as_os_error(key, _explain):

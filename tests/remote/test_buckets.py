@@ -12,28 +12,35 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from hpcbench.data import s3 as s3_storage
 from hpcbench.data.storage import open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import UserError
 from tests.remote.conftest import Server, settle
 from tests.remote.serving import Reply, bucket_list, serving
 
+LISTS: list[str] = []
+"""Who asked for the list, of the last bucket that was brought."""
 
-def bring(tmp_path: Path, keys: Sequence[str]) -> list[tuple[str, bytes]]:
+
+def bring(tmp_path: Path, keys: Sequence[str], none: int = 404) -> list[tuple[str, bytes]]:
     """What comes of `s3://b/p` with these keys, of which those that end in `/` or `.empty` are empty."""
     contents = {key: b"" if key.endswith(("/", ".empty")) else b"abc" for key in keys}
 
     def answer(path: str, headers: Mapping[str, str]) -> Reply:
         if "list-type=2" in path:
-            return 200, {}, bucket_list([(key, len(data)) for key, data in contents.items()])
+            below = [(key, len(data)) for key, data in contents.items() if key.startswith("p/")]
+            return 200, {}, bucket_list(below)
         data = contents.get(unquote(urlsplit(path).path).removeprefix("/b/"))
         about = {"ETag": '"aa"', "Last-Modified": "Tue, 01 Jul 2025 00:00:00 GMT"}
-        return (404, {}, b"") if data is None else (200, about, data)
+        return (none, {}, b"") if data is None else (200, about, data)
 
+    LISTS.clear()
     with serving(answer) as server:
         version = SmartSync(tmp_path / "cache").bring(
             "s3://b/p", {"endpoint": server.url, "anonymous": True}
         )
+        LISTS.extend(path for _, path, _ in server.asked if "list-type=2" in path)
     return [(kept.path, (version.files / kept.path).read_bytes()) for kept in version.kept()]
 
 
@@ -52,6 +59,24 @@ def test_a_marker_of_a_folder_is_no_file(
 ) -> None:
     expected = [(path, b"" if path.endswith(".empty") else b"abc") for path in files]
     assert bring(tmp_path, keys) == expected
+
+
+def test_a_bucket_is_listed_again_only_if_much_of_it_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing it so that a `/` at the end of keys is told takes ten times as long."""
+    keys = ["p", "p/", "p/a", "p/a/", "p/b.empty", "p/dir/", "p/dir/c.empty"]
+    few = bring(tmp_path / "few", keys)
+    assert [path for path, _ in few] == ["a", "b.empty", "dir/c.empty"]
+    assert len(LISTS) == 1
+    monkeypatch.setattr(s3_storage, "FEW", 2)
+    assert bring(tmp_path / "many", keys) == few
+    assert len(LISTS) == 2
+
+
+def test_who_is_refused_instead_of_told_that_there_is_none_lists_again(tmp_path: Path) -> None:
+    keys = ["p/a", "p/b.empty", "p/dir/"]
+    assert [path for path, _ in bring(tmp_path, keys, none=403)] == ["a", "b.empty"]
 
 
 def test_a_bucket_of_nothing_but_markers_is_empty(tmp_path: Path) -> None:
