@@ -283,11 +283,12 @@ def verify_model(arguments: argparse.Namespace) -> int:
         what = f"model '{model.name}' has no weights of its own"
         raise UserError(source.problem((), what, "an endpoint elsewhere cannot be locked"))
     folder = Path(open_cache(site).local(model, fetch=False).source)
-    files, hashes = folder_files(folder), home(site) / "cache" / "hashes.json"
+    hashes = home(site) / "cache" / "hashes.json"
     if Tree(folder).version is not None:
-        data.verify(arguments)
-        digest = content_hash(folder, files, hashes)
+        data.verify(arguments)  # and perhaps repair: only then all files are there
+        digest = content_hash(folder, folder_files(folder), hashes)
     else:
+        files = folder_files(folder)
         whole, done = sum(path.stat().st_size for path in files), 0
 
         def count(size: int) -> None:

@@ -169,6 +169,18 @@ def test_damaged_weights_are_not_locked(tmp_path: Path, capsys: pytest.CaptureFi
     assert "content_hash" not in (tmp_path / "r/models/m.yaml").read_text()
 
 
+@pytest.mark.parametrize("lost", [["model.safetensors"], ["model.safetensors", "config.json"]])
+def test_what_is_locked_after_a_repair_knows_the_files_that_were_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: list[str]
+) -> None:
+    more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
+    (fetched,) = json.loads(printed(capsys, "models", "fetch", "m", "--json", *more))
+    for name in lost:
+        (Path(fetched["path"]) / name).unlink()
+    printed(capsys, "models", "verify", "m", "--repair", *more)
+    assert "m is as its document says" in printed(capsys, "models", "verify", "m", *more)
+
+
 def test_weights_in_a_folder_are_read_again_however_often_they_were_hashed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
