@@ -21,7 +21,7 @@ from typing import Any
 from hpcbench.data.datasets import Ranges, open_dataset, samples, total
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap, reap_folders
-from hpcbench.errors import EnvironmentFault, HpcbenchError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment.board import Board, Candidate
 from hpcbench.experiment.claims import (
     Claim,
@@ -669,22 +669,30 @@ class _Asking:
                 yield self._request(sample)
 
     def others(self, count: int, avoided: Collection[str] = ()) -> Iterator[Request]:
-        """As many that are not counted: of samples nobody asks about, else of those, made new to caches.
+        """As many that are not counted: of samples nobody asks about, the rest of those, made new to caches.
 
-        They lie apart from each other, so that they are as different as the dataset is. Of the `avoided`
-        there is none: an engine may not survive them.
+        Of the `avoided` there is none: an engine may not survive them.
         """
-        whole = self._dataset.count()
-        spare = _between(self._chosen, whole)
-        places = spare or self._chosen
+        given = 0
+        for sample in self._apart(_between(self._chosen, self._dataset.count()), count, avoided):
+            try:
+                request = self._request(sample)
+            except UserError:  # nobody has looked whether one can be made for it
+                continue
+            given += 1
+            yield request
+        for sample in self._apart(self._chosen, count - given, avoided):
+            yield as_new(self._request(sample))
+
+    def _apart(self, places: Ranges, count: int, avoided: Collection[str]) -> Iterator[Sample]:
+        """As many samples that lie apart from each other, so that they are as different as the dataset is."""
         number = total(places)
         for turn in range(min(count, number)):
             at = turn * number // min(count, number)
             for place in range(at, min(at + 1 + len(avoided), number)):
                 (sample,) = samples(self._dataset, places, place, place + 1)
                 if sample.id not in avoided:
-                    request = self._request(sample)
-                    yield request if spare else as_new(request)
+                    yield sample
                     break
 
     def arrivals(self, seed: int) -> Iterator[float] | None:

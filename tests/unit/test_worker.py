@@ -26,8 +26,14 @@ def test_what_is_between_ranges_is_all_that_is_not_in_them(edges: list[int], sto
     assert outside == set(range(stop)) - inside
 
 
-def warmed(folder: Path, chosen: list[tuple[int, int]], count: int) -> list[Request]:
-    data = write_dataset(folder, [record(number) for number in range(20)])
+def warmed(
+    folder: Path, chosen: list[tuple[int, int]], count: int, unfit: range = range(0)
+) -> list[Request]:
+    """What warm-up asks; no prompt can be built for the `unfit`."""
+    records = [record(number) for number in range(20)]
+    for number in unfit:
+        records[number]["fields"] = {"question": None}
+    data = write_dataset(folder, records)
     Image.new("RGB", (8, 8), "red").save(data / "p.png")
     task = run_task(dataset={"source": str(data)})
     return list(_Asking(task, open_dataset(task.dataset), chosen).others(count))
@@ -40,6 +46,16 @@ def test_warm_up_asks_samples_that_nobody_asks_about(tmp_path: Path) -> None:
 
 def test_warm_up_is_spread_over_what_there_is(tmp_path: Path) -> None:
     assert [one.sample_id for one in warmed(tmp_path, [(0, 4)], 4)] == ["s4", "s8", "s12", "s16"]
+
+
+@pytest.mark.parametrize(
+    ("unfit", "expected"),
+    [(range(8, 9), ["s4", "s12", "s16", "s0"]), (range(4, 20), ["s0", "s1", "s2", "s3"])],
+)
+def test_samples_without_a_prompt_are_passed_over_where_nobody_asks_about_them(
+    tmp_path: Path, unfit: range, expected: list[str]
+) -> None:
+    assert [one.sample_id for one in warmed(tmp_path, [(0, 4)], 4, unfit)] == expected
 
 
 def test_without_others_warm_up_shows_images_that_no_cache_has_seen(tmp_path: Path) -> None:
