@@ -43,6 +43,7 @@ from hpcbench.schema.documents import (
     Tracker,
 )
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import PromptEntry
 
 Where = Callable[[str], Loc]
 
@@ -70,7 +71,10 @@ class Checks:
         self.origins: dict[str, str] = {}
         self._seen: set[Any] = set()
         self._providers: dict[tuple[str, str], str] | None = None
-        self._placeholders: dict[str, frozenset[str]] = {}
+        self._strategies: dict[str, Any] = {}
+        """Prompt → class of its strategy, where that can be looked at and takes the prompt."""
+        self._conditions: dict[tuple[str, str], Problem | None] = {}
+        """Prompt and a name in its conditions → what to tell of it; None: a dataset knows the name."""
         self._engine_of: dict[str, tuple[str, ...]] = {}
         self._prod = catalog.mode == "prod" and locks
 
@@ -162,7 +166,7 @@ class Checks:
                     f"dataset '{dataset.name}' has no field {', '.join(map(repr, lacking))} "
                     f"that ML task '{ml_task.name}' needs",
                 )  # fmt: skip
-        self._prompt_fits(resolved.prompt, dataset, source, where("prompt"))
+        self._prompt_fits(resolved, source, where("prompt"))
         if dataset.splits and task.split is not None and task.split not in dataset.splits:
             what = unknown(f"split of dataset '{dataset.name}'", task.split, dataset.splits)
             self._say(source, where("split"), what)
@@ -580,7 +584,7 @@ class Checks:
             prompt.user, prompt.system, prompt.prompts, prompt.examples, options=prompt.options
         )
         try:
-            built = plugin(spec)
+            plugin(spec)
         except UserError as error:
             for problem in error.problems:
                 key = (
@@ -595,24 +599,59 @@ class Checks:
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
             self._say(source, ("strategy",), _failed(prompt.strategy, error))
             return
-        if hasattr(built, "placeholders"):
-            self._placeholders[prompt.name] = frozenset(built.placeholders())
+        self._strategies[prompt.name] = plugin
 
-    def _prompt_fits(self, prompt: Prompt, dataset: Dataset, source: Source, loc: Loc) -> None:
-        if not self._first("placeholders", prompt.name, dataset.name):
+    def _prompt_fits(self, resolved: ResolvedRunTask, source: Source, loc: Loc) -> None:
+        """What a prompt asks for is in the dataset; entries for others may ask for more."""
+        prompt, dataset = resolved.prompt, resolved.dataset
+        names = {"dataset": dataset.name, "task": resolved.ml_task.name}
+        if not self._first("prompt", prompt.name, *names.values()):
             return
         known = {*dataset.fields, *dataset.group_by}
-        wanted = self._placeholders.get(prompt.name, frozenset())
-        said = {name: f"asks for {{{{ {name} }}}}" for name in sorted(wanted - known - _MADE_UP)}
-        conditions = {name: one.id for one in reversed(prompt.prompts) for name in one.when}
-        for name in sorted(conditions.keys() - known - _MADE_UP - _OF_DOCUMENTS - wanted):
-            said[name] = f"has `when: {{{name}: …}}` in '{conditions[name]}'"
-        for name, where in said.items():
-            what = unknown(f"field of dataset '{dataset.name}'", name, known)
-            self._say(
-                source, loc, f"prompt '{prompt.name}' {where}: {what}",
-                None if "did you mean" in what else "list it under the dataset's `fields` or `group_by`",
-            )  # fmt: skip
+        given = known | _MADE_UP | names.keys()
+        own = [
+            one for one in prompt.prompts
+            if all(str(one.when.get(key, name)).strip() == name for key, name in names.items())
+        ]  # fmt: skip
+        conditions = {name: one.id for one in reversed(own) for name in one.when}
+        fitting = tuple(one for one in own if one.when.keys() <= given)
+        wanted = self._wanted(prompt, fitting, names)
+
+        def lacking(name: str, where: str, remedy: str) -> Problem:
+            what = f"prompt '{prompt.name}' {where}: " + unknown(
+                f"field of dataset '{dataset.name}'", name, known
+            )
+            return source.problem(loc, what, None if "did you mean" in what else remedy)
+
+        told = "list it under the dataset's `fields` or `group_by`"
+        for name in sorted(wanted - given):
+            self.problems.append(lacking(name, f"asks for {{{{ {name} }}}}", told))
+        told += "; an entry for another dataset says so: `dataset: NAME`"
+        for name in sorted(conditions.keys() - (wanted - given)):
+            where = f"has `when: {{{name}: …}}` in '{conditions[name]}'"
+            problem = None if name in given else lacking(name, where, told)
+            key = (prompt.name, name)
+            self._conditions[key] = problem and self._conditions.get(key, problem)
+
+    def _wanted(
+        self, prompt: Prompt, entries: tuple[PromptEntry, ...], names: Mapping[str, str]
+    ) -> frozenset[str]:
+        """Names that a prompt with these entries takes from samples; none, where nobody can tell."""
+        plugin = self._strategies.get(prompt.name)
+        if plugin is None or not (prompt.user or entries) or not hasattr(plugin, "placeholders"):
+            return frozenset()
+        spec = PromptSpec(
+            prompt.user, prompt.system, entries, prompt.examples, **names, options=prompt.options
+        )
+        try:
+            return frozenset(plugin(spec).placeholders())
+        except UserError:
+            return frozenset()
+
+    def conditions(self) -> None:
+        """Tell of names in conditions that no dataset knows which a prompt is used with."""
+        self.problems.extend(filter(None, self._conditions.values()))
+        self._conditions.clear()
 
     # --- the site -----------------------------------------------------------------------------------
 

@@ -119,6 +119,7 @@ def look(kind: str, path: Path, catalog: Catalog) -> Look:
             resolved = resolver.plan(*catalog.plan(path))
         elif (name := catalog.name(kind, path)) is not None:
             resolver.one(KINDS[kind], name)
+            resolver.checks.conditions()
         else:
             resolver.problems.append(Problem(f"stands in no registry's {kind}/", str(path), 1, 1))
     except UserError as error:
@@ -185,6 +186,7 @@ class _Resolver:
         reports = self._reports(plan, source, written)
         gate = self._find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
         self.checks.plan(plan, source)
+        self.checks.conditions()
         self._unused_settings()
         if self.problems or site is None:
             raise UserError(*_ordered(self.problems, source.path))
@@ -207,6 +209,7 @@ class _Resolver:
             for name in self.catalog.names(kind):
                 count += 1
                 self.one(model, name)
+        self.checks.conditions()
         if self.problems:
             raise UserError(*_ordered(self.problems))
         return count

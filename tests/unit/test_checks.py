@@ -68,6 +68,35 @@ def test_conditions_of_a_prompt_name_what_the_dataset_has(files: Files, kind: st
     ]
 
 
+TWO_DATASETS = (
+    PLAN
+    + """\
+  - {name: second, ml_task: vqa, model: org/tiny, dataset: forms, prompt: ask}
+"""
+)
+
+
+@pytest.mark.parametrize("when", ["{dataset: forms, field: total}", "{doc_type: form, field: x}"])
+def test_a_collection_may_be_for_several_datasets(files: Files, when: str) -> None:
+    files.write(
+        "datasets/forms.yaml",
+        "name: forms\nsource: ../forms\nannotations: a.jsonl\nfields: [field, question]\n"
+        "group_by: [doc_type]\n",
+    )
+    files.write(
+        "prompts/ask.yaml",
+        "name: ask\nuser: Read.\nprompts:\n"
+        "  - {id: a, user: '{{ question }}', when: {dataset: pages}}\n"
+        f"  - {{id: b, user: 'The {{{{ field }}}}?', when: {when}}}\n",
+    )
+    assert len(files.resolved(TWO_DATASETS).run_tasks) == 2
+    files.write(
+        "prompts/ask.yaml", "name: ask\nuser: A\nprompts: [{id: b, user: B, when: {feld: x}}]\n"
+    )
+    (told,) = files.refusal(TWO_DATASETS)
+    assert "prompt 'ask' has `when: {feld: …}` in 'b': unknown field of dataset 'pages'" in told
+
+
 def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:
     files.write("prompts/ask.yaml", "name: ask\nuser: '{{ question'\n")
     (told,) = files.refusal()
