@@ -10,8 +10,8 @@ hold with equally many (a tie) and a sample that none is for (a hole) are errors
 the prompt of every sample is built once.
 
 Templates run in Jinja2's sandbox with undefined names and nulls refused: a prompt that prints a field the
-sample does not have is an error before anything is sent. An empty text is a value and printed as such; only
-a prompt that says nothing at all because of it is an error, too.
+sample does not have, or makes a text of it, is an error before anything is sent. An empty text is a value and
+printed as such; only a prompt that says nothing at all because of it is an error, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateRuntimeError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict
 
@@ -44,22 +44,61 @@ _BROKEN = (
 """What a template may raise over a sample it was not written for."""
 
 
-class _IsNull(TemplateError):
-    """A template prints null."""
+class _IsNull(TemplateRuntimeError):
+    """A template uses null as if it were a value."""
 
 
-def _no_null(value: Any) -> Any:
+class _Null(StrictUndefined):
+    """Stands for null in a template: whatever prints it or makes a text of it fails."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:  # type: ignore[override]
+        return False
+
+    def __eq__(self, other: object) -> bool:  # type: ignore[override]
+        return other is None or isinstance(other, _Null)
+
+    def __ne__(self, other: object) -> bool:  # type: ignore[override]
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(None)
+
+    def __repr__(self) -> str:
+        return "None"  # inside of a list that is printed
+
+
+def _told(name: str, value: Any) -> Any:
+    """A value as templates see it."""
+    if value is None:
+        return _Null(f"'{name}' is null", name=name, exc=_IsNull)
+    if isinstance(value, dict):
+        return {key: _told(f"{name}.{key}", inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_told(f"{name}[{place}]", inner) for place, inner in enumerate(value)]
+    return value
+
+
+def _printable(value: Any) -> Any:
     if value is None:
         raise _IsNull("what it prints is null")
     return value
 
 
+def _json_null(value: Any) -> None:
+    if not isinstance(value, _Null):
+        raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
 _ENVIRONMENT = ImmutableSandboxedEnvironment(
-    undefined=StrictUndefined, finalize=_no_null, keep_trailing_newline=False
+    undefined=StrictUndefined, finalize=_printable, keep_trailing_newline=False
 )
 # Whoever asks the same twice gets the same: nothing that is drawn by lot, or that fills in for a field.
 _ENVIRONMENT.globals = {name: _ENVIRONMENT.globals[name] for name in ("range", "dict", "namespace")}
 del _ENVIRONMENT.filters["random"]
+_ENVIRONMENT.tests["none"] = lambda value: value is None or isinstance(value, _Null)
+_ENVIRONMENT.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _json_null}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +250,10 @@ def _filled(template: Template, context: Mapping[str, Any], where: str) -> str:
         UserError: it cannot be filled in.
     """
     try:
-        return template.render(context)
+        return template.render({name: _told(name, value) for name, value in context.items()})
     except _IsNull as error:
-        nulls = ", ".join(f"'{name}'" for name, value in context.items() if value is None)
-        what = f"{where}: {error}" + (f" (of the sample's fields: {nulls})" if nulls else "")
         remedy = "`{{ NAME or '' }}` where nothing is to stand for it"
-        raise UserError(Problem(what, remedy=remedy)) from error
+        raise UserError(Problem(f"{where}: {error}", remedy=remedy)) from error
     except _BROKEN as error:
         told = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
         raise UserError(Problem(f"{where}: {told}{error}")) from error

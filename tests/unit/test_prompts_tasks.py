@@ -209,14 +209,43 @@ def test_a_run_tasks_prompt_names_its_document() -> None:
 def test_null_is_an_error_and_an_empty_text_a_value() -> None:
     prompt = TemplatePrompt(PromptSpec("{{ question }}: {{ unit }}"))
     one = {"question": "Total?", "unit": None}
-    with pytest.raises(
-        UserError, match=r"sample 's1': what it prints is null .*: 'unit'\)"
-    ) as told:
+    with pytest.raises(UserError, match="sample 's1': 'unit' is null") as told:
         prompt.build(sample(fields=one))
     assert "`{{ NAME or '' }}`" in str(told.value)
     assert prompt.build(sample(fields={**one, "unit": ""}))[0].text == "Total?: "
     allowed = TemplatePrompt(PromptSpec("{{ question }}{{ unit or '' }}{% if unit %}!{% endif %}"))
     assert allowed.build(sample(fields=one))[0].text == "Total?"
+
+
+WITH_NULLS = {"question": "Total?", "unit": None, "table": {"rows": [1, None]}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ unit|trim }}", "{{ unit|upper }}", "{{ unit|string }}", "{{ unit|replace('a', 'b') }}",
+        "{{ 'in ' ~ unit }}", "{{ [question, unit]|join }}", "{{ '%s'|format(unit) }}",
+        "{% macro m(x) %}{{ x|trim }}{% endmacro %}{{ m(unit) }}",
+        "{{ table.rows[1]|trim }}", "{{ table.rows|join }}",
+    ],
+)  # fmt: skip
+def test_null_is_refused_in_whatever_makes_a_text_of_it(text: str) -> None:
+    with pytest.raises(UserError, match="sample 's1': '(unit|table.rows.1.)' is null"):
+        TemplatePrompt(PromptSpec(text)).build(sample(fields=WITH_NULLS))
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("{% if unit is none %}A{% endif %}{{ 'B' if unit == none }}", "AB"),
+        ("{% if unit is not none %}A{% endif %}{{ 'B' if not unit }}", "B"),
+        ("{{ unit|default('A') }}{{ unit|default('B', true) }}{{ unit or 'C' }}", "ABC"),
+        ("{{ table|tojson }}", '{"rows": [1, null]}'),
+        ("{{ table.rows|select|list }}{{ table.rows }}", "[1][1, None]"),
+    ],
+)
+def test_a_template_may_ask_whether_something_is_null(text: str, made: str) -> None:
+    assert TemplatePrompt(PromptSpec(text)).build(sample(fields=WITH_NULLS))[0].text == made
 
 
 def test_a_prompt_that_says_nothing_is_an_error_unless_it_is_meant_to() -> None:
