@@ -15,7 +15,7 @@ import torch
 import transformers
 from PIL import Image, ImageOps
 
-from hpcbench.engines.chat import ApiError
+from hpcbench.engines.chat import ApiError, in_parts, loses_text
 
 _auto: Any = transformers  # half of its functions have no types
 _QWEN = ("qwen2_vl", "qwen2_5_vl")
@@ -62,11 +62,15 @@ class _ByProcessor(_Decoding):
         self._templates = processor if processor.chat_template else processor.tokenizer
         if not self._templates.chat_template:
             raise ValueError("the model has no chat template")
+        self._in_parts = loses_text(self._written)
 
-    def encode(self, messages: Sequence[Mapping[str, Any]], images: Sequence[Any]) -> Any:
-        text = self._templates.apply_chat_template(
+    def _written(self, messages: Sequence[Mapping[str, Any]]) -> Any:
+        return self._templates.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True
         )
+
+    def encode(self, messages: Sequence[Mapping[str, Any]], images: Sequence[Any]) -> Any:
+        text = self._written(in_parts(messages) if self._in_parts else messages)
         begin = self.tokenizer.bos_token
         return self._processor(
             text=[text],

@@ -20,6 +20,9 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.schema.documents import Model
 from hpcbench.schema.records import Message
 
+WRAPPING = frozenset({"vllm", "huggingface"})
+"""Engines that make a text a part of its message where the template would lose it; SGLang does not."""
+
 
 def as_text(
     messages: Sequence[Message], model: Model, settings: Mapping[str, Any] | None = None
@@ -46,24 +49,41 @@ def as_text(
         for key, value in config.items()
         if key.endswith("_token") and value
     }
-    told = {"tools": None, "documents": None, **tokens, **(settings or {})}
+    told = {
+        **{"tools": None, "documents": None, "add_generation_prompt": True},
+        **tokens,
+        **(settings or {}),
+    }
+
+    def written(sent: Sequence[Mapping[str, Any]]) -> str:
+        return _environment().from_string(template).render({**told, "messages": sent})
+
+    in_parts = model.engine in WRAPPING and _loses_text(written)
     try:
-        return (
-            _environment()
-            .from_string(template)
-            .render(messages=[*map(_sent, messages)], add_generation_prompt=True, **told)
-        )
+        return written([_sent(message, in_parts=in_parts) for message in messages])
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         what = f"the chat template of '{model.name}' refuses it: {error}"
         raise UserError(Problem(what, model.source)) from error
 
 
-def _sent(message: Message) -> dict[str, Any]:
-    """A message in the shape that is sent: text alone is no list of parts."""
-    if not message.images:
+def _sent(message: Message, *, in_parts: bool) -> dict[str, Any]:
+    """A message in the shape that is sent: text alone is no list of parts, unless the engine makes it one."""
+    if not message.images and not in_parts:
         return {"role": message.role, "content": message.text}
     parts = [*({"type": "image"} for _ in message.images), {"type": "text", "text": message.text}]
     return {"role": message.role, "content": parts}
+
+
+def _loses_text(written: Callable[[Sequence[Mapping[str, Any]]], str]) -> bool:
+    """Whether a template prints a text only as a part of its message, as LLaVA-OneVision's does."""
+
+    def prints(content: Any) -> bool:
+        try:
+            return "hello" in written([{"role": "user", "content": content}])
+        except Exception:  # noqa: BLE001 - a template of others: it may raise anything
+            return False
+
+    return not prints("hello") and prints([{"type": "text", "text": "hello"}])
 
 
 class _Generation(Extension):

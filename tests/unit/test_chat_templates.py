@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import Environment
 
 from hpcbench.errors import UserError
 from hpcbench.inference.body import prepare
@@ -33,9 +35,9 @@ TEMPLATES = {
 }
 
 
-def text_of(folder: Path, template: str, **settings: Any) -> str:
+def text_of(folder: Path, template: str, engine: str = "vllm", **settings: Any) -> str:
     (folder / "chat_template.jinja").write_text(template)
-    return as_text(MESSAGES, Model(name="m", source=str(folder), engine="vllm"), settings)
+    return as_text(MESSAGES, Model(name="m", source=str(folder), engine=engine), settings)
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
@@ -51,6 +53,50 @@ def test_a_template_writes_as_transformers_would_of_what_is_sent(
         [sent], chat_template=template, add_generation_prompt=True, enable_thinking=False
     )
     assert text_of(tmp_path, template, enable_thinking=False) == theirs
+
+
+OF_PARTS_ALONE = (
+    "{% for m in messages %}{{ m['role'] }}:"
+    "{% for content in m['content'] | selectattr('type', 'equalto', 'image') %}<image>{% endfor %}"
+    "{% for content in m['content'] | selectattr('type', 'equalto', 'text') %}"
+    "{{ content['text'] }}{% endfor %};{% endfor %}"
+)
+"""As that of LLaVA-OneVision."""
+
+
+@pytest.mark.parametrize("engine", ["vllm", "huggingface"])
+def test_a_text_is_a_part_of_its_message_where_the_template_would_lose_it(
+    tmp_path: Path, engine: str
+) -> None:
+    assert text_of(tmp_path, OF_PARTS_ALONE, engine) == (
+        "system:You read <documents>. ;user:First?;assistant:12.50;user:<image>Total?;"
+    )
+
+
+def test_the_text_of_an_engine_that_loses_it_shows_so(tmp_path: Path) -> None:
+    lost = "system:;user:;assistant:;user:<image>Total?;"
+    assert text_of(tmp_path, OF_PARTS_ALONE, "sglang") == lost
+
+
+def test_the_hugging_face_engine_loses_no_text_either() -> None:
+    from hpcbench.engines.chat import in_parts, loses_text
+
+    def written(template: str, messages: Any) -> str:
+        return Environment(autoescape=True).from_string(template).render(messages=messages)
+
+    assert loses_text(partial(written, OF_PARTS_ALONE))
+    assert not loses_text(partial(written, TEMPLATES["the shape of each message"]))
+    assert not loses_text(partial(written, "{{ raise_exception('no system') }}"))
+    sent = [
+        {"role": "system", "content": "Read."},
+        {"role": "user", "content": [{"type": "image"}]},
+    ]
+    assert written(OF_PARTS_ALONE, in_parts(sent)) == "system:Read.;user:<image>;"
+
+
+def test_settings_of_a_request_go_before_what_is_told_anyway(tmp_path: Path) -> None:
+    template = "{{ add_generation_prompt }} {{ messages|length }}"
+    assert text_of(tmp_path, template, add_generation_prompt=False, messages=[]) == "False 4"
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('no system') }}", "{{ 1 / 0 }}"])
