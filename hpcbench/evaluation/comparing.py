@@ -18,6 +18,7 @@ from hpcbench import statistics
 from hpcbench.errors import Problem, RunFailed, UserError
 from hpcbench.evaluation import estimate, load_metrics
 from hpcbench.evaluation import format as form
+from hpcbench.evaluation.differences import same_prompt
 from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus
@@ -365,11 +366,7 @@ class Sides:
             same = references[0].eq_missing(references[1]).to_numpy()
             unlike = int((~same).sum())
             rows = rows[0][same], rows[1][same]
-        prompts = [
-            _hash_of(side, run_task, "prompt_hashes")
-            for side, run_task in ((baseline, one), (candidate, other))
-        ]
-        alike = prompts[0] == prompts[1] if all(prompts) else one.prompt == other.prompt
+        alike = same_prompt(baseline, one, candidate, other)
         differs = (*_differences(one, other, alike), *_coverage(frames))
         return cls(*scored, rows, alone, unlike, hashes, differs)
 
@@ -413,11 +410,9 @@ _NEEDED = {"sample", "document", "outcome", "answer", "reason", "invalid", "refe
 """Columns of scores that a comparison reads."""
 
 
-def _hash_of(
-    experiment: Experiment, run_task: ResolvedRunTask, kind: str = "dataset_hashes"
-) -> str | None:
+def _hash_of(experiment: Experiment, run_task: ResolvedRunTask) -> str | None:
     measured: Any = experiment.manifest.get("measured") or {}
-    found = (measured.get(kind) or {}).get(run_task.name)
+    found = (measured.get("dataset_hashes") or {}).get(run_task.name)
     return str(found) if found else None
 
 

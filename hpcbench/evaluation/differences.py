@@ -76,6 +76,23 @@ def config_differences(
     return [*_by_run_task(found), *_differing(whole[0], whole[1])]
 
 
+def same_prompt(
+    one: Experiment, first: ResolvedRunTask, other: Experiment, second: ResolvedRunTask
+) -> bool:
+    """Whether two run tasks have one prompt, by its hash or, where that cannot tell, by the document."""
+    both: list[Any] = [here.manifest.get("measured") or {} for here in (one, other)]
+    hashes = [
+        _known(measured, "prompt_hashes", task.name)
+        for measured, task in zip(both, (first, second), strict=True)
+    ]
+    if all(hashes) and hashes[0] == hashes[1]:
+        return True
+    if all(hashes) and len({measured.get("prompt_formula", 1) for measured in both}) == 1:
+        return False
+    words = {"version", *_PROSE}
+    return first.prompt.model_dump(exclude=words) == second.prompt.model_dump(exclude=words)
+
+
 def _by_run_task(found: Mapping[str, Sequence[Difference]]) -> Iterator[Difference]:
     """Differences of run tasks, those that all of them have first and once."""
     several = len(found) > 1

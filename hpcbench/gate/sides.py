@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.evaluation.differences import same_prompt
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of, performance_of
 from hpcbench.schema.documents import SameInBoth
@@ -90,7 +91,7 @@ def not_same(one: Run, other: Run, asked: Sequence[SameInBoth]) -> Iterator[str]
         yield "the dataset's files differ"
     if "ml_task" in asked and _said(first.ml_task) != _said(second.ml_task):
         yield f"answers are read otherwise: {first.ml_task.name}, {second.ml_task.name}"
-    if "prompt" in asked and _prompts_differ(one, other):
+    if "prompt" in asked and not same_prompt(one.experiment, first, other.experiment, second):
         yield f"prompts differ: {first.prompt.name}, {second.prompt.name}"
     if "model" in asked and (
         _said(first.model) != _said(second.model)
@@ -98,14 +99,6 @@ def not_same(one: Run, other: Run, asked: Sequence[SameInBoth]) -> Iterator[str]
         != _measured(other, "model_hashes", second.model.name)
     ):
         yield f"models differ: {first.model.name}, {second.model.name}"
-
-
-def _prompts_differ(one: Run, other: Run) -> bool:
-    """By what they say, as it was hashed; documents stand for hashes that nobody has."""
-    hashes = [_measured(side, "prompt_hashes") for side in (one, other)]
-    if all(hashes):
-        return bool(hashes[0] != hashes[1])
-    return bool(_said(one.run_task.prompt) != _said(other.run_task.prompt))
 
 
 def _said(document: Any) -> Any:

@@ -22,7 +22,7 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import home
 from hpcbench.plugins import DatasetIterator
-from hpcbench.prompts import TaskPrompt, prompt_hash
+from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
 from hpcbench.schema.documents import Dataset, Model, Prompt, RunTaskSettings
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import Image, StoredImage
@@ -108,6 +108,7 @@ class _Measuring:
             dataset_hashes=self.dataset_hashes,
             model_hashes=self.model_hashes,
             prompt_hashes=self.prompt_hashes,
+            prompt_formula=HASH_FORMULA,
             skipped=self.skipped,
             unusable=self.unusable,
             images=self.images,

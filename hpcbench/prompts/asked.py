@@ -20,6 +20,9 @@ from hpcbench.schema.records import Message, Sample
 LONGEST_NAME = 64
 """Of a schema, by OpenAI's API: letters, digits, `-` and `_`."""
 
+HASH_FORMULA = 2
+"""Raised whenever `prompt_hash` makes another hash of a prompt that is the same."""
+
 
 class TaskPrompt:
     """The prompt of a run task, as worker and evaluation use it: strategy, output schema, names."""

@@ -147,6 +147,8 @@ class Measured(Part):
     """Model → `sha256:…` over the files of its folder; `none` for one without weights."""
     prompt_hashes: Mapping[str, str] = Field(default_factory=dict)
     """Run task → `sha256:…` over its prompt's texts, examples and the schema that is told with it."""
+    prompt_formula: int = 1
+    """How these were made: hashes made in two ways say nothing by being different."""
     skipped: Mapping[str, int] = Field(default_factory=dict)
     """Run task → rows and samples among those it asks about that nobody can use, where there are any: they
     count against coverage."""

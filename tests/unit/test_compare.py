@@ -60,6 +60,22 @@ def wrong(*numbers: int) -> dict[int, str]:
     return dict.fromkeys(numbers, "nothing of the kind")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "same"), [({}, True), ({"user": "Read: {{ question }}"}, False)]
+)
+def test_hashes_made_in_two_ways_leave_it_to_the_prompts_themselves(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, prompt: dict[str, Any], same: bool
+) -> None:
+    one = run(tmp_path / "a", {})
+    other = run(tmp_path / "b", {}, prompt={"description": "told better", **prompt})
+    made = ({"prompt_hashes": {"rt": "old"}}, {"prompt_hashes": {"rt": "new"}, "prompt_formula": 2})
+    for here, known in zip((one, other), made, strict=True):
+        measured = {**here.manifest["measured"], **known}
+        write_json(here.manifest_file, {**here.manifest, "measured": measured})
+    assert main(["compare", str(one.path), str(other.path)]) == 0
+    assert ("prompts differ" not in capsys.readouterr().out) == same
+
+
 def test_a_run_that_is_better_sample_by_sample_is_better(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
