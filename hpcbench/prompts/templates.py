@@ -148,8 +148,8 @@ class TemplatePrompt:
         self._prompts = [self._ready(entry) for entry in entries]
 
     def placeholders(self) -> frozenset[str]:
-        """Names that the templates take from the sample."""
-        return names_in(_texts(self._spec)) - _ENVIRONMENT.globals.keys() - OF_THE_HOUSE
+        """Names that the templates take from samples, and of documents."""
+        return names_in(_texts(self._spec)) - _ENVIRONMENT.globals.keys()
 
     def name(self, sample: Sample) -> str:
         """Id of the entry that a sample gets; empty for the document's own user message."""

@@ -53,8 +53,8 @@ TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-
 _MADE_UP = frozenset({"doc_class_question_type"})
 """What a prompt may use beside a sample's own fields: made of others."""
 
-_OF_DOCUMENTS = frozenset({"dataset", "task"})
-"""What it may use beside them, too: names of documents."""
+_OF_DOCUMENTS = {"dataset": "datasets", "task": "ml_tasks"}
+"""What it may use beside them, too: names of documents, of these kinds."""
 
 _HARMLESS = re.compile(r"<.*>|\[.*\]|[\d, ]+|~?/.*")
 """What a tokenizer calls tokens, and paths."""
@@ -604,7 +604,7 @@ class Checks:
     def _prompt_fits(self, resolved: ResolvedRunTask, source: Source, loc: Loc) -> None:
         """What a prompt asks for is in the dataset; entries for others may ask for more."""
         prompt, dataset = resolved.prompt, resolved.dataset
-        names = {"dataset": dataset.name, "task": resolved.ml_task.name}
+        names = dict(zip(_OF_DOCUMENTS, (dataset.name, resolved.ml_task.name), strict=True))
         if not self._first("prompt", prompt.name, *names.values()):
             return
         known = {*dataset.fields, *dataset.group_by}
@@ -623,6 +623,15 @@ class Checks:
             )
             return source.problem(loc, what, None if "did you mean" in what else remedy)
 
+        for name in sorted(names.keys() & known):
+            values = {str(one.when[name]).strip() for one in prompt.prompts if name in one.when}
+            if name in wanted or values - {*self.catalog.names(_OF_DOCUMENTS[name])}:
+                self._say(
+                    source, loc,
+                    f"prompt '{prompt.name}' uses '{name}', which is the name of the document, not what "
+                    f"dataset '{dataset.name}' has under it",
+                    "map that column under another name",
+                )  # fmt: skip
         told = "list it under the dataset's `fields` or `group_by`"
         for name in sorted(wanted - given):
             self.problems.append(lacking(name, f"asks for {{{{ {name} }}}}", told))

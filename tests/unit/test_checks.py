@@ -97,6 +97,22 @@ def test_a_collection_may_be_for_several_datasets(files: Files, when: str) -> No
     assert "prompt 'ask' has `when: {feld: …}` in 'b': unknown field of dataset 'pages'" in told
 
 
+def test_a_prompt_cannot_mean_a_column_that_a_documents_name_hides(files: Files) -> None:
+    pages = DOCUMENTS["datasets/pages.yaml"].replace("[doc_type]", "[doc_type, dataset]")
+    files.write("datasets/pages.yaml", pages)
+    refused = [
+        "p.yaml:7:13: prompt 'ask' uses 'dataset', which is the name of the document, not what dataset "
+        "'pages' has under it (map that column under another name)"
+    ]
+    files.write("prompts/ask.yaml", "name: ask\nuser: '{{ dataset }}'\n")
+    assert files.refusal() == refused
+    prompt = "name: ask\nuser: B\nprompts: [{id: a, user: A, when: {dataset: iiit5k}}]\n"
+    files.write("prompts/ask.yaml", prompt)
+    assert files.refusal() == refused
+    files.write("prompts/ask.yaml", prompt.replace("iiit5k", "pages"))
+    assert files.resolved()
+
+
 def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:
     files.write("prompts/ask.yaml", "name: ask\nuser: '{{ question'\n")
     (told,) = files.refusal()
