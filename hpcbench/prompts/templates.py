@@ -209,8 +209,10 @@ class TemplatePrompt:
         """
         spec, user = self._spec, _compiled(entry.user)
         system = entry.system if entry.system is not None else spec.system
-        shots = []
-        for number, example in enumerate(entry.examples or spec.examples, 1):
+        examples, shots = entry.examples or spec.examples, []
+        if not (spec.dataset or spec.task) and names_in([entry.user]) & OF_THE_HOUSE:
+            examples = ()  # whoever looks at the document alone cannot know what they come to
+        for number, example in enumerate(examples, 1):
             where = f"prompt '{entry.id}', example {number}" if entry.id else f"example {number}"
             text = _filled(user, self._context(example.fields), where)
             shots.append(Message("user", text, tuple(Path(image) for image in example.images)))

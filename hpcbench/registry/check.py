@@ -615,7 +615,13 @@ class Checks:
         ]  # fmt: skip
         conditions = {name: one.id for one in reversed(own) for name in one.when}
         fitting = tuple(one for one in own if one.when.keys() <= given)
-        wanted = self._wanted(prompt, fitting, names)
+        try:
+            wanted = self._wanted(prompt, fitting, names)
+        except UserError as error:
+            for one in error.problems:
+                what = f"prompt '{prompt.name}': {one.message}"
+                self._say(source, loc, what, one.remedy)
+            return
 
         def lacking(name: str, where: str, remedy: str) -> Problem:
             what = f"prompt '{prompt.name}' {where}: " + unknown(
@@ -645,17 +651,18 @@ class Checks:
     def _wanted(
         self, prompt: Prompt, entries: tuple[PromptEntry, ...], names: Mapping[str, str]
     ) -> frozenset[str]:
-        """Names that a prompt with these entries takes from samples; none, where nobody can tell."""
+        """Names that a prompt with these entries takes from samples; none, where nobody can tell.
+
+        Raises:
+            UserError: it is none for these names.
+        """
         plugin = self._strategies.get(prompt.name)
         if plugin is None or not (prompt.user or entries) or not hasattr(plugin, "placeholders"):
             return frozenset()
         spec = PromptSpec(
             prompt.user, prompt.system, entries, prompt.examples, **names, options=prompt.options
         )
-        try:
-            return frozenset(plugin(spec).placeholders())
-        except UserError:
-            return frozenset()
+        return frozenset(plugin(spec).placeholders())
 
     def conditions(self) -> None:
         """Tell of names in conditions that no dataset knows which a prompt is used with."""

@@ -113,6 +113,19 @@ def test_a_prompt_cannot_mean_a_column_that_a_documents_name_hides(files: Files)
     assert files.resolved()
 
 
+def test_an_example_may_depend_on_the_ml_task(files: Files) -> None:
+    prompt = (
+        "name: ask\nuser: \"{{ question if task == 'vqa' else field }}\"\n"
+        "examples: [{fields: {question: What?}, answer: That}]\n"
+    )
+    pages = DOCUMENTS["datasets/pages.yaml"].replace("[question]", "[question, field]")
+    files.write("datasets/pages.yaml", pages)
+    files.write("prompts/ask.yaml", prompt)
+    assert files.resolved()
+    files.write("prompts/ask.yaml", prompt.replace("vqa", "kie"))
+    assert files.refusal() == ["p.yaml:7:13: prompt 'ask': example 1: 'field' is undefined"]
+
+
 def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:
     files.write("prompts/ask.yaml", "name: ask\nuser: '{{ question'\n")
     (told,) = files.refusal()
