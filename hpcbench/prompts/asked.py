@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,16 @@ class TaskPrompt:
     """The prompt of a run task, as worker and evaluation use it: strategy, output schema, names."""
 
     def __init__(self, run_task: ResolvedRunTask) -> None:
+        """Make it.
+
+        Raises:
+            UserError: the strategy refuses the document, e.g. an example that lacks a field.
+        """
         document, task = run_task.prompt, run_task.ml_task
         self._document, self._strategy = document.name, document.strategy
-        self.strategy: PromptStrategy = plugins.load("prompts", document.strategy)(
-            spec_of(run_task)
-        )
+        strategy = plugins.load("prompts", document.strategy)
+        with self._named():
+            self.strategy: PromptStrategy = strategy(spec_of(run_task))
         wanted = run_task.task.output_schema
         schema = plugins.answer_schema(task) or {} if wanted != "none" else {}
         self._schema = schema if wanted == "prompt" else None
@@ -52,14 +59,8 @@ class TaskPrompt:
         Raises:
             UserError: there are none for it.
         """
-        try:
+        with self._named():
             messages = self.strategy.build(sample)
-        except UserError as error:
-            named = (
-                replace(one, message=f"prompts/{self._document}: {one.message}")
-                for one in error.problems
-            )
-            raise UserError(*named) from error
         if not messages or messages[-1].role != "user":
             made = f"ends with a message of the {messages[-1].role}" if messages else "is empty"
             what = f"what strategy '{self._strategy}' makes of sample '{sample.id}' {made}"
@@ -70,6 +71,18 @@ class TaskPrompt:
         schema = json.dumps(self._schema, ensure_ascii=False)
         text = f"{last.text}\n\nAnswer with JSON that meets this JSON Schema:\n{schema}"
         return (*others, Message(last.role, text, last.images))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """The document's name before what is wrong with it."""
+        try:
+            yield
+        except UserError as error:
+            named = (
+                replace(one, message=f"prompts/{self._document}: {one.message}")
+                for one in error.problems
+            )
+            raise UserError(*named) from error
 
     def name(self, sample: Sample) -> str:
         """`DOCUMENT`, or `DOCUMENT/ENTRY` of a collection."""

@@ -206,6 +206,11 @@ def test_a_run_tasks_prompt_names_its_document() -> None:
         prompt.build(sample())
 
 
+def test_an_example_that_lacks_a_field_is_told_with_its_document() -> None:
+    with pytest.raises(UserError, match="prompts/p: example 1: 'question' is undefined"):
+        TaskPrompt(run_task(prompt={"examples": (PromptExample("1", {}),)}))
+
+
 def test_null_is_an_error_and_an_empty_text_a_value() -> None:
     prompt = TemplatePrompt(PromptSpec("{{ question }}: {{ unit }}"))
     one = {"question": "Total?", "unit": None}
