@@ -35,6 +35,9 @@ from hpcbench.schema.records import Message, PromptEntry, Sample
 TEXTS_KEPT = 512
 """Templates that are kept compiled: a prompt is made anew for every shard, and run tasks share prompts."""
 
+VALUES_KEPT = 10_000
+"""Values of samples for which a prompt remembers which of its conditions they meet."""
+
 OF_THE_HOUSE = frozenset({"dataset", "task"})
 """Names of documents that prompts may use; a sample's own fields of these names are hidden by them."""
 
@@ -146,6 +149,9 @@ class TemplatePrompt:
         if problems := _clashes(entries):
             raise UserError(*problems)
         self._prompts = [self._ready(entry) for entry in entries]
+        self._conditions = sorted({name for entry in entries for name in entry.when})
+        self._met: dict[tuple[str, type, Any], tuple[int, ...]] = {}
+        self._last: tuple[Sample, _Prompt] | None = None
 
     def placeholders(self) -> frozenset[str]:
         """Names that the templates take from samples, and of documents."""
@@ -153,6 +159,8 @@ class TemplatePrompt:
 
     def name(self, sample: Sample) -> str:
         """Id of the entry that a sample gets; empty for the document's own user message."""
+        if self._last is not None and self._last[0] is sample:
+            return self._last[1].id
         return self._chosen(sample, self._context_of(sample)).id
 
     def build(self, sample: Sample) -> tuple[Message, ...]:
@@ -184,10 +192,16 @@ class TemplatePrompt:
         return {**context, "dataset": self._spec.dataset, "task": self._spec.task}
 
     def _chosen(self, sample: Sample, context: Mapping[str, Any]) -> _Prompt:
-        holding = [one for one in self._prompts if _holds(one.when, context)]
+        met = [0] * len(self._prompts)
+        for name in self._conditions:
+            if name in context:
+                for place in self._meeting(name, context[name]):
+                    met[place] += 1
+        holding = [
+            one for one, count in zip(self._prompts, met, strict=True) if count == len(one.when)
+        ]
         if not holding:
-            known = {name for one in self._prompts for name in one.when}
-            told = ", ".join(f"{name} {context.get(name)!r}" for name in sorted(known))
+            told = ", ".join(f"{name} {context.get(name)!r}" for name in self._conditions)
             raise UserError(Problem(f"no prompt is for sample '{sample.id}' ({told})"))
         most = max(len(one.when) for one in holding)
         best = [one for one in holding if len(one.when) == most]
@@ -199,7 +213,27 @@ class TemplatePrompt:
                     remedy="add a condition to one of them, or an entry with the conditions of both",
                 )
             )
+        self._last = sample, best[0]
         return best[0]
+
+    def _meeting(self, name: str, value: Any) -> tuple[int, ...]:
+        """Places of the prompts whose condition on a name holds for a value; looked for once for most."""
+        try:
+            found = self._met.get((name, type(value), value))
+        except TypeError:  # a list or an object, seldom a condition
+            return self._looked_for(name, value)
+        if found is None:
+            found = self._looked_for(name, value)
+            if len(self._met) < VALUES_KEPT:
+                self._met[name, type(value), value] = found
+        return found
+
+    def _looked_for(self, name: str, value: Any) -> tuple[int, ...]:
+        return tuple(
+            place
+            for place, one in enumerate(self._prompts)
+            if name in one.when and _alike(value, one.when[name])
+        )
 
     def _ready(self, entry: PromptEntry) -> _Prompt:
         """A prompt with its examples filled in, each from its own fields alone.
@@ -277,10 +311,6 @@ def _clashes(entries: Iterable[PromptEntry]) -> list[Problem]:
             problems.append(Problem(what, remedy="another `when` for one of them"))
         conditions.setdefault(key, called)
     return problems
-
-
-def _holds(when: Mapping[str, Any], context: Mapping[str, Any]) -> bool:
-    return all(name in context and _alike(context[name], value) for name, value in when.items())
 
 
 def _alike(one: Any, other: Any) -> bool:

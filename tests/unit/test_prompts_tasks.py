@@ -304,6 +304,14 @@ def test_conditions_compare_what_people_read(wanted: Any, there: Any, holds: boo
     assert prompt.name(sample(metadata={"kind": there})) == ("a" if holds else "")
 
 
+def test_what_is_remembered_of_one_value_is_not_taken_for_another() -> None:
+    entries = tuple(PromptEntry(kind, "A", when={"kind": kind}) for kind in ("1", "true"))
+    prompt = TemplatePrompt(PromptSpec("else", entries=entries))
+    there = (1, True, "1", "true", 1.0, ["1"], 1)
+    named = [prompt.name(sample(metadata={"kind": one})) for one in there]
+    assert named == ["1", "true", "1", "true", "1", "", "1"]
+
+
 def test_an_entry_for_all_beside_a_user_message_for_all_is_told() -> None:
     with pytest.raises(UserError, match="prompts 'any' and `user` are for the same samples"):
         TemplatePrompt(PromptSpec("else", entries=(PromptEntry("any", "A"),)))
