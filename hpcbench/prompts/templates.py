@@ -318,11 +318,24 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return _plain(one).casefold() == _plain(other).casefold()
     if isinstance(one, int | float) or isinstance(other, int | float):
-        try:
-            return float(one) == float(other)
-        except (TypeError, ValueError, OverflowError):
-            pass
+        numbers = _number(one), _number(other)
+        if None not in numbers:
+            return numbers[0] == numbers[1]
     return _plain(one) == _plain(other)
+
+
+def _number(value: Any) -> int | float | None:
+    """A number as it is, whole ones of any size; of a text what it says."""
+    if isinstance(value, int | float):
+        return value
+    if not isinstance(value, str) or "_" in value:  # to Python alone 1_000 is a number
+        return None
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return None
 
 
 def _plain(value: Any) -> str:

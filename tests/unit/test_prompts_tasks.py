@@ -296,6 +296,11 @@ def test_a_template_cannot_change_the_sample() -> None:
         ("сч\u0435\u0308т", "сч\u0451т", True),
         ("Invoice", "invoice", False),
         ("1", True, False),
+        (9007199254740993, 9007199254740992, False),
+        ("9007199254740993", 9007199254740993, True),
+        (2**70, float(2**70), True),
+        (10**400, "1e5", False),
+        (1000, "1_000", False),
     ],
 )
 def test_conditions_compare_what_people_read(wanted: Any, there: Any, holds: bool) -> None:
