@@ -24,7 +24,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateRuntimeError, meta, nodes
+from jinja2 import (
+    StrictUndefined,
+    Template,
+    TemplateError,
+    TemplateRuntimeError,
+    Undefined,
+    meta,
+    nodes,
+)
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict
 
@@ -43,6 +51,7 @@ OF_THE_HOUSE = frozenset({"dataset", "task"})
 
 _BROKEN = (
     TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
+    MemoryError,
 )  # fmt: skip
 """What a template may raise over a sample it was not written for."""
 
@@ -86,6 +95,8 @@ def _told(name: str, value: Any) -> Any:
 def _printable(value: Any) -> Any:
     if value is None:
         raise _IsNull("what it prints is null")
+    if callable(value) and not isinstance(value, Undefined):  # its text is another in each process
+        raise TemplateRuntimeError("what it prints is a function, not what that returns")
     return value
 
 
@@ -328,12 +339,12 @@ def _number(value: Any) -> int | float | None:
     """A number as it is, whole ones of any size; of a text what it says."""
     if isinstance(value, int | float):
         return value
-    if not isinstance(value, str) or "_" in value:  # to Python alone 1_000 is a number
+    if isinstance(value, str) and "_" in value:  # to Python alone 1_000 is a number
         return None
-    for kind in (int, float):
+    for kind in (int, float) if isinstance(value, str) else (float,):
         try:
             return kind(value)
-        except ValueError:
+        except (TypeError, ValueError, OverflowError):
             continue
     return None
 

@@ -190,6 +190,9 @@ def test_dataset_and_task_are_names_of_documents_whatever_the_sample_calls_so(
         ("{{ '%d'|format(question) }}", "TypeError"),
         ("{{ question.index('?!') }}", "ValueError: substring not found"),
         ("{{ range(10 ** 9) }}", "OverflowError"),
+        ("{{ 'a' * 10 ** 18 }}", "MemoryError"),
+        ("{{ range }}", "what it prints is a function"),
+        ("{{ question.upper }}", "what it prints is a function"),
     ],
 )
 def test_a_template_that_breaks_over_a_sample_is_an_error_that_names_both(
