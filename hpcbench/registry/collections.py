@@ -14,7 +14,7 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.schema.records import PromptEntry, PromptExample
 
 ALIASES = {"template": "user", "system_prompt": "system"}
-"""Other names of columns → ours."""
+"""Other names of columns → ours, where ours is not there."""
 
 _OWN = ("id", "user", "system", "version", "examples")
 
@@ -22,7 +22,8 @@ _EXAMPLES = TypeAdapter(tuple[PromptExample, ...], config=ConfigDict(extra="forb
 
 
 def read_collection(path: Path) -> tuple[PromptEntry, ...]:
-    """The entries of a CSV file; columns are parted by `;`, `,` or tabs. Empty rows are left out.
+    """The entries of a CSV file; columns are parted by `;`, `,` or tabs. Rows that are empty or
+    stand twice are left out.
 
     Raises:
         UserError: it cannot be read, or a row is no entry; at its line.
@@ -55,11 +56,12 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
             except ValueError as error:
                 problems.append(Problem(str(error), str(path), line))
                 continue
-            if entry.id in seen:
+            if entry.id not in seen:
+                seen[entry.id] = line
+                entries.append(entry)
+            elif entry not in entries:
                 what = f"prompt '{entry.id}' ends on line {seen[entry.id]} already"
                 problems.append(Problem(what, str(path), line))
-            seen.setdefault(entry.id, line)
-            entries.append(entry)
     except csv.Error as error:
         problems.append(Problem(f"not CSV: {error}", str(path), reader.line_num))
     if problems:
@@ -67,6 +69,11 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
     if not entries:
         raise UserError(Problem("no prompt", str(path)))
     return tuple(entries)
+
+
+def literal(text: str) -> str:
+    """A template that prints this text, whatever is in it."""
+    return "{{ " + json.dumps(text, ensure_ascii=False) + " }}"
 
 
 def lines_of(text: str) -> io.StringIO:
@@ -82,12 +89,11 @@ def _columns(names: Sequence[str], path: Path) -> list[str]:
     """
     found = [name.strip() for name in names]
     if "doc_class_question_type" not in found:
-        found = [ALIASES.get(name, name) for name in found]
+        own = {other: name for other, name in ALIASES.items() if name not in found}
+        found = [own.get(name, name) for name in found]
     twice = [name for name in dict.fromkeys(found) if name and found.count(name) > 1]
     if twice:
-        others = [f" (or '{other}')" for other, name in ALIASES.items() if name == twice[0]]
-        what = f"column '{twice[0]}'{''.join(others)} is there twice"
-        raise UserError(Problem(what, str(path), 1))
+        raise UserError(Problem(f"column '{twice[0]}' is there twice", str(path), 1))
     return found
 
 
@@ -96,8 +102,7 @@ def _entry(row: Mapping[str, str], line: int) -> PromptEntry:
         kind, text = row["doc_class_question_type"].strip(), row.get("prompt") or ""
         if not kind or not text:
             raise KeyError("prompt" if kind else "doc_class_question_type")
-        literal = "{{ " + json.dumps(text, ensure_ascii=False) + " }}"
-        return PromptEntry(kind, literal, when={"doc_class_question_type": kind})
+        return PromptEntry(kind, literal(text), when={"doc_class_question_type": kind})
     if not row.get("user"):
         raise KeyError("user")
     conditions = {name: value.strip() for name, value in row.items() if name not in _OWN}

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from hpcbench.errors import Problem, UserError, unknown
-from hpcbench.registry.collections import lines_of, read_collection
+from hpcbench.registry.collections import lines_of, literal, read_collection
 from hpcbench.schema.documents import Dataset, Document, ExperimentPlan, Model, Prompt
 from hpcbench.schema.records import PromptEntry
 
@@ -95,7 +95,8 @@ class _Import:
     """Documents and remarks, gathered row by row."""
 
     data_dirs: Path | None
-    base: Mapping[str, Mapping[str, str]]
+    base: Mapping[tuple[str, str], Mapping[str, str]]
+    """Framework, or nothing, and a model's name → what v0.1 says of it."""
     documents: dict[str, tuple[Document, str]] = field(default_factory=dict)
     run_tasks: list[dict[str, Any]] = field(default_factory=list)
     remarks: dict[str, None] = field(default_factory=dict)
@@ -162,7 +163,7 @@ class _Import:
             raise UserError(
                 row.problem(unknown("framework", framework, ["Hugging Face", "vLLM", "SGLang"]))
             )
-        known = self.base.get(name, {})
+        known = self.base.get((framework.lower(), name)) or self.base.get(("", name), {})
         if not known:
             self.remark(f"model {name} is not in vlm_base.csv: no image is named for it")
         elif known.get("git_python_package"):
@@ -249,7 +250,7 @@ class _Import:
         elif _FILE.fullmatch(cell):
             self.remark(f"{path} is not there: no system prompt is sent (row {row.line})")
             return None
-        return "{% raw %}" + cell + "{% endraw %}" if "{" in cell else cell
+        return literal(cell) if "{" in cell else cell
 
     def _collection(self, row: _Row, collection: str) -> tuple[PromptEntry, ...]:
         path = Path("PromptCollections") / row.cells["task"] / collection
@@ -293,10 +294,10 @@ def import_v01(
     """
     if out.exists():
         raise UserError(Problem("is there already", str(out), remedy="--out ANOTHER"))
-    base = {
-        row.cells["model_name"]: row.cells
-        for row in (_read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ())
-    }
+    base: dict[tuple[str, str], Mapping[str, str]] = {}
+    for row in _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ():
+        for framework in (row.cells["framework"].lower(), ""):
+            base[framework, row.cells["model_name"]] = row.cells
     gathered, problems = _Import(data_dirs, base), list[Problem]()
     for row in _read(user_config, COLUMNS):
         try:
@@ -306,7 +307,7 @@ def import_v01(
     if not gathered.run_tasks and not problems:
         problems.append(Problem("no row runs a model: there is nothing to plan", str(user_config)))
     if problems:
-        raise UserError(*problems)
+        raise UserError(*dict.fromkeys(problems))
     plan = {"schema_version": 1, "name": _slug(user_config.stem), "run_tasks": gathered.run_tasks}
     ExperimentPlan.model_validate(plan)
     texts = {Path("plan.yaml"): _text(plan, f"Imported from {user_config.name}")}

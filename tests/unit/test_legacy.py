@@ -14,7 +14,7 @@ from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.legacy import COLUMNS, import_v01
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Prompt
-from tests.unit.small import sample
+from tests.unit.small import run_task, sample
 
 REAL = Path(__file__).parent / "data/v01"
 HEAD = ";".join(COLUMNS)
@@ -78,13 +78,13 @@ def test_the_real_files_become_a_plan_that_is_valid_and_reads_its_data(
 ) -> None:
     found = import_v01(REAL / name, tmp_path / "out", REAL / "vlm_base.csv", data_dirs)
     plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
-    for run_task in plan.run_tasks:
-        samples = list(open_dataset(run_task.dataset).iter(0, 10))
+    for one in plan.ones:
+        samples = list(open_dataset(one.dataset).iter(0, 10))
         assert samples[0].references == ("45 11 123456",)
         assert samples[0].document == "images/1.jpg"
-        assert run_task.model.image is not None
-        assert run_task.model.image.startswith("docker://ghcr.io/")
-    assert len(plan.run_tasks) == (2 if "model" in name else 1)
+        assert one.model.image is not None
+        assert one.model.image.startswith("docker://ghcr.io/")
+    assert len(plan.ones) == (2 if "model" in name else 1)
     assert any("metrics_aggregators" in remark for remark in found.remarks)
 
 
@@ -161,8 +161,42 @@ def test_two_prompts_of_one_kind_in_a_collection_are_told_at_their_line(
     tmp_path: Path, data_dirs: Path
 ) -> None:
     collection(data_dirs, "c.csv", "One?;a b", "Two?;a b")
-    with pytest.raises(UserError, match=r"c\.csv:3: prompt 'a b' ends on line 2 already"):
-        prompts_of(tmp_path, row(prompt_collection="c.csv"), data_dirs=data_dirs)
+    rows = [row(prompt_collection="c.csv"), row(prompt_collection="c.csv", model_name="n")]
+    with pytest.raises(UserError, match=r"c\.csv:3: prompt 'a b' ends on line 2 already") as told:
+        prompts_of(tmp_path, *rows, data_dirs=data_dirs)
+    assert len(told.value.problems) == 1
+
+
+def test_a_row_that_stands_twice_in_a_collection_is_one_prompt(
+    tmp_path: Path, data_dirs: Path
+) -> None:
+    collection(data_dirs, "c.csv", "One?;a b", "One?;a b", "Two?;a c")
+    (found,) = prompts_of(tmp_path, row(prompt_collection="c.csv"), data_dirs=data_dirs)
+    assert [one.id for one in found.prompts] == ["a b", "a c"]
+
+
+def test_a_system_prompt_is_said_as_it_is_whatever_is_in_it(tmp_path: Path) -> None:
+    text = "{% raw %}Say {{ it }}{% endraw %} \\ 'so'"
+    (found,) = prompts_of(tmp_path, row(system_prompt=text))
+    task = run_task(prompt=found.model_dump())
+    assert TaskPrompt(task).build(sample())[0].text == text
+
+
+def test_a_model_has_the_image_of_its_framework(tmp_path: Path) -> None:
+    base = tmp_path / "base.csv"
+    base.write_text(
+        "framework;model_family;model_name;docker_image\n"
+        "vLLM;f;m;base/vllm\nHugging Face;f;m;base/hf\nHugging Face;f;n;base/other\n"
+    )
+    rows = [row(), row(framework="hugging face"), row(model_name="n")]
+    found = import_v01(config(tmp_path, *rows), tmp_path / "out", base)
+    images = [
+        yaml.safe_load((tmp_path / f"out/registries/models/{task['model']}.yaml").read_text())[
+            "image"
+        ]
+        for task in yaml.safe_load(found.plan.read_text())["run_tasks"]
+    ]
+    assert images == ["docker://base/vllm", "docker://base/hf", "docker://base/other"]
 
 
 @pytest.mark.parametrize("known", [True, False])

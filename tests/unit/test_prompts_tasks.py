@@ -477,6 +477,12 @@ def test_a_csv_takes_other_names_of_columns_and_examples_in_json(tmp_path: Path)
     )
 
 
+def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id;user;template;system;system_prompt\na;Q?;T1;S;2\n")
+    (one,) = read_collection(tmp_path / "p.csv")
+    assert (one.user, one.system, one.when) == ("Q?", "S", {"template": "T1", "system_prompt": "2"})
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -484,8 +490,8 @@ def test_a_csv_takes_other_names_of_columns_and_examples_in_json(tmp_path: Path)
         ("id,text\n1,x\n", "p.csv:2: column 'user' is missing or empty"),
         ("id,user\n", "p.csv: no prompt"),
         ("id,user\n1,x\n1,y\n", "p.csv:3: prompt '1' ends on line 2 already"),
-        ("id,user,user\n1,x,y\n", "p.csv:1: column 'user' (or 'template') is there twice"),
-        ("id,user,template\n1,x,y\n", "p.csv:1: column 'user' (or 'template') is there twice"),
+        ("id,user,user\n1,x,y\n", "p.csv:1: column 'user' is there twice"),
+        ("id,template,template\n1,x,y\n", "p.csv:1: column 'user' is there twice"),
         ("id;user;examples\n1;x;no\n", "p.csv:2: examples: Invalid JSON"),
         (
             'id;user;examples\n1;x;[{"answer": "1", "text": "2"}]\n',
