@@ -21,6 +21,9 @@ from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask
 LONGEST_NAME = 78
 """Of a run task that has arms: `.a` and `.b` are added."""
 
+ROOM = 118
+"""Letters of a document's name that are left with `.a` behind them."""
+
 DOCUMENTS = {"model": "models", "prompt": "prompts", "dataset": "datasets"}
 """Documents of a run task that short settings can mean → their kind."""
 
@@ -197,9 +200,9 @@ def _arm(
     }
     first, second = (one.prompt for one in both)
     if first != second and first.name == second.name:
-        name = f"{run_task.prompt.name}.{letter}"
-        changed["prompt"] = run_task.prompt.model_copy(update={"name": name})
+        name = run_task.prompt.name[:ROOM]
+        changed["prompt"] = run_task.prompt.model_copy(update={"name": f"{name}.{letter}"})
     if both[0].model != both[1].model:
-        name = f"{run_task.model.name}.{letter}"
-        changed["model"] = run_task.model.model_copy(update={"name": name})
+        name = run_task.model.name[:ROOM]
+        changed["model"] = run_task.model.model_copy(update={"name": f"{name}.{letter}"})
     return run_task.model_copy(update=changed)

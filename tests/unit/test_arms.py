@@ -123,6 +123,17 @@ def test_prompts_of_one_name_and_two_texts_get_two_names(files: Files) -> None:
     assert found.run_task("first.a").prompt.user != found.run_task("first.b").prompt.user
 
 
+def test_a_name_that_is_as_long_as_names_may_be_stays_one(files: Files) -> None:
+    long = "p" * 120
+    files.write(f"prompts/{long}.yaml", f"name: {long}\nuser: '{{{{ question }}}}'\n")
+    plan = PLAN.replace("prompt: ask", f"prompt: {long}")
+    found = arms(files, [], ['prompt.user="Read: {{ question }}"'], plan)
+    again = ResolvedPlan.model_validate_json(found.model_dump_json())
+    names = {one.prompt.name for one in again.run_tasks}
+    assert {len(name) for name in names} == {120}
+    assert len(names) == 2
+
+
 def test_what_came_after_a_run_task_comes_after_both_its_arms(files: Files) -> None:
     found = arms(files, [], ["generation.max_tokens=7"], NAMED)
     assert found.run_task("second.b").task.after == ("first.a", "first.b")

@@ -78,13 +78,13 @@ def test_the_real_files_become_a_plan_that_is_valid_and_reads_its_data(
 ) -> None:
     found = import_v01(REAL / name, tmp_path / "out", REAL / "vlm_base.csv", data_dirs)
     plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
-    for one in plan.ones:
+    for one in plan.run_tasks:
         samples = list(open_dataset(one.dataset).iter(0, 10))
         assert samples[0].references == ("45 11 123456",)
         assert samples[0].document == "images/1.jpg"
         assert one.model.image is not None
         assert one.model.image.startswith("docker://ghcr.io/")
-    assert len(plan.ones) == (2 if "model" in name else 1)
+    assert len(plan.run_tasks) == (2 if "model" in name else 1)
     assert any("metrics_aggregators" in remark for remark in found.remarks)
 
 
