@@ -186,6 +186,8 @@ def add(arguments: argparse.Namespace) -> int:
     write_atomic(path, f"# {found.why}\n{text}")
     say(f"{found.why}: iterator {found.iterator}")
     print(f"wrote {path}\n  hpcbench data check {name} --registry {arguments.out}")
+    task = "" if "question" in found.document.get("fields", ()) else " --task ocr"
+    print(f"  hpcbench prompts show {name}{task} --registry {arguments.out}")
     return 0
 
 

@@ -100,7 +100,14 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "arguments.yaml"
         path.write_text(json.dumps({"schema_version": 1, "name": "show", "run_tasks": [asked]}))
-        plan = load_plan(path, arguments.registry, mode="dev")
+        try:
+            plan = load_plan(path, arguments.registry, mode="dev")
+        except UserError as error:  # the file is nobody's: what it says was typed
+            told = (
+                Problem(one.message, remedy=one.remedy) if one.file == str(path) else one
+                for one in error.problems
+            )
+            raise UserError(*told) from error
     return plan.run_tasks[0], plan.site
 
 
@@ -112,7 +119,7 @@ def _of_plan(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
     """
     if arguments.task is not None:
         raise UserError("--task is said by the plan", remedy="leave it out")
-    plan, asked = load_plan(arguments.plan, arguments.registry), arguments.dataset
+    plan, asked = load_plan(arguments.plan, arguments.registry, locks=False), arguments.dataset
     found = [
         one
         for one in plan.run_tasks

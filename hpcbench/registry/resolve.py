@@ -56,6 +56,8 @@ def load_plan(
     registries: Sequence[Path] = (),
     settings: Sequence[str] = (),
     mode: RunMode | None = None,
+    *,
+    locks: bool = True,
 ) -> ResolvedPlan:
     """Read a plan and everything it names.
 
@@ -64,12 +66,13 @@ def load_plan(
         registries: further registries; the last one wins.
         settings: `[KIND/NAME:]path.to.key=value`, the last overlay.
         mode: prod or dev; none: RUN_MODE of the environment.
+        locks: whether prod asks for locks; whoever only looks needs none.
 
     Raises:
         UserError: every mistake found in the plan and the documents it names.
     """
     catalog = Catalog(registries, mode=mode, settings=read_settings(settings))
-    return _Resolver(catalog).plan(*catalog.plan(path))
+    return _Resolver(catalog, locks=locks).plan(*catalog.plan(path))
 
 
 def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None = None) -> Model:

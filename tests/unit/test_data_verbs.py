@@ -476,6 +476,39 @@ def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(
     assert "--task is said by the plan" in capsys.readouterr().err
 
 
+def test_the_commands_that_adding_a_folder_tells_can_be_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    Image.new("L", (30, 20)).save(pages / "1.png")
+    (pages / "1.txt").write_text("all of it")
+    told = printed(capsys, "data", "add", str(pages), "--out", str(tmp_path / "r")).splitlines()
+    commands = [line.split()[1:] for line in told if line.startswith("  hpcbench")]
+    assert [words[:2] for words in commands] == [["data", "check"], ["prompts", "show"]]
+    printed(capsys, *commands[0], "--out", str(tmp_path / "sheet"))
+    assert "1.png" in printed(capsys, *commands[1])
+    assert main(["prompts", "show", "pages", "--registry", str(tmp_path / "r")]) == 2
+    assert "arguments.yaml" not in (why := capsys.readouterr().err)
+    assert "dataset 'pages' has no field 'question' that ML task 'vqa' needs" in why
+
+
+def test_whoever_looks_at_a_plans_prompts_needs_no_locks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUN_MODE", "prod")
+    registry = a_registry(
+        tmp_path, "{{ question }}", far="source: hf://org/m\nengine: huggingface\n"
+    )
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "schema_version: 1\nname: p\nexecutor: local\nrun_tasks:\n"
+        "  - {name: t, ml_task: vqa, model: far, dataset: d, prompt: plain}\n"
+    )
+    asked = ("prompts", "show", "t", "--plan", str(plan), "--registry", str(registry), "--json")
+    assert json.loads(printed(capsys, *asked))["prompt"] == "plain"
+
+
 def test_a_template_that_breaks_is_no_bug_of_hpcbench(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

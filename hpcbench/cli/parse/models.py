@@ -110,7 +110,7 @@ def add(verb: Verb) -> None:
     with_json(upload)
 
     prompts = verb(
-        "prompts", "", "look at prompts", "hpcbench prompts show demo_vqa --sample 0001-total"
+        "prompts", "", "look at prompts", "hpcbench prompts show demo_vqa --sample easy-0001-code"
     ).add_subparsers(metavar="VERB", required=True)
     shown = sub(prompts, "show", "prompts:show", "print the messages a model gets for a sample")
     shown.add_argument("dataset", help="name of a datasets/ document, or of a run task of --plan")
