@@ -136,7 +136,9 @@ def prune(arguments: argparse.Namespace) -> int:
             doomed.append(version)
             freed.add(version)
     if arguments.free is not None and freed.bytes < arguments.free * 2**30:
-        say("nothing more may go: the rest is in use, was used within a day, or is others'")
+        others = len(syncing.versions()) > len(doomed)
+        why = "the rest is in use, was used within a day, or is others'"
+        say(f"nothing more may go: {why}" if others else f"no more is in {syncing.folder}")
     leftovers = syncing.leftovers()
     stayed = 0
     for version in doomed:

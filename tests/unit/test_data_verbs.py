@@ -262,6 +262,16 @@ def test_pruning_counts_what_several_versions_share_when_the_last_goes(
     assert "2 versions (5." in capsys.readouterr().err
 
 
+def test_an_empty_cache_is_said_to_be_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "prune", "--free", "1"]) == 0
+    assert f"no more is in {tmp_path}/home/cache/datasets" in capsys.readouterr().err
+    printed(capsys, "data", "sync", f"file://{a_dataset(tmp_path / 'd')}")
+    assert main(["data", "prune", "--free", "1"]) == 0
+    assert "nothing more may go: the rest is in use" in capsys.readouterr().err
+
+
 def test_experiments_of_others_that_cannot_be_read_keep_what_they_may_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
