@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import hpcbench
@@ -359,7 +358,7 @@ def stage_key(
         "samples": [
             run_task.dataset.iterator,
             run_task.dataset.split,
-            run_task.dataset.mapping,
+            run_task.dataset.mapping.model_dump(),
             dict(run_task.dataset.options),
             measured.chosen.get(run_task.name, ()),
         ],
@@ -382,7 +381,7 @@ def stage_key(
         ]
         determined["on_failed"] = task.on_failed
         determined["on_invalid"] = task.on_invalid
-    text = json.dumps(determined, sort_keys=True, ensure_ascii=False, default=asdict)
+    text = json.dumps(determined, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -381,9 +380,8 @@ def _columns(key: str) -> list[str]:
 
 def _keys(mapping: FieldMap) -> Iterator[str]:
     """Every key that a mapping reads."""
-    for part in fields(mapping):
-        key = getattr(mapping, part.name)
-        if part.name == "images":
+    for name, key in mapping:
+        if name == "images":
             yield from _columns(key)
         elif isinstance(key, Mapping):
             yield from key.values()
@@ -392,10 +390,9 @@ def _keys(mapping: FieldMap) -> Iterator[str]:
 
 
 def _over(preset: FieldMap, mapping: FieldMap) -> FieldMap:
-    """The mapping where it says something else than it does by itself, else the preset."""
-    own = {part.name: getattr(mapping, part.name) for part in fields(mapping)}
-    usual = {part.name: getattr(FieldMap(), part.name) for part in fields(mapping)}
-    return replace(preset, **{name: key for name, key in own.items() if key != usual[name]})
+    """The mapping where the document says something, else the preset."""
+    said = {name: getattr(mapping, name) for name in mapping.model_fields_set}
+    return preset.model_copy(update=said)
 
 
 def _named(own: FieldMap, mapping: FieldMap) -> set[str]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel, model_serializer, model_validator
+
 RECORD_VERSION = 1
 
 Outcome = Literal["ok", "truncated", "refused", "invalid", "failed"]
@@ -22,8 +24,7 @@ tries.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class FieldMap:
+class FieldMap(BaseModel, extra="forbid", frozen=True):
     """Where a record of a dataset's own form keeps what a sample needs; dots go down into objects."""
 
     id: str = "id"
@@ -43,6 +44,24 @@ class FieldMap:
     """Sample's field → where it stands; one word: an object that holds all of them."""
     metadata: str | Mapping[str, str] = "metadata"
     """The same for what tables group by."""
+
+    # Presets of iterators hold where a document says nothing, so that what it says has to be told from the
+    # rest in `resolved.json`, too. There all keys stand, as ever: those that are not as usual are said. Where
+    # the document says a usual one, only its own stand.
+
+    @model_validator(mode="before")
+    @classmethod
+    def _said(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or len(data) < len(cls.model_fields):
+            return data
+        usual = {name: field.default for name, field in cls.model_fields.items()}
+        return {name: key for name, key in data.items() if key != usual.get(name)}
+
+    @model_serializer
+    def _kept(self) -> dict[str, Any]:
+        usual = {name: field.default for name, field in type(self).model_fields.items()}
+        said = {name: getattr(self, name) for name in usual if name in self.model_fields_set}
+        return said if any(key == usual[name] for name, key in said.items()) else usual | said
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from hpcbench.data.references import is_empty
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetIterator, DatasetSpec
-from hpcbench.schema.documents import RunTask, SampleOf
+from hpcbench.schema.documents import Dataset, RunTask, SampleOf
 from hpcbench.schema.records import FieldMap, Sample, StoredImage
 
 
@@ -92,6 +92,37 @@ def test_a_mapping_of_one_key_leaves_the_others_to_the_preset(tmp_path: Path) ->
     mapping = FieldMap(images="image_local_name")
     (one,) = everything(opened("docvqa", tmp_path, mapping=mapping, split="val"))
     assert (one.id, one.images, one.fields) == ("1", (tmp_path / "1.jpeg",), {"question": "?"})
+
+
+V01_WITH_IDS = (
+    "id;split;image_path;question;answer;doc_class;question_type\n"
+    "q-17;test;1.png;?;7;invoice;number\n"
+)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["as written", "from resolved.json"])
+def test_a_key_that_the_document_writes_goes_before_the_preset_whatever_it_is(
+    tmp_path: Path, again: bool
+) -> None:
+    (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
+    said = {"id": "id", "metadata": {}}
+    document = Dataset.model_validate({"name": "a", "source": str(tmp_path), "mapping": said})
+    if again:
+        document = Dataset.model_validate_json(document.model_dump_json())
+    (one,) = everything(opened("v01", tmp_path, mapping=document.mapping))
+    assert (one.id, one.fields, one.metadata) == ("q-17", {"question": "?"}, {})
+
+
+@pytest.mark.parametrize("said", [{}, {"id": "#", "document": None}])
+def test_a_mapping_that_was_written_with_all_its_keys_says_what_is_not_usual(
+    tmp_path: Path, said: dict[str, Any]
+) -> None:
+    """So resolved.json has always had it, also of documents without a mapping."""
+    (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
+    written = FieldMap(**said).model_dump()
+    assert len(written) == 7
+    (one,) = everything(opened("v01", tmp_path, mapping=FieldMap(**written)))
+    assert (one.id, one.document) == ("1", "1.png")
 
 
 def test_a_split_without_answers_is_told_by_name(tmp_path: Path) -> None:

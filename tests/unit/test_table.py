@@ -425,9 +425,10 @@ def test_a_column_that_no_row_has_is_told(tmp_path: Path, write: Any, more: dict
     name = write(tmp_path, rows, dict.fromkeys(rows[0], polars.String))
     where = {name: more[name] for name in more if name == "where"}
     keys = {key: more[key] for key in more if key != "where"}
-    mapping = replace(
-        FieldMap(id="#", images="image", references="answer", document=None, split=None, fields={}), **keys
-    )  # fmt: skip
+    plain = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None, fields={}
+    )
+    mapping = plain.model_copy(update=keys)
     with pytest.raises(
         UserError, match=r"no column '.*' \(there are: image, answer, question, kind\)|no sample"
     ):
@@ -442,7 +443,7 @@ def test_a_column_inside_another_may_be_mistyped_too(tmp_path: Path) -> None:
         fields={"question": "row.question"},
     )  # fmt: skip
     assert opened(tmp_path, "a.parquet", mapping=mapping).count() == 1
-    wrong = replace(mapping, fields={"question": "row.quesiton"})
+    wrong = mapping.model_copy(update={"fields": {"question": "row.quesiton"}})
     with pytest.raises(UserError, match="no column 'row.quesiton'"):
         opened(tmp_path, "a.parquet", mapping=wrong).count()
     text = [{"image": "a.png", "row": '{"answer": "x"}'}]
