@@ -93,6 +93,29 @@ def total(ranges: Ranges) -> int:
     return sum(high - low for low, high in ranges)
 
 
+def check_places(iterator: DatasetIterator, name: str, count: int, ranges: Ranges) -> None:
+    """Whether places in a dataset still are those of the samples that were chosen.
+
+    Args:
+        iterator: the dataset.
+        name: what it is called.
+        count: samples it had when they were chosen; 0: nobody wrote it down.
+        ranges: where they were.
+
+    Raises:
+        UserError: they are not.
+    """
+    now, least = iterator.count(), ranges[-1][1] if ranges else 0
+    if now == count or (not count and now >= least):
+        return
+    then = str(count) if count else f"{least} or more"
+    what = (
+        f"dataset '{name}' is read otherwise than when the experiment was prepared, by another version of "
+        f"hpcbench or from other files: {then} samples then, {now} now"
+    )
+    raise UserError(Problem(what, remedy="submit again"))
+
+
 @dataclass(frozen=True, slots=True)
 class BadSample:
     """A sample with an image that nobody can read."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins
-from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.data.datasets import check_places, open_dataset, samples
 from hpcbench.errors import Problem, UserError
 from hpcbench.evaluation.performance import measure_performance, write_performance
 from hpcbench.evaluation.reading import Answer
@@ -174,6 +174,7 @@ class _Answered:
         experiment, name = self.experiment, self.run_task.name
         iterator = open_dataset(self.run_task.dataset, experiment.cache_dir)
         chosen = experiment.chosen(name)
+        check_places(iterator, self.run_task.dataset.name, experiment.dataset_samples(name), chosen)
         for shard, answers in answers_of(experiment, name, Answer.from_json):
             if self.only is not None and shard.index not in self.only:
                 continue

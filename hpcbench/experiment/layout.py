@@ -110,6 +110,10 @@ class Experiment:
         """All samples of its dataset that nobody can use, whether it asks about them or not."""
         return self._measured("unusable", run_task) or self.skipped(run_task)
 
+    def dataset_samples(self, run_task: str) -> int:
+        """Samples there were in its dataset when it was prepared; 0: nobody wrote it down."""
+        return self._measured("dataset_samples", run_task)
+
     def _measured(self, what: str, run_task: str) -> int:
         measured: Any = self.manifest["measured"]
         return int(measured.get(what, {}).get(run_task, 0))

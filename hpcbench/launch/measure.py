@@ -92,6 +92,7 @@ class _Measuring:
         self.built: dict[tuple[Hashable, ...], _Built] = {}
         """What decides on the prompts of a run task → what was seen of them once they were built."""
         self.counts: dict[str, int] = {}
+        self.dataset_samples: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
         self.unusable: dict[str, int] = {}
         self.dataset_hashes: dict[str, str] = {}
@@ -113,6 +114,7 @@ class _Measuring:
             unusable=self.unusable,
             images=self.images,
             reuse=self.reuse,
+            dataset_samples=self.dataset_samples,
             chosen=self.chosen,
         )
 
@@ -125,6 +127,7 @@ class _Measuring:
         ranges = choose(looked.iterator, task, seed, looked.bad)
         self.counts[name] = total(ranges)
         self.chosen[name] = tuple(ranges)
+        self.dataset_samples[name] = looked.iterator.count()
         self.dataset_hashes[name] = looked.content
         if looked.rows or looked.bad:
             self.unusable[name] = len(looked.rows) + len(looked.bad)

@@ -158,6 +158,8 @@ class Measured(Part):
     """Run task → most images of one of its requests, where that can be told without reading them."""
     reuse: Mapping[str, bool] = Field(default_factory=dict)
     """Run task → whether images come more than once, as with several questions about a page."""
+    dataset_samples: Mapping[str, int] = Field(default_factory=dict)
+    """Run task → samples there were in its dataset: places are no places of another number of them."""
     chosen: Mapping[str, tuple[tuple[int, int], ...]] = Field(default_factory=dict)
     """Run task → places of its samples in the dataset, from and to (exclusive), in order."""
 

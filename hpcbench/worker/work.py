@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpcbench.data.datasets import Ranges, open_dataset, samples, total
+from hpcbench.data.datasets import Ranges, check_places, open_dataset, samples, total
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap, reap_folders
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
@@ -566,8 +566,10 @@ class Worker:
         taken.acknowledge()
 
     async def _asking(self, run_task: ResolvedRunTask) -> _Asking:
-        chosen = self.experiment.chosen(run_task.name)
-        return _Asking(run_task, await self._dataset(run_task), chosen)
+        name, dataset = run_task.name, await self._dataset(run_task)
+        chosen, count = self.experiment.chosen(name), self.experiment.dataset_samples(name)
+        check_places(dataset, run_task.dataset.name, count, chosen)
+        return _Asking(run_task, dataset, chosen)
 
     async def _dataset(self, run_task: ResolvedRunTask) -> DatasetIterator:
         """A run task's dataset, opened once for all that ask of it."""

@@ -107,7 +107,8 @@ def experiment(
     write_atomic(here.resolved_file, plan.model_dump_json())
     write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
     write_json(
-        here.chosen_file, {name: [(0, 10**6)] for name in {one.run_task for one in work.shards}}
+        here.chosen_file,
+        {name: [(0, len(records))] for name in {one.run_task for one in work.shards}},
     )
     return here
 

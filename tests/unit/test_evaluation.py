@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from hpcbench.errors import UserError
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.files import Appender, read_json
+from hpcbench.experiment.files import Appender, read_json, write_json
 from hpcbench.experiment.layout import Experiment
 from tests.unit.small import experiment, record, response, write_attempt
 from tests.unit.timing import closed_loop
@@ -54,6 +55,27 @@ def test_what_has_no_answer_counts_as_the_run_task_says(
 def test_no_answers_at_all_and_left_out_is_no_score_not_zero(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(1)], on_failed="exclude")
     assert evaluate(here)["run_tasks"]["rt"]["metrics"] == {"exact_match": None}
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [({"rt": 9}, "9 samples then, 8 now"), ({}, "9 or more samples then, 8 now")],
+)
+def test_a_dataset_that_lost_rows_is_told_instead_of_scored(
+    tmp_path: Path, written: dict[str, int], told: str
+) -> None:
+    here = mixed(tmp_path)
+    manifest = {**here.manifest, "measured": {"dataset_samples": written}}
+    write_json(here.manifest_file, manifest)
+    write_json(here.chosen_file, {"rt": [[0, 3], [4, 9]]})
+    with pytest.raises(UserError, match=f"dataset '.*' is read otherwise .* {told} .submit again"):
+        evaluate(Experiment(here.path))
+
+
+def test_a_dataset_that_has_as_many_rows_as_before_is_scored(tmp_path: Path) -> None:
+    here = mixed(tmp_path)
+    write_json(here.manifest_file, {**here.manifest, "measured": {"dataset_samples": {"rt": 8}}})
+    assert evaluate(Experiment(here.path))["run_tasks"]["rt"]["asked"] == 8
 
 
 def test_the_same_answers_give_the_same_bytes_in_any_order_and_over_any_attempts(

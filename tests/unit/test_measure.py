@@ -121,6 +121,12 @@ def gone(number: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("_home")
+def test_samples_of_the_whole_dataset_are_counted_whatever_is_asked(tmp_path: Path) -> None:
+    found = looked_at(tmp_path, [record(0), bad(1), record(2), record(3)], limit=1)
+    assert (found.samples, found.dataset_samples) == ({"rt": 1}, {"rt": 3})
+
+
+@pytest.mark.usefixtures("_home")
 def test_an_image_that_is_not_there_is_skipped_or_told_with_its_row(tmp_path: Path) -> None:
     found = looked_at(tmp_path, [record(0), gone(1)])
     assert (found.samples, found.skipped, found.unusable) == ({"rt": 1}, {"rt": 1}, {"rt": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 
@@ -11,11 +12,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hpcbench.data.datasets import open_dataset
+from hpcbench.errors import UserError
+from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.files import write_json
+from hpcbench.experiment.layout import Experiment
 from hpcbench.inference import EngineGone
 from hpcbench.inference.body import read_image
 from hpcbench.schema.records import PromptEntry, Request
-from hpcbench.worker.work import _Asking, _between, _poisonous
-from tests.unit.small import record, run_task, write_dataset
+from hpcbench.worker.work import Worker, _Asking, _between, _poisonous
+from tests.unit.small import experiment, record, run_task, write_dataset
 
 
 @given(st.lists(st.integers(0, 60), unique=True, max_size=12).map(sorted), st.integers(60, 80))
@@ -66,6 +71,15 @@ def test_without_others_warm_up_shows_images_that_no_cache_has_seen(tmp_path: Pa
     assert len({page, *seen}) == 3
     pixels = [Image.open(io.BytesIO(one)).tobytes() for one in (page, *seen)]
     assert pixels[0] == pixels[1] == pixels[2]
+
+
+def test_a_worker_asks_nothing_of_a_dataset_that_lost_rows(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(4)])
+    write_json(here.manifest_file, {**here.manifest, "measured": {"dataset_samples": {"rt": 5}}})
+    here = Experiment(here.path)
+    worker = Worker(here, here.work.groups[0], Owner.here())
+    with pytest.raises(UserError, match="dataset 'd' is read otherwise .* 5 samples then, 4 now"):
+        asyncio.run(worker._asking(here.run_task("rt")))
 
 
 def test_who_ended_the_engine_is_told_with_the_prompt_it_got(tmp_path: Path) -> None:

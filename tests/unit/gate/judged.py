@@ -50,7 +50,7 @@ def begun(root: Path, name: str, plan: ResolvedPlan, **hashes: str) -> Experimen
         )
     work = plan_work(plan, found)
     write_atomic(here.resolved_file, plan.model_dump_json())
-    write_json(here.chosen_file, {one.name: [(0, 10**6)] for one in plan.run_tasks})
+    write_json(here.chosen_file, {one.name: [(0, DOCUMENTS)] for one in plan.run_tasks})
     write_json(
         here.manifest_file,
         {
