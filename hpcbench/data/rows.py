@@ -19,7 +19,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -158,8 +158,8 @@ class ParquetRows:
         if places is not None:
             table = table.slice(places[0], places[-1] + 1 - places[0])
         if keys is not None:
-            wanted = {key.partition(".")[0] for key in keys}
-            within = {key.partition(".")[0] for key in keys if "." in key}
+            wanted = {column_of(key, self._kinds) for key in keys}
+            within = {column_of(key, self._kinds) for key in keys if key not in self._kinds}
             names = [name for name in self._kinds if name in wanted]
             absent = {
                 name: self._lacking(name)
@@ -341,7 +341,8 @@ class ArrowRows:
 
     def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
         """Rows at some places, in rising order; whole, or light with what keys need."""
-        wanted = None if keys is None else {key.partition(".")[0] for key in keys}
+        names = self.names()
+        wanted = None if keys is None else {column_of(key, names) for key in keys}
         opened, size, begin, end = -1, 0, 0, 0
         batch: Any = None
         for some in _runs(places):
@@ -578,6 +579,11 @@ def _header(cells: list[str], strange: Problem | None, path: Path, number: int) 
 
 
 _READERS = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".tsv": _read_csv}
+
+
+def column_of(key: str, names: Container[str]) -> str:
+    """The column that a key is read from: the one of its name, else the one before its first dot."""
+    return key if key in names else key.partition(".")[0]
 
 
 def value_of(record: Any, key: str) -> Any:

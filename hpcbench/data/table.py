@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.references import is_empty
-from hpcbench.data.rows import How, Record, Rows, open_rows, value_of
+from hpcbench.data.rows import How, Record, Rows, column_of, open_rows, value_of
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
@@ -200,10 +200,11 @@ class TableDataset:
 
     def _not_in_first(self, kept: list[int]) -> set[str]:
         """Keys into objects of a big file that none of its first rows has; JSON kept as text may lack any."""
-        inner = {key for key in self.named if "." in key} if self._inside else set[str]()
+        known = self._rows.names() or {}
+        inner = {key for key in self.named if key not in known} if self._inside else set[str]()
         for record in self._rows.at(kept[:LOOKED_INTO], inner) if inner else ():
             inner -= {key for key in inner if _has(record, key)}
-            inner -= {key for key in inner if isinstance(record[key.partition(".")[0]], str)}
+            inner -= {key for key in inner if isinstance(record[column_of(key, record)], str)}
         return inner
 
     def _tell_missing(self, keys: Iterable[str]) -> None:
@@ -227,8 +228,8 @@ class TableDataset:
         if known is None:
             return None
         mapping = self.mapping
-        needed = {key for key in self._needed if key.partition(".")[0] not in known}
-        named = {key for key in self.named if key.partition(".")[0] not in known}
+        needed = {key for key in self._needed if column_of(key, known) not in known}
+        named = {key for key in self.named if column_of(key, known) not in known}
         if lacking := needed or named:
             self._tell_missing(lacking)
         split = [mapping.split] if mapping.split is not None else []
@@ -247,7 +248,7 @@ class TableDataset:
         if self.split is None or key is None:
             return True
         # A Parquet file named for its split needs no column of it.
-        if self._inside and key.partition(".")[0] not in record:
+        if self._inside and column_of(key, record) not in record:
             return True
         return bool(value_of(record, key) == self.split)
 

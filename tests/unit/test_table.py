@@ -435,6 +435,23 @@ def test_a_column_that_no_row_has_is_told(tmp_path: Path, write: Any, more: dict
         opened(tmp_path, name, mapping=mapping, **where).count()
 
 
+@pytest.mark.parametrize("write", [in_parquet, in_arrow, in_jsonl, in_csv])
+def test_columns_may_have_dots_in_their_names(tmp_path: Path, write: Any) -> None:
+    rows = [
+        {"id": "1", "page.image": "a.png", "answer": "x", "meta.type": "bill", "in.split": "test"},
+        {"id": "2", "page.image": "b.png", "answer": "y", "meta.type": "form", "in.split": "val"},
+    ]
+    name = write(tmp_path, rows, dict.fromkeys(rows[0], polars.String))
+    mapping = FieldMap(
+        images="page.image", references="answer", document=None, split="in.split", fields={},
+        metadata={"type": "meta.type"},
+    )  # fmt: skip
+    (one,) = opened(tmp_path, name, "val", mapping=mapping).iter(0, 1, images=False)
+    assert (one.id, one.metadata, one.images) == ("2", {"type": "form"}, (tmp_path / "b.png",))
+    chosen = opened(tmp_path, name, mapping=mapping, where={"meta.type": "bill"})
+    assert [sample.id for sample in chosen.iter(0, 1)] == ["1"]
+
+
 def test_a_column_inside_another_may_be_mistyped_too(tmp_path: Path) -> None:
     rows = [{"image": "a.png", "row": {"answer": "x", "question": None}}]
     polars.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
