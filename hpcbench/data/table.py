@@ -199,13 +199,14 @@ class TableDataset:
         return kept, bad
 
     def _not_in_first(self, kept: list[int]) -> set[str]:
-        """Keys into objects of a big file that none of its first rows has; JSON kept as text may lack any."""
+        """Keys into objects of a big file that its first rows lack; JSON kept as text may lack any."""
         known = self._rows.names() or {}
         inner = {key for key in self.named if key not in known} if self._inside else set[str]()
+        lacking = set[str]()
         for record in self._rows.at(kept[:LOOKED_INTO], inner) if inner else ():
             inner -= {key for key in inner if _has(record, key)}
-            inner -= {key for key in inner if isinstance(record[column_of(key, record)], str)}
-        return inner
+            lacking |= {key for key in inner if _lacks(record, key)}
+        return inner & lacking
 
     def _tell_missing(self, keys: Iterable[str]) -> None:
         """Raises UserError: the document names what no row has."""
@@ -411,6 +412,15 @@ def _has(record: Record, key: str) -> bool:
         or (isinstance(inner, Mapping) and last in inner)
         or (isinstance(inner, str) and value_of(record, key) is not None)
     )
+
+
+def _lacks(record: Record, key: str) -> bool:
+    """Whether a row has something above a key, but not the key; of what is null above it nobody knows."""
+    above, dot, _ = key.rpartition(".")
+    if not dot or _has(record, key):
+        return not _has(record, key)
+    inner = value_of(record, above)
+    return _lacks(record, above) if inner is None else not isinstance(inner, str)
 
 
 def _is(value: Any, wanted: str | float | bool) -> bool:

@@ -12,6 +12,7 @@ import polars
 import pytest
 
 from hpcbench.data import rows as rows_of_files
+from hpcbench.data import table as table_reader
 from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import bad_rows, samples
 from hpcbench.data.hashing import content_hash
@@ -433,6 +434,34 @@ def test_a_column_that_no_row_has_is_told(tmp_path: Path, write: Any, more: dict
         UserError, match=r"no column '.*' \(there are: image, answer, question, kind\)|no sample"
     ):
         opened(tmp_path, name, mapping=mapping, **where).count()
+
+
+@pytest.mark.parametrize("meta", [{"kind": {"of": "bill"}}, '{"kind": {"of": "bill"}}'])
+def test_an_object_that_is_null_in_the_first_rows_says_nothing_of_its_keys(
+    tmp_path: Path, meta: Any
+) -> None:
+    more = [None] * table_reader.LOOKED_INTO + [meta]
+    rows = [{"image": "a.png", "answer": "x", "meta": one} for one in more]
+    polars.DataFrame(rows, infer_schema_length=None).write_parquet(tmp_path / "a.parquet")
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None, fields={},
+        metadata={"kind": "meta.kind.of"},
+    )  # fmt: skip
+    found = list(opened(tmp_path, "a.parquet", mapping=mapping).iter(0, len(rows)))
+    assert found[-1].metadata == {"kind": "bill"}
+    assert found[0].metadata == {"kind": None}
+
+
+def test_one_object_among_nulls_tells_that_a_key_is_mistyped(tmp_path: Path) -> None:
+    rows = [{"image": "a.png", "answer": "x", "meta": one} for one in (None, {"kind": None})]
+    polars.DataFrame(rows, infer_schema_length=None).write_parquet(tmp_path / "a.parquet")
+    mapping = FieldMap(
+        id="#", images="image", references="answer", document=None, split=None, fields={}
+    )
+    for key in ("meta.kidn", "meta.kidn.of"):
+        wrong = mapping.model_copy(update={"metadata": {"kind": key}})
+        with pytest.raises(UserError, match=f"no column '{key}'"):
+            opened(tmp_path, "a.parquet", mapping=wrong).count()
 
 
 @pytest.mark.parametrize("write", [in_parquet, in_arrow, in_jsonl, in_csv])
