@@ -111,6 +111,8 @@ class DatasetSpec:
     """Whether a row that cannot be a sample is an error, or left out and counted."""
     cache: Path | None = None
     """Folder for what is made of the dataset's files, e.g. rendered pages."""
+    origin: Path | None = None
+    """Folder that it was copied from: absolute paths in it may begin so; none: it was not copied."""
 
 
 class DatasetIterator(Protocol):

@@ -28,12 +28,15 @@ LOOK_AHEAD = 64
 """Samples whose images are looked at at once."""
 
 
-def open_dataset(dataset: Dataset, cache: Path | None = None) -> DatasetIterator:
+def open_dataset(
+    dataset: Dataset, cache: Path | None = None, origin: Path | None = None
+) -> DatasetIterator:
     """The iterator that a dataset's document names, over its split; the dataset lies on this machine.
 
     Args:
         dataset: its document.
         cache: `HOME/cache`, where rendered pages are kept.
+        origin: folder that it was copied from.
 
     Raises:
         UserError: there is no such iterator, or it does not know an option.
@@ -50,6 +53,7 @@ def open_dataset(dataset: Dataset, cache: Path | None = None) -> DatasetIterator
             options=dataset.options,
             on_bad=dataset.on_bad,
             cache=cache / "pages" if cache is not None else None,
+            origin=origin,
         )
     )
     return iterator

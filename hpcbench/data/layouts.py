@@ -28,7 +28,7 @@ from hpcbench.data.beside import Beside
 from hpcbench.data.boxes import boxes, packed
 from hpcbench.data.references import is_empty
 from hpcbench.data.rows import Record, Rows, value_of
-from hpcbench.data.table import TableDataset
+from hpcbench.data.table import TableDataset, is_outside
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import Boxes, FieldMap, Sample
@@ -249,7 +249,7 @@ class Coco(_Made):
             here: dict[Any, int] = {}
             for number, image in enumerate(images, 1):
                 try:
-                    name = str(image["file_name"])
+                    name = self._in_folder(str(image["file_name"]))
                     first = here.setdefault(image["id"], number)
                     references = self._references(of_image[image["id"]], names)
                 except (KeyError, TypeError, IndexError) as error:
@@ -263,7 +263,8 @@ class Coco(_Made):
                 if what:
                     yield path, number, Problem(what, str(path), number)
                     continue
-                name = name if self._has(name) else f"{self.options.images}/{name}"  # type: ignore[attr-defined]
+                if not (is_outside(name) or self._has(name)):
+                    name = f"{self.options.images}/{name}"  # type: ignore[attr-defined]
                 told = (
                     str(image["id"])
                     if str(image["id"]) not in seen

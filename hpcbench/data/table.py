@@ -81,7 +81,7 @@ class TableDataset:
             return delimiter
 
     def __init__(self, spec: DatasetSpec) -> None:
-        self.folder, self.split = spec.folder, spec.split
+        self.folder, self.origin, self.split = spec.folder, spec.origin, spec.split
         self.mapping = _over(self.preset, spec.mapping)
         self.options = self.Options.model_validate({**self.defaults, **spec.options})
         self.named = _named(spec.mapping, self.mapping) | self.options.where.keys()
@@ -97,7 +97,8 @@ class TableDataset:
                     remedy="name the file",
                 )
             )
-        if _outside(annotations):
+        annotations = self._in_folder(annotations)
+        if is_outside(annotations):
             what = f"annotations '{annotations}' lie outside the dataset's folder"
             raise UserError(Problem(what, str(spec.folder)))
         self.path = spec.folder / annotations
@@ -305,10 +306,11 @@ class TableDataset:
         names = self._names(record)
         if not names or any(_is_nothing(one) for listed in values for one in listed):
             return f"'{key}' is empty" if not names else f"'{key}' has an empty entry"
-        outside = next((one for one in names if isinstance(one, str) and _outside(one)), None)
-        return (
-            f"image '{outside}' lies outside the dataset's folder" if outside is not None else None
-        )
+        outside = next((one for one in names if isinstance(one, str) and is_outside(one)), None)
+        if outside is None:
+            return None
+        absolute = "is absolute, and " if outside.startswith("/") else ""
+        return f"image '{outside}' {absolute}lies outside the dataset's folder"
 
     # --- one sample ---------------------------------------------------------------------------------
 
@@ -343,15 +345,24 @@ class TableDataset:
                 {column: listed[place % len(listed)] for column, listed in values.items()}
                 for place in range(count)
             )
-            return [_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled]  # noqa: B023
+            told = (_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled)  # noqa: B023
+            return list(map(self._in_folder, told))
         found: list[str | bytes] = []
         for value in _listed(value_of(record, key)):
             if isinstance(value, Mapping):  # Hugging Face's image column
                 held = value.get("bytes")
                 value = value.get("path") if held is None else held
             if not _is_nothing(value):
-                found.append(value if isinstance(value, bytes) else str(value))
+                found.append(value if isinstance(value, bytes) else self._in_folder(str(value)))
         return found
+
+    def _in_folder(self, name: str) -> str:
+        """An absolute path into the folder, or into the one that it was copied from, as it lies in there."""
+        if not name.startswith("/"):
+            return name
+        path, folders = PurePosixPath(name), (self.folder, self.origin or self.folder)
+        inside = (path.relative_to(one) for one in folders if path.is_relative_to(one))
+        return str(next(inside, path))
 
     def _images(self, name: str | bytes) -> Iterable[Image]:
         if isinstance(name, bytes):
@@ -441,7 +452,7 @@ def _empty_splits(splits: Mapping[str, bool], path: Path) -> list[Problem]:
     return [Problem(what, str(path), remedy="say `split: NAME` in the dataset's document")]
 
 
-def _outside(name: str) -> bool:
+def is_outside(name: str) -> bool:
     """Whether a path leads out of the folder it is in."""
     return name.startswith("/") or (".." in name and ".." in PurePosixPath(name).parts)
 

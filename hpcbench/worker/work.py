@@ -577,7 +577,9 @@ class Worker:
         if document not in self.datasets:
             near = await self._near(run_task.dataset.source)
             dataset = run_task.dataset.model_copy(update={"source": near})
-            self.datasets[document] = open_dataset(dataset, self.experiment.cache_dir)
+            self.datasets[document] = open_dataset(
+                dataset, self.experiment.cache_dir, Path(run_task.dataset.source)
+            )
         return self.datasets[document]
 
     async def _warm_up(self, wrapper: EngineProcess, asking: _Asking, at_least: int = 0) -> None:

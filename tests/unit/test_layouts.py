@@ -414,13 +414,26 @@ def test_what_is_one(reference: Any) -> None:
     assert not is_empty(reference)
 
 
-def test_an_image_that_coco_names_outside_its_folder_is_bad(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/secret.png"])
+def test_an_image_that_coco_names_outside_its_folder_is_bad(tmp_path: Path, name: str) -> None:
     coco(tmp_path / "data")
     picture(tmp_path / "secret.png")
     file = tmp_path / "data/annotations/all.json"
-    file.write_text(file.read_text().replace("a.png", "../secret.png"))
-    with pytest.raises(UserError, match=r"image '../secret.png' lies outside the dataset's folder"):
+    file.write_text(file.read_text().replace("a.png", name))
+    with pytest.raises(UserError, match=f"image '{name}' .*lies outside the dataset's folder"):
         opened("coco", tmp_path / "data").count()
+
+
+def test_an_image_that_coco_names_outside_a_packed_set_is_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "MANY", 1)
+    coco(tmp_path / "data")
+    file = tmp_path / "data/annotations/all.json"
+    file.write_text(file.read_text().replace("a.png", "/etc/secret.png"))
+    version = SmartSync(tmp_path / "cache").bring(f"file://{tmp_path}/data", pack=True)
+    with pytest.raises(UserError, match="image '/etc/secret.png' is absolute"):
+        opened("coco", version.files).count()
 
 
 def test_pages_with_a_file_beside_each(tmp_path: Path) -> None:

@@ -352,8 +352,26 @@ def test_an_empty_cell_is_no_image_and_no_document(tmp_path: Path) -> None:
 def test_an_image_outside_the_folder_is_a_bad_row(tmp_path: Path, name: str) -> None:
     record = {"id": "1", "images": [name], "references": ["x"]}
     (tmp_path / "a.jsonl").write_text(json.dumps(record))
-    with pytest.raises(UserError, match=r"a.jsonl:1: image '.*' lies outside the dataset's folder"):
+    with pytest.raises(
+        UserError, match=r"a.jsonl:1: image '.*' .*lies outside the dataset's folder"
+    ):
         opened(tmp_path, "a.jsonl", mapping=FieldMap()).count()
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["in place", "a copy on the node's disk"])
+@pytest.mark.parametrize("images", ["path", "{folder}/1.png"])
+def test_an_absolute_path_into_the_folder_is_the_one_in_there(
+    tmp_path: Path, images: str, copied: bool
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    row = {"id": "1", "path": f"{data}/pages/1.png", "folder": f"{data}/pages", "answer": "x"}
+    (data / "a.jsonl").write_text(json.dumps(row))
+    here = data.rename(tmp_path / "near") if copied else data
+    mapping = FieldMap(images=images, references="answer", document=None)
+    spec = DatasetSpec(here, f"{data}/a.jsonl", mapping=mapping, origin=data if copied else None)
+    (one,) = TableDataset(spec).iter(0, 1)
+    assert (one.images, one.document) == ((here / "pages/1.png",), "pages/1.png")
 
 
 @pytest.mark.parametrize("name", ["/etc/x.jsonl", "../a.jsonl"])
