@@ -115,7 +115,7 @@ class TableDataset:
             start, stop: places within the split.
             images: whether all images are needed; else only those that their names tell are given.
         """
-        return self.at(range(start, stop), images)
+        return self.at(range(start, min(stop, self.count())), images)
 
     def at(self, places: Iterable[int], images: bool = True) -> Iterator[Sample]:
         """Samples at some places of the split, in rising order; arguments as of `iter`."""

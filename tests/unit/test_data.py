@@ -32,6 +32,12 @@ def test_samples_come_in_the_files_order_and_only_those_of_the_split(tmp_path: P
     assert first.references == ("1",)
 
 
+def test_a_stop_beyond_the_end_costs_nothing(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [record(number) for number in range(3)])
+    found = dataset(tmp_path).iter(1, 10**18)
+    assert [sample.id for sample in found] == ["s1", "s2"]
+
+
 def test_questions_without_a_document_belong_to_their_image(tmp_path: Path) -> None:
     one = record(1)
     del one["document"]
