@@ -473,11 +473,11 @@ def _decoded(data: bytes, path: Path, encoding: str) -> str:
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         return data.decode(encoding, "surrogateescape").removeprefix("\ufeff")
-    except LookupError as error:
-        raise UserError(Problem(f"unknown encoding '{encoding}'", str(path))) from error
     except UnicodeError as error:  # of those that know no surrogates, as UTF-16
         what = f"not {encoding}: {getattr(error, 'reason', error)}"
         raise UserError(Problem(what, str(path), remedy="see the option `encoding`")) from error
+    except (LookupError, ValueError) as error:  # ValueError: of a null character
+        raise UserError(Problem(f"unknown encoding '{encoding}'", str(path))) from error
 
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
