@@ -115,7 +115,7 @@ def _table(tree: Tree, folder: Path, files: Iterable[Path]) -> Guess | None:
     for path in sorted(tables, key=lambda path: (endings.index(path.suffix.lower()), str(path))):
         options = _options(tree, path)
         try:
-            rows = open_rows(tree, [path], How(delimiter=options.get("delimiter")))
+            rows = open_rows(tree, [path], How(delimiter=options.get("delimiter"), keys=()))
             first = next(rows.at([0]))
         except (HpcbenchError, StopIteration, LookupError, OSError):
             continue

@@ -53,6 +53,8 @@ class How:
     """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
     encoding: str = "utf-8"
     """Encoding of text files."""
+    keys: Collection[str] | None = None
+    """Keys that are read, so that no two columns of CSV may have the name of one; none: all are."""
 
 
 class Rows(Protocol):
@@ -531,7 +533,7 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
         if isinstance(record, dict):
             yield number, record
         else:
-            yield number, Problem(f"record {number} is not a JSON object", str(path))
+            yield number, Problem("not a JSON object", str(path), number)
 
 
 def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
@@ -560,7 +562,7 @@ def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | P
             continue
         strange = _strange(" ".join(cells), path, number, how)
         if names is None:
-            names = _header(cells, strange, path, number)
+            names = _header(cells, strange, path, number, how)
         elif len(cells) != len(names):
             what = f"{len(names)} columns are named, this row has others"
             yield number, Problem(what, str(path), number)
@@ -568,12 +570,16 @@ def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | P
             yield number, strange or dict(zip(names, cells, strict=True))
 
 
-def _header(cells: list[str], strange: Problem | None, path: Path, number: int) -> list[str]:
+def _header(
+    cells: list[str], strange: Problem | None, path: Path, number: int, how: How
+) -> list[str]:
     if strange is not None:
         raise UserError(strange)
-    twice = [repr(name) for name, count in Counter(cells).items() if name and count > 1]
-    if twice:
-        what = f"more than one column is named {', '.join(twice)}"
+    read = {*cells} if how.keys is None else {column_of(key, cells) for key in how.keys}
+    if twice := [
+        name for name, count in Counter(cells).items() if count > 1 and name in read - {""}
+    ]:
+        what = f"more than one column is named {', '.join(map(repr, twice))}"
         raise UserError(Problem(what, str(path), number, remedy="give each its own name"))
     return cells
 

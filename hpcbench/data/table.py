@@ -153,7 +153,9 @@ class TableDataset:
 
     @cached_property
     def _rows(self) -> Rows:
-        how = How(self.options.records, self.options.delimiter, self.options.encoding)
+        options = self.options
+        keys = {*_keys(self.mapping), *options.where}
+        how = How(options.records, options.delimiter, options.encoding, keys)
         return open_rows(self.tree, self._files, how)
 
     @cached_property

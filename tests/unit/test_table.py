@@ -124,7 +124,7 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
             "a.csv:2: 3 columns are named, this row has others",
         ),
         ("a.csv", "questionId,image\n1,a.png\n", "a.csv:2: key 'answers' is missing"),
-        ("a.json", "[1]", "a.json: record 1 is not a JSON object"),
+        ("a.json", "[1]", "a.json:1: not a JSON object"),
         ("a.json", "{}", "a.json:1:1: not a list of records (see the option `records`)"),
         ("a.json", '[{"a": 1},\n', "a.json:2:1: not JSON: "),
         ("a.xlsx", "x", "a.xlsx: annotations end in one of .jsonl, .json, .csv, .tsv, .parquet"),
@@ -559,6 +559,19 @@ def test_rows_after_one_that_is_no_csv_are_read(tmp_path: Path) -> None:
     )
     assert [one.id for one in table.iter(0, 9)] == ["1", "3", "4"]
     assert [one.line for one in table.bad()] == [3]
+
+
+def test_two_columns_of_one_name_that_nobody_reads_do_no_harm(tmp_path: Path) -> None:
+    text = "id,images,references,note,note\n1,a.png,x,y,z\n"
+    assert table_of(tmp_path, text).count() == 1
+    with pytest.raises(UserError, match=r"a.csv:1: more than one column is named 'note'"):
+        table_of(tmp_path, text, where={"note": "z"}).count()
+
+
+def test_a_record_of_json_that_is_no_object_has_a_number(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"id": "1", "images": "a.png", "references": "x"},\n\n7]')
+    table = TableDataset(DatasetSpec(tmp_path, "a.json", on_bad="skip"))
+    assert [one.line for one in table.bad()] == [2]
 
 
 def test_a_quote_that_hides_rows_is_never_skipped(tmp_path: Path) -> None:
