@@ -124,6 +124,7 @@ class DatasetIterator(Protocol):
     - `iter(start, stop, images=True)`: without images it need not read them, as evaluation does not;
     - `at(places, images=True)`: samples at some places, in rising order, in as few reads as it can;
     - `bad() -> problems`: rows left out under `on_bad: skip`, which count against coverage;
+    - `bad_before(index) -> problems`: those that stand before sample `index`, where `place` does not tell;
     - `place(index) -> (file, row)`: where sample `index` stands, for messages; no row where a file is one.
     """
 

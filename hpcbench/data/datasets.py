@@ -65,6 +65,18 @@ def bad_rows(iterator: DatasetIterator) -> list[Problem]:
     return found
 
 
+def bad_before(iterator: DatasetIterator, index: int) -> list[Problem]:
+    """Those of them that stand before a sample; none, where nobody can tell."""
+    if hasattr(iterator, "bad_before"):
+        found: list[Problem] = iterator.bad_before(index)
+        return found
+    if not hasattr(iterator, "place"):
+        return []
+    file, number = iterator.place(index)
+    place = (str(file), number or 0)
+    return [one for one in bad_rows(iterator) if (one.file or "", one.line or 0) < place]
+
+
 def samples(
     iterator: DatasetIterator, ranges: Ranges, start: int, stop: int, *, images: bool = True
 ) -> Iterator[Sample]:

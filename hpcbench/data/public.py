@@ -96,7 +96,11 @@ class PublicDataset(ABC):
 
     def bad(self) -> list[Problem]:
         """Pages left out because they cannot be samples, one problem of each."""
-        return self._looked[1]
+        return [problem for _, problem in self._looked[1]]
+
+    def bad_before(self, index: int) -> list[Problem]:
+        """Those that would stand before a sample."""
+        return [problem for place, problem in self._looked[1] if place <= index]
 
     def place(self, index: int) -> tuple[Path, int | None]:
         """Annotations of a sample, and its place in them."""
@@ -107,13 +111,13 @@ class PublicDataset(ABC):
         return self._looked[0]
 
     @cached_property
-    def _looked(self) -> tuple[list[Page], list[Problem]]:
-        """Every page of the split, and what is wrong with the others.
+    def _looked(self) -> tuple[list[Page], list[tuple[int, Problem]]]:
+        """Every page of the split, and what is wrong with the others: before which page each would stand.
 
         Raises:
             UserError: all that is wrong, unless it is skipped; or there is no other page.
         """
-        pages, problems, bad = [], list[Problem](), list[Problem]()
+        pages, problems, bad = [], list[Problem](), list[tuple[int, Problem]]()
         for loader in self._loaders():
             try:
                 page = loader()
@@ -124,7 +128,7 @@ class PublicDataset(ABC):
                 pages.append(page)
             except UserError as error:
                 problems += error.problems
-                bad.append(error.problems[0])
+                bad.append((len(pages), error.problems[0]))
         if problems and self.spec.on_bad == "fail":
             raise UserError(*problems[:20])
         if not pages:

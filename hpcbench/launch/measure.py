@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpcbench import plugins
 from hpcbench.data.datasets import (
+    bad_before,
     bad_rows,
     choose,
     open_dataset,
@@ -254,18 +255,9 @@ def _skipped(looked: _Looked, task: RunTaskSettings, ranges: list[tuple[int, int
         }
     if wanted is not None and asked >= wanted:
         last = ranges[-1][1] - 1
-        rows = _before(rows, looked.iterator, last)
+        rows = bad_before(looked.iterator, last) if rows else []
         images = {one for one in images if one < last}
     return len(rows) + len(images)
-
-
-def _before(rows: list[Problem], iterator: DatasetIterator, last: int) -> list[Problem]:
-    """Of rows that are left out those that stand before a sample; none, where nobody can tell."""
-    if not rows or not hasattr(iterator, "place"):
-        return []
-    file, number = iterator.place(last)
-    place = (str(file), number or 0)
-    return [one for one in rows if (one.file or "", one.line or 0) < place]
 
 
 def _check_prompts(

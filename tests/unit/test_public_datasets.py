@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench import plugins
-from hpcbench.data.datasets import unreadable
+from hpcbench.data.datasets import bad_before, unreadable
 from hpcbench.data.hashing import content_hash
 from hpcbench.data.public import Funsd, OmniDocBench, PublicDataset, Sroie
 from hpcbench.errors import UserError
@@ -412,3 +412,17 @@ def test_suffixes_may_be_in_capitals(sroie: Path) -> None:
     for file in (*sroie.glob("*/img/*"), *sroie.glob("*/entities/*")):
         file.rename(file.with_suffix(file.suffix.upper()))
     assert Sroie(spec(sroie)).count() == 3
+
+
+def test_bad_pages_of_omnidocbench_stand_where_their_names_are_sorted(tmp_path: Path) -> None:
+    """Samples come by the names of their images, so that a bad page's line says nothing of its place."""
+    for name in "abz":
+        put(tmp_path / "images" / f"{name}.png", b"image")
+    good = (block("text_block", 0, text="x"),)
+    pages = [page("z.png"), page("b.png", *good), page("0.png", *good), page("a.png", *good)]
+    put(tmp_path / "OmniDocBench.json", pages)
+    dataset = OmniDocBench(DatasetSpec(tmp_path, "", on_bad="skip"))
+    assert [sample.id for sample in samples(dataset)] == ["a.png", "b.png"]
+    assert [one.line for one in dataset.bad()] == [3, 1]
+    for last in (0, 1):
+        assert [one.line for one in bad_before(dataset, last)] == [3]
