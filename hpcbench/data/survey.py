@@ -9,7 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -158,8 +158,19 @@ def _seen(iterator: DatasetIterator, count: int) -> Iterator[tuple[Sample, _Seen
     """Every sample with what its images are, a few of them decoded at once."""
     with ThreadPoolExecutor(8) as pool:
         for start in range(0, count, LOOK_AHEAD):
-            some = list(iterator.iter(start, min(start + LOOK_AHEAD, count)))
+            some = [*map(_whole, iterator.iter(start, min(start + LOOK_AHEAD, count)))]
             yield from zip(some, pool.map(_look, some), strict=True)
+
+
+def _whole(sample: Sample) -> Sample:
+    """A sample whose names can be printed."""
+    known = {
+        _text(str(name)): _text(value) if isinstance(value, str) else value
+        for name, value in sample.metadata.items()
+    }
+    fields = {_text(str(name)): value for name, value in sample.fields.items()}
+    name, document = _text(sample.id), _text(sample.document)
+    return replace(sample, id=name, document=document, metadata=known, fields=fields)
 
 
 def _look(sample: Sample) -> _Seen:
@@ -312,7 +323,7 @@ def _font(size: int) -> Any:
 
 
 def _told(problem: Problem) -> dict[str, Any]:
-    return {"message": problem.message, "file": problem.file, "line": problem.line}
+    return {"message": _text(problem.message), "file": problem.file, "line": problem.line}
 
 
 def _question(sample: Sample) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,14 @@ def test_the_sheet_shows_images_upright_and_with_their_greys(tmp_path: Path) -> 
 
 def test_half_a_character_is_shown_as_none(tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
-    row = {"images": ["a.png"], "references": ["\ud800"], "fields": {"question": "\udfff?"}}
-    found, cards = looked_at(tmp_path, row)
+    row = {
+        "id": "\ud83d", "images": ["a.png"], "references": ["\ud800"], "document": "\ud83d",
+        "fields": {"question": "\udfff?", "\ud83d": 1}, "metadata": {"\ud83d": "\ud83d"},
+    }  # fmt: skip
+    gone = {**row, "id": "\ud83e", "images": ["\ud83d.png"]}
+    found, cards = looked_at(tmp_path, row, {**row, "id": "\ud83f"}, gone)
+    assert len(found.same_samples) == len(found.bad) == 1
+    json.dumps(asdict(found), ensure_ascii=False).encode()
     assert "?" in sheet_html("d", found, cards)
     sheet_html("d", found, cards).encode()
     assert sheet_png(cards)
