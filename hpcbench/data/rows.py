@@ -451,6 +451,8 @@ def _light_array(array: Any) -> Any:
     kind = array.type
     if not _holds_binary(kind):
         return array
+    if types.is_fixed_size_list(kind):
+        return _light_array(array.cast(pyarrow.list_(kind.value_type)))
     if types.is_struct(kind):
         fields = [kind.field(place) for place in range(kind.num_fields)]
         return pyarrow.StructArray.from_arrays(
@@ -461,6 +463,8 @@ def _light_array(array: Any) -> Any:
     if types.is_list(kind) or types.is_large_list(kind):
         made = pyarrow.ListArray if types.is_list(kind) else pyarrow.LargeListArray
         return made.from_arrays(array.offsets, _light_array(array.values), mask=array.is_null())
+    if not (types.is_binary(kind) or types.is_large_binary(kind)):
+        return array  # a map, or numbered values: no form that images come in
     held = pyarrow.array([BYTES], kind)
     from pyarrow import compute
 

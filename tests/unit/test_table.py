@@ -686,3 +686,20 @@ def test_a_dataset_of_the_hub_is_found_where_it_lies(
     site = Site(name="s", models=(str(tmp_path / "models"),))
     found = Cache(tmp_path, site).local(dataset)
     assert found.source == str(tmp_path / "models/datasets/org/name")
+
+
+def test_lists_of_one_length_in_an_arrow_table_hold_images_too(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    values = [[b"a1", b"a2"], None, [b"c1", b"c2"]]
+    images = pyarrow.array(values, pyarrow.list_(pyarrow.binary(), 2))
+    parts = pyarrow.array([[("k", b"v")]] * 3, pyarrow.map_(pyarrow.string(), pyarrow.binary()))
+    table = pyarrow.table(
+        {"id": ["1", "2", "3"], "images": images, "references": ["x"] * 3, "parts": parts}
+    )
+    with pyarrow.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    mapping = FieldMap(document=None, split=None, fields={}, metadata={"parts": "parts"})
+    spec = DatasetSpec(tmp_path, "a.arrow", mapping=mapping, on_bad="skip")
+    found = TableDataset(spec)
+    assert [one.images for one in found.iter(0, 9)] == [(b"a1", b"a2"), (b"c1", b"c2")]
+    assert [one.line for one in found.bad()] == [2]
