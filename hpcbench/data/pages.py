@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ class Pages:
     _counts: dict[Path, int] = field(default_factory=dict)
     _faults: dict[Path, Mapping[int, str]] = field(default_factory=dict)
     _digests: dict[tuple[Path, int, int], str] = field(default_factory=dict)
+    _locks: dict[Path, threading.RLock] = field(default_factory=dict)
+    """Of each document, for who reads it to tell of it: others that ask wait for what is told."""
 
     def images(self, folder: Path, name: str) -> tuple[StoredImage, ...]:
         """The pages that a name stands for, not rendered yet.
@@ -99,20 +102,21 @@ class Pages:
 
     def count(self, path: Path) -> int:
         """Pages of a document."""
-        if path not in self._counts:
-            with closing(_opened(path, self.tree.read(path))) as document:
-                self._counts[path] = document.count()
-        return self._counts[path]
+        with self._lock(path):
+            if path not in self._counts:
+                with closing(_opened(path, self.tree.read(path))) as document:
+                    self._counts[path] = document.count()
+            return self._counts[path]
 
     def faults(self, path: Path) -> Mapping[int, str]:
         """Pages of a document that cannot be rendered, as far as loading them tells, and why."""
-        if path not in self._faults:
-            with closing(_opened(path, self.tree.read(path))) as document:
-                told = {
-                    page: document.fault(page, self.dpi) for page in range(1, self.count(path) + 1)
-                }
-            self._faults[path] = {page: why for page, why in told.items() if why is not None}
-        return self._faults[path]
+        with self._lock(path):
+            if path not in self._faults:
+                with closing(_opened(path, self.tree.read(path))) as document:
+                    pages = range(1, self.count(path) + 1)
+                    told = {page: document.fault(page, self.dpi) for page in pages}
+                self._faults[path] = {page: why for page, why in told.items() if why is not None}
+            return self._faults[path]
 
     def digest(self, path: Path) -> str:
         """SHA-256 of a document, read once."""
@@ -123,9 +127,13 @@ class Pages:
         except OSError as error:
             raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
         key = (path, stat.st_size, stat.st_mtime_ns)
-        if key not in self._digests:
-            self._digests[key] = hashlib.sha256(self.tree.read(path)).hexdigest()
-        return self._digests[key]
+        with self._lock(path):
+            if key not in self._digests:
+                self._digests[key] = hashlib.sha256(self.tree.read(path)).hexdigest()
+            return self._digests[key]
+
+    def _lock(self, path: Path) -> threading.RLock:
+        return self._locks.setdefault(path, threading.RLock())
 
     def read(self, path: Path, pages: Sequence[int], place: int) -> bytes:
         """One of some pages of a document as PNG; all of them are rendered and kept, where there is a cache.
@@ -204,7 +212,13 @@ def _is_pdf(path: Path) -> bool:
 
 def _form_of(path: Path) -> str:
     """What decides on the bytes of a page, besides document and resolution."""
-    return f"{_FORM}-{importlib.metadata.version('pypdfium2')}" if _is_pdf(path) else str(_FORM)
+    return f"{_FORM}-{pdfium_version()}" if _is_pdf(path) else str(_FORM)
+
+
+@cache
+def pdfium_version() -> str:
+    """Version of what renders PDFs; finding it takes half a millisecond."""
+    return importlib.metadata.version("pypdfium2")
 
 
 class _Pdf:
@@ -281,6 +295,7 @@ class _Tiff:
 
     def picture(self, number: int, dpi: int) -> Any:
         with self._page(number):
+            self._image.load()  # some pictures are read only when they are used
             return flat(self._image)
 
     @contextmanager

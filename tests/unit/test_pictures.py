@@ -6,6 +6,7 @@ import array
 import io
 import json
 import struct
+import time
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -162,7 +163,9 @@ def test_another_version_of_pdfium_renders_again(
     (sample,) = everything(table_of(tmp_path, "d.pdf", cache=tmp_path / "cache"))
     read_image(sample.images[0])
     monkeypatch.setattr(pages.importlib.metadata, "version", lambda name: "99")
+    pages.pdfium_version.cache_clear()
     read_image(sample.images[0])
+    pages.pdfium_version.cache_clear()
     assert len(list((tmp_path / "cache").glob("*.zip"))) == 2
 
 
@@ -274,3 +277,37 @@ def test_what_is_transparent_is_white(mode: str, tmp_path: Path) -> None:
     with Image.open(io.BytesIO(read_image(sample.images[0]))) as page:
         assert values(page) == [255] * 4
     assert values(flat(Image.new("1", (1, 1), 1))) == [255]
+
+
+def test_threads_that_ask_of_one_document_open_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d.pdf").write_bytes(pdf_of("3 0 R 3 0 R", 2))
+    table = table_of(tmp_path, *(["d.pdf"] * 8))
+    everything(table)  # pages are counted here
+    whole, times = pages._opened, list[Path]()
+
+    def slowly(path: Path, data: bytes) -> Any:
+        times.append(path)
+        time.sleep(0.05)
+        return whole(path, data)
+
+    monkeypatch.setattr(pages, "_opened", slowly)
+    assert list(unreadable(table)) == []
+    assert len(times) == 1
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_a_tiff_that_is_damaged_in_its_middle_is_told_with_its_page(
+    mode: str, tmp_path: Path
+) -> None:
+    out = io.BytesIO()
+    noisy = Image.effect_noise((400, 400), 90)
+    picture = noisy if mode == "L" else Image.merge(mode, [noisy] * len(mode))
+    picture.save(out, "TIFF", compression="tiff_lzw")
+    data = bytearray(out.getvalue())
+    data[2000:2400] = bytes(255 - one for one in data[2000:2400])
+    (tmp_path / "d.tif").write_bytes(data)
+    (sample,) = everything(table_of(tmp_path, "d.tif"))
+    with pytest.raises(UserError, match=r"d\.tif: page 1 cannot be read: "):
+        pages.page_of(sample.images[0]).alone()  # type: ignore[union-attr]
