@@ -175,7 +175,6 @@ class TableDataset:
             UserError: every row that is wrong, unless they are skipped; or there is no other.
         """
         kept, bad, seen = [], list[Problem](), set[str]()
-        splits: dict[str, bool] = {}  # of each, whether it has a sample
         missing = set(self.named) if self._rows.names() is None else set[str]()
         for index, record in enumerate(self._rows.light(self._light_columns())):
             if isinstance(record, Problem):
@@ -188,18 +187,30 @@ class TableDataset:
                     bad.append(problem)
                 else:
                     kept.append(index)
-                split = self._split_of(record)
-                splits[split] = splits.get(split, False) or problem is None
         if bad and not self.skip:
             more = len(bad) - MOST_PROBLEMS
             rest = [Problem(f"and {more} more rows", str(self.path))] if more > 0 else []
-            raise UserError(*_empty_splits(splits, self.path), *bad[:MOST_PROBLEMS], *rest)
+            raise UserError(*self._empty_splits(kept), *bad[:MOST_PROBLEMS], *rest)
         if not kept:
             what = f"no sample of split '{self.split}'" if self.split else "no sample"
             raise UserError(Problem(what, str(self.path)), *bad[:MOST_PROBLEMS])
         if missing := missing or self._not_in_first(kept):
             self._tell_missing(missing)
         return kept, bad
+
+    def _empty_splits(self, kept: Iterable[int]) -> list[Problem]:
+        """Splits that have no sample beside such that have, as where those of a test are kept secret."""
+        samples, splits = set(kept), dict[str, bool]()
+        for index, record in enumerate(self._rows.light(self._light_columns())):
+            if not isinstance(record, Problem) and self._of_split(record) and self._wanted(record):
+                split = self._split_of(record)
+                splits[split] = splits.get(split, False) or index in samples
+        empty = sorted(repr(split) for split, some in splits.items() if not some)
+        if not empty or len(empty) == len(splits):
+            return []
+        known = ", ".join(sorted(splits))
+        what = f"no row of split {', '.join(empty)} is a sample (there are: {known})"
+        return [Problem(what, str(self.path), remedy="say `split: NAME` in the dataset's document")]
 
     def _not_in_first(self, kept: list[int]) -> set[str]:
         """Keys into objects of a big file that its first rows lack; JSON kept as text may lack any."""
@@ -441,17 +452,6 @@ def _is(value: Any, wanted: str | float | bool) -> bool:
     if isinstance(value, str) and isinstance(wanted, bool):
         return value.lower() == str(wanted).lower()
     return bool(value == wanted) or (isinstance(value, str) and value == str(wanted))
-
-
-def _empty_splits(splits: Mapping[str, bool], path: Path) -> list[Problem]:
-    """Splits that have no sample beside such that have, as where those of a test are kept secret."""
-    empty = sorted(repr(split) for split, some in splits.items() if not some)
-    if not empty or len(empty) == len(splits):
-        return []
-    what = (
-        f"no row of split {', '.join(empty)} is a sample (there are: {', '.join(sorted(splits))})"
-    )
-    return [Problem(what, str(path), remedy="say `split: NAME` in the dataset's document")]
 
 
 def is_outside(name: str) -> bool:
