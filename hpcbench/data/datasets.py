@@ -110,7 +110,10 @@ def total(ranges: Ranges) -> int:
 
 
 def check_places(iterator: DatasetIterator, name: str, count: int, ranges: Ranges) -> None:
-    """Whether places in a dataset still are those of the samples that were chosen.
+    """Whether places in a dataset can still be those of the samples that were chosen.
+
+    Rows may have been added meanwhile: at its end they move nothing. Of others it is seen where an answer is
+    of no sample that stands where it was asked about.
 
     Args:
         iterator: the dataset.
@@ -119,17 +122,21 @@ def check_places(iterator: DatasetIterator, name: str, count: int, ranges: Range
         ranges: where they were.
 
     Raises:
-        UserError: they are not.
+        UserError: they cannot: it has fewer samples now.
     """
-    now, least = iterator.count(), ranges[-1][1] if ranges else 0
-    if now == count or (not count and now >= least):
-        return
-    then = str(count) if count else f"{least} or more"
+    least = count or (ranges[-1][1] if ranges else 0)
+    if (now := iterator.count()) < least:
+        then = str(count) if count else f"{least} or more"
+        raise read_otherwise(name, f"{then} samples then, {now} now")
+
+
+def read_otherwise(name: str, how: str) -> UserError:
+    """That places in a dataset are no longer those of the samples that were chosen."""
     what = (
         f"dataset '{name}' is read otherwise than when the experiment was prepared, by another version of "
-        f"hpcbench or from other files: {then} samples then, {now} now"
+        f"hpcbench or from other files: {how}"
     )
-    raise UserError(Problem(what, remedy="submit again"))
+    return UserError(Problem(what, remedy="submit again"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins
-from hpcbench.data.datasets import check_places, open_dataset, samples
+from hpcbench.data.datasets import check_places, open_dataset, read_otherwise, samples
 from hpcbench.errors import Problem, UserError
 from hpcbench.evaluation.performance import measure_performance, write_performance
 from hpcbench.evaluation.reading import Answer
@@ -171,12 +171,15 @@ class _Answered:
     """Numbers of the shards whose samples these are; None: all."""
 
     def __iter__(self) -> Iterator[tuple[Sample, Answer | None]]:
-        experiment, name = self.experiment, self.run_task.name
-        iterator = open_dataset(self.run_task.dataset, experiment.cache_dir)
+        experiment, name, dataset = self.experiment, self.run_task.name, self.run_task.dataset
+        iterator = open_dataset(dataset, experiment.cache_dir)
         chosen = experiment.chosen(name)
-        check_places(iterator, self.run_task.dataset.name, experiment.dataset_samples(name), chosen)
+        check_places(iterator, dataset.name, 0, chosen)
         for shard, answers in answers_of(experiment, name, Answer.from_json):
             if self.only is not None and shard.index not in self.only:
                 continue
             for sample in samples(iterator, chosen, shard.start, shard.stop, images=False):
-                yield sample, answers.get(sample.id)
+                yield sample, answers.pop(sample.id, None)
+            if answers:  # rather no score than one that takes them for unanswered
+                stray = f"'{next(iter(answers))}', which was answered, is not where it was then"
+                raise read_otherwise(dataset.name, f"sample {stray}")

@@ -57,25 +57,35 @@ def test_no_answers_at_all_and_left_out_is_no_score_not_zero(tmp_path: Path) -> 
     assert evaluate(here)["run_tasks"]["rt"]["metrics"] == {"exact_match": None}
 
 
-@pytest.mark.parametrize(
-    ("written", "told"),
-    [({"rt": 9}, "9 samples then, 8 now"), ({}, "9 or more samples then, 8 now")],
-)
-def test_a_dataset_that_lost_rows_is_told_instead_of_scored(
-    tmp_path: Path, written: dict[str, int], told: str
+def test_a_dataset_that_lost_rows_which_were_asked_about_is_told_instead_of_scored(
+    tmp_path: Path,
 ) -> None:
     here = mixed(tmp_path)
-    manifest = {**here.manifest, "measured": {"dataset_samples": written}}
-    write_json(here.manifest_file, manifest)
     write_json(here.chosen_file, {"rt": [[0, 3], [4, 9]]})
-    with pytest.raises(UserError, match=f"dataset '.*' is read otherwise .* {told} .submit again"):
+    told = "dataset '.*' is read otherwise .* 9 or more samples then, 8 now .submit again"
+    with pytest.raises(UserError, match=told):
         evaluate(Experiment(here.path))
 
 
-def test_a_dataset_that_has_as_many_rows_as_before_is_scored(tmp_path: Path) -> None:
+def test_a_row_more_in_front_is_told_instead_of_scored_at_shifted_places(tmp_path: Path) -> None:
     here = mixed(tmp_path)
-    write_json(here.manifest_file, {**here.manifest, "measured": {"dataset_samples": {"rt": 8}}})
-    assert evaluate(Experiment(here.path))["run_tasks"]["rt"]["asked"] == 8
+    lines = _annotations(here).read_text().splitlines(keepends=True)
+    _annotations(here).write_text("".join([lines[0].replace("s0", "new"), *lines]))
+    with pytest.raises(UserError, match="is read otherwise .* which was answered, is not where"):
+        evaluate(Experiment(here.path))
+
+
+def test_rows_added_at_the_end_since_change_no_score(tmp_path: Path) -> None:
+    here = mixed(tmp_path)
+    before = evaluate(here)
+    lines = _annotations(here).read_text().splitlines(keepends=True)
+    _annotations(here).write_text("".join([*lines, lines[0].replace("s0", "new")]))
+    assert evaluate(Experiment(here.path)) == before
+
+
+def _annotations(here: Experiment) -> Path:
+    (path,) = Path(here.run_task("rt").dataset.source).glob("*.jsonl")
+    return path
 
 
 def test_the_same_answers_give_the_same_bytes_in_any_order_and_over_any_attempts(
