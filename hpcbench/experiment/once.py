@@ -68,7 +68,7 @@ def make_once(
         now = time.monotonic()
         if watched is None or watched[0] != (holder, beat):
             watched = ((holder, beat), now)
-        if is_dead(holder) or now - watched[1] > STALE_SECONDS:
+        if is_dead(holder, beat) or now - watched[1] > STALE_SECONDS:
             _take_away(lock, holder)
             continue
         if now - spoken > 30:
@@ -99,7 +99,7 @@ def abandoned(lock: Path) -> bool:
     Its first line is `this_process` of its holder, who keeps it under `beating`.
     """
     beat = _beat(lock)
-    if beat is None or is_dead(_holder(lock)):
+    if beat is None or is_dead(_holder(lock), beat):
         return True
     return time.time() - beat / 1e9 > ABANDONED_SECONDS
 
@@ -109,17 +109,24 @@ def this_process() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "space": _space()}
 
 
-def is_dead(holder: Mapping[str, object]) -> bool | None:
+def is_dead(holder: Mapping[str, object], beat: int) -> bool | None:
     """Whether the holder's process is gone; None: that cannot be seen from here, only its beats tell.
 
     So it is on other machines, and in containers with processes of their own, whatever their host name.
     Nobody outlives a start of the machine. Locks of earlier versions have no `space`: it is taken for ours.
+
+    Args:
+        holder: what it wrote of itself.
+        beat: when it last showed that it lives, nanoseconds since the epoch.
     """
     here = this_process()
     if holder.get("host") != here["host"]:
         return None
     if holder.get("space", here["space"]) != here["space"]:
-        return _started_anew_since(holder, str(here["space"])) or None
+        began_anew = _started_anew(str(holder["space"]), str(here["space"]))
+        started = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        # Who showed life later is on another machine of the same name.
+        return True if began_anew and beat / 1e9 < started else None
     try:
         os.kill(int(str(holder["pid"])), 0)
     except ProcessLookupError:
@@ -129,17 +136,10 @@ def is_dead(holder: Mapping[str, object]) -> bool | None:
     return False
 
 
-def _started_anew_since(holder: Mapping[str, object], space: str) -> bool:
-    """Whether this machine was started after the holder noted its space.
-
-    Who noted it later than that is on another machine of the same name.
-    """
-    boot, _, first = str(holder["space"]).rpartition("-")
-    boot_now, _, first_now = space.rpartition("-")
-    if not first == first_now == FIRST_SPACE or boot == boot_now:
-        return False
-    started = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return float(str(holder.get("time", 0))) < started
+def _started_anew(before: str, now: str) -> bool:
+    """Whether both are spaces of machines, not of containers, and of two boots."""
+    (boot, _, first), (boot_now, _, first_now) = before.rpartition("-"), now.rpartition("-")
+    return first == first_now == FIRST_SPACE and boot != boot_now
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
     for left in _partials(target):
         with contextlib.suppress(OSError):  # another claims it, too
             left.rename(mine)
-            if not _gone(left.name[len(target.name) + 1 : -len(PARTIAL)]):
+            if not _gone(left.name[len(target.name) + 1 : -len(PARTIAL)], mine):
                 _unshare(mine)
             break
     mine.mkdir(exist_ok=True)
@@ -265,13 +265,15 @@ def _partials(target: Path) -> list[Path]:
     return sorted(target.parent.glob(f"{target.name}.*{PARTIAL}"))
 
 
-def _gone(owner: str) -> bool:
+def _gone(owner: str, folder: Path) -> bool:
     """Whether nobody can have files of a broken build open: its process ended, or says that it is done."""
     if owner == ENDED:
         return True
     _, number, host = owner.split(".", 2)
     pid, dash, space = number.partition("-")
-    return bool(is_dead({"pid": pid, "host": host, **({"space": space} if dash else {})}))
+    written = max(_beat(path) or time.time_ns() for path in (folder, *folder.iterdir()))
+    holder = {"pid": pid, "host": host, **({"space": space} if dash else {})}
+    return bool(is_dead(holder, written))
 
 
 def _unshare(folder: Path) -> None:

@@ -79,9 +79,10 @@ def _stale(experiment: Experiment) -> str | None:
     holder = next(read_lines(path), None)
     if holder is None:
         return None if _age(path) < LOCK_SECONDS else "torn"
-    gone = is_dead(holder)
+    age = _age(path)
+    gone = is_dead(holder, int((time.time() - age) * 1e9))
     if gone is None:
-        gone = _age(path) > LOCK_SECONDS
+        gone = age > LOCK_SECONDS
     return str(holder.get("token", "none")) if gone else None
 
 

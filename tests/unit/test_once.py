@@ -289,10 +289,11 @@ def test_a_lock_that_shows_no_beat_for_long_is_abandoned_wherever_it_was_made(
 def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
     with once._taken(tmp_path / "x.lock"):
         holder = once._holder(tmp_path / "x.lock")
-    assert once.is_dead(holder) is False
-    assert once.is_dead({**holder, "pid": ended_pid()}) is True
-    assert once.is_dead({**holder, "pid": ended_pid(), "space": "another"}) is None
-    assert once.is_dead({**holder, "pid": ended_pid(), "host": "another"}) is None
+    now = time.time_ns()
+    assert once.is_dead(holder, now) is False
+    assert once.is_dead({**holder, "pid": ended_pid()}, now) is True
+    assert once.is_dead({**holder, "pid": ended_pid(), "space": "another"}, now) is None
+    assert once.is_dead({**holder, "pid": ended_pid(), "host": "another"}, now) is None
 
 
 def test_nobody_outlives_a_start_of_the_machine(
@@ -302,10 +303,13 @@ def test_nobody_outlives_a_start_of_the_machine(
     monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
     before = f"boot-before-{once.FIRST_SPACE}"
     lock = lock_of(tmp_path / "target", os.getpid(), space=before, time=1.0)
+    os.utime(lock, (1.0, 1.0))
     assert once.abandoned(lock)
     left = tmp_path / f"target.0a.{os.getpid()}-{before}.{socket.gethostname()}.partial"
     left.mkdir()
     (left / "pack").write_text("half")
+    for path in (left / "pack", left):
+        os.utime(path, (1.0, 1.0))
     inode = (left / "pack").stat().st_ino
     begun = time.monotonic()
     assert make_once(tmp_path / "target", lambda place: None, resume=True)
@@ -317,9 +321,17 @@ def test_another_machine_of_the_same_name_is_no_earlier_start_of_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
+    """It was started before, and lives: its lock beats, and it writes to what it makes."""
     space = f"another-boot-{once.FIRST_SPACE}"
-    lock = lock_of(tmp_path / "target", os.getpid(), space=space, time=time.time())
+    lock = lock_of(tmp_path / "target", os.getpid(), space=space, time=1.0)
     assert not once.abandoned(lock)
+    lock.unlink()
+    left = tmp_path / f"target.0a.{os.getpid()}-{space}.{socket.gethostname()}.partial"
+    left.mkdir()
+    (left / "pack").write_text("half")
+    inode = (left / "pack").stat().st_ino
+    assert make_once(tmp_path / "target", lambda place: None, resume=True)
+    assert (tmp_path / "target/pack").stat().st_ino != inode
 
 
 def test_files_of_a_build_in_another_container_are_not_written_on(tmp_path: Path) -> None:
