@@ -377,22 +377,22 @@ class SmartSync:
         # So does `leftovers` find the lock of what is being filled.
         fresh = self.folder / f"tmp-{token}-fresh-{folder.name}"
         old = self.folder / f"tmp-{token}-old-{folder.name}"
-        with alone(self.folder / f"fresh-{folder.name}.lock", math.inf):
-            if _is_sound(folder):
-                return  # another process made it anew, too
-            try:
+        try:
+            with alone(self.folder / f"fresh-{folder.name}.lock", math.inf):
+                if _is_sound(folder):
+                    return  # another process made it anew, too
                 transfer.run(fresh)
                 with contextlib.suppress(FileNotFoundError):
                     folder.rename(old)
                 fresh.rename(folder)
-            except OSError as error:
-                if not _is_sound(folder):
-                    what = f"{folder} is damaged and cannot be replaced: {told(error)}"
-                    remedy = "its owner can: `hpcbench data verify --repair`"
-                    raise EnvironmentFault(what, remedy=remedy) from error
-            finally:
-                remove(fresh)
-                remove(old)
+        except OSError as error:
+            if not _is_sound(folder):
+                what = f"{folder} is damaged and cannot be replaced: {told(error)}"
+                remedy = "its owner can: `hpcbench data verify --repair`"
+                raise EnvironmentFault(what, remedy=remedy) from error
+        finally:
+            remove(fresh)
+            remove(old)
 
 
 class Freed:

@@ -199,6 +199,7 @@ class Version:
             time = stat.st_mtime_ns
             if thorough or time not in (one.mtime_ns, times.get(one.path)):
                 if hash_file(place, progress) != one.sha256:
+                    times.pop(one.path, None)  # and is looked at until it is mended
                     return True
                 if time != one.mtime_ns:
                     times[one.path] = time
@@ -208,7 +209,9 @@ class Version:
             return one if wrong(one) else None
 
         found = [one for one in at_once(look, self.kept()) if one is not None]
-        if pack is not None and not same_pack and all(one.offset is None for one in found):
+        if any(one.offset is not None for one in found):
+            times.pop(PACK, None)
+        elif pack is not None and not same_pack:
             times[PACK] = pack.st_mtime_ns
         return found
 

@@ -27,6 +27,7 @@ from hpcbench.data.sync import SmartSync
 from hpcbench.data.transfer import Transfer
 from hpcbench.data.tree import Tree, Version
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.experiment import once
 from hpcbench.launch.prepare import _settle
 from hpcbench.plugins import StoredFile
 from hpcbench.schema.documents import Site
@@ -412,6 +413,38 @@ def test_a_cache_that_was_copied_without_times_is_read_once(
         flip(large)
         os.utime(large, (5, 5))
     assert verified(pack=False)[0] == cache.folder
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_what_was_seen_damaged_is_mended_whatever_was_seen_before(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch, pack: bool
+) -> None:
+    version = cache.bring(f"file://{source}", pack=pack)
+    path = version.folder / "pack.tar" if pack else version.files / "large.bin"
+    os.utime(path, (5, 5))  # copied without times
+    cache.bring(f"file://{source}", pack=pack)
+    assert not cache.verify(version)
+    with path.open("r+b") as file:
+        file.seek(600)  # behind the header of a pack's first member
+        file.write(b"?!?!")
+    os.utime(path, (5, 5))
+    assert len(cache.verify(version)) == 1
+    cache.bring(f"file://{source}", pack=pack)
+    assert not cache.verify(version)
+
+
+def test_a_cache_that_is_not_ours_to_write_is_told_where_its_manifest_is_damaged(
+    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, record: object) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    version = bring(cache, source)
+    manifest = version.folder / "manifest.jsonl"
+    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:3]))
+    monkeypatch.setattr(once, "create_exclusive", refused)
+    with pytest.raises(EnvironmentFault, match="cannot be replaced: .*its owner can"):
+        cache.repair(version, cache.verify(version))
 
 
 def test_what_cannot_be_linked_is_copied_and_counted(
