@@ -115,10 +115,13 @@ def _drop_if_old(target: Path) -> None:
 
 
 def _is_old(target: Path) -> bool:
+    """Whether a copy was made before this machine was started; what another machine made it may know."""
     try:
-        return (target / "boot").read_text(errors="replace") != BOOT
+        made = (target / "boot").read_text(errors="replace")
     except FileNotFoundError:
         return target.exists()
+    host, _, since = made.partition(" ")
+    return not since or (host == BOOT.partition(" ")[0] and made != BOOT)
 
 
 def _drop(target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -175,13 +176,24 @@ def test_a_copy_of_before_the_machine_was_started_is_made_again(
     stat = copy.stat()
     copy.write_bytes(bytes(stat.st_size))
     os.utime(copy, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    monkeypatch.setattr(staging, "BOOT", "another")
+    monkeypatch.setattr(staging, "BOOT", f"{socket.gethostname()} another")
     assert stage(source, scratch) / "sub/model.bin" == copy
     assert copy.read_bytes() == (source / "sub/model.bin").read_bytes()
     inode = copy.stat().st_ino
     assert stage(source, scratch) / "sub/model.bin" == copy
     assert copy.stat().st_ino == inode
     assert copies(scratch) == [copy.parents[2]]
+
+
+def test_a_copy_that_another_node_made_is_used_where_both_see_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, scratch = weights(tmp_path / "model"), staging_folder(str(tmp_path / "scratch"))
+    copy = ended(source, scratch) / "sub/model.bin"
+    inode = copy.stat().st_ino
+    monkeypatch.setattr(staging, "BOOT", "node2 another")
+    assert stage(source, scratch) / "sub/model.bin" == copy
+    assert copy.stat().st_ino == inode
 
 
 def test_a_copy_that_a_living_worker_uses_is_not_made_again(
@@ -192,7 +204,7 @@ def test_a_copy_that_a_living_worker_uses_is_not_made_again(
         assert worker.stdout is not None
         used = Path(worker.stdout.readline().strip())
         inode = used.stat().st_ino
-        monkeypatch.setattr(staging, "BOOT", "another")
+        monkeypatch.setattr(staging, "BOOT", f"{socket.gethostname()} another")
         assert stage(source, scratch) == used
         assert used.stat().st_ino == inode
         worker.kill()
