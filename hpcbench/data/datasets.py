@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +112,7 @@ def total(ranges: Ranges) -> int:
 def check_places(iterator: DatasetIterator, name: str, count: int, ranges: Ranges) -> None:
     """Whether places in a dataset can still be those of the samples that were chosen.
 
-    Rows may have been added meanwhile: at its end they move nothing. Of others it is seen where an answer is
-    of no sample that stands where it was asked about.
+    Rows may have been added at its end meanwhile: they move nothing. What else moved, `check_answers` tells.
 
     Args:
         iterator: the dataset.
@@ -127,10 +126,22 @@ def check_places(iterator: DatasetIterator, name: str, count: int, ranges: Range
     least = count or (ranges[-1][1] if ranges else 0)
     if (now := iterator.count()) < least:
         then = str(count) if count else f"{least} or more"
-        raise read_otherwise(name, f"{then} samples then, {now} now")
+        raise _read_otherwise(name, f"{then} samples then, {now} now")
 
 
-def read_otherwise(name: str, how: str) -> UserError:
+def check_answers(answered: Collection[str], samples: Collection[str], name: str) -> None:
+    """Whether all that was answered of a shard is among the samples that now stand where it was asked about.
+
+    Raises:
+        UserError: it is not.
+    """
+    for sample_id in answered:
+        if sample_id not in samples:
+            how = f"sample '{sample_id}', which was answered, is not where it was then"
+            raise _read_otherwise(name, how)
+
+
+def _read_otherwise(name: str, how: str) -> UserError:
     """That places in a dataset are no longer those of the samples that were chosen."""
     what = (
         f"dataset '{name}' is read otherwise than when the experiment was prepared, by another version of "

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpcbench.data.datasets import Ranges, check_places, open_dataset, samples, total
+from hpcbench.data.datasets import Ranges, check_answers, check_places, open_dataset, samples, total
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap, reap_folders
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
@@ -538,6 +538,7 @@ class Worker:
         """Ask what is left of a shard, or one sample of it."""
         last_sync = last_news = time.monotonic()
         asking = await self._asking(run_task)
+        asking.check(taken)
         await self._warm_up(wrapper, asking, at_least=1 if only else 0)
         self.monitor.mark(run_task.name)
         assert self.loaded is not None
@@ -665,6 +666,17 @@ class _Asking:
     def __init__(self, run_task: ResolvedRunTask, dataset: DatasetIterator, chosen: Ranges) -> None:
         self.run_task, self._dataset, self._chosen = run_task, dataset, chosen
         self._prompt = TaskPrompt(run_task)
+
+    def check(self, taken: Claim) -> None:
+        """See that what was answered of a shard stands in it.
+
+        Raises:
+            UserError: it does not.
+        """
+        if taken.answered:
+            places = self._chosen, taken.shard.start, taken.shard.stop
+            here = {sample.id for sample in samples(self._dataset, *places, images=False)}
+            check_answers(taken.answered, here, self.run_task.dataset.name)
 
     def left(self, taken: Claim, only: str | None = None) -> Iterator[Request]:
         """What is still to be asked of a shard, in the dataset's order; `only`: one sample of it."""

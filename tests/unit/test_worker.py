@@ -13,14 +13,14 @@ from PIL import Image
 
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import UserError
-from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.claims import Claim, Owner
 from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference import EngineGone
 from hpcbench.inference.body import read_image
 from hpcbench.schema.records import PromptEntry, Request
 from hpcbench.worker.work import Worker, _Asking, _between, _poisonous
-from tests.unit.small import experiment, record, run_task, write_dataset
+from tests.unit.small import experiment, record, response, run_task, write_attempt, write_dataset
 
 
 @given(st.lists(st.integers(0, 60), unique=True, max_size=12).map(sorted), st.integers(60, 80))
@@ -80,6 +80,23 @@ def test_a_worker_asks_nothing_of_a_dataset_that_lost_rows(tmp_path: Path) -> No
     worker = Worker(here, here.work.groups[0], Owner.here())
     with pytest.raises(UserError, match="dataset 'd' is read otherwise .* 5 samples then, 4 now"):
         asyncio.run(worker._asking(here.run_task("rt")))
+
+
+def test_a_worker_asks_nothing_of_a_shard_whose_answers_are_of_samples_elsewhere(
+    tmp_path: Path,
+) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(4)])
+    write_attempt(here, 0, 1, [response("s0", "0"), response("s3", "3")], end="released")
+    claim = Claim(here, here.work.shards[0], 2)
+    task = here.run_task("rt")
+    asking = _Asking(task, open_dataset(task.dataset), [(0, 4)])
+    asking.check(claim)
+    (annotations,) = Path(task.dataset.source).glob("*.jsonl")
+    lines = annotations.read_text()
+    annotations.write_text(lines.splitlines(keepends=True)[0].replace("s0", "new") + lines)
+    asking = _Asking(task, open_dataset(task.dataset), [(0, 4)])
+    with pytest.raises(UserError, match="sample 's3', which was answered, is not where it was"):
+        asking.check(claim)
 
 
 def test_who_ended_the_engine_is_told_with_the_prompt_it_got(tmp_path: Path) -> None:
