@@ -14,7 +14,7 @@ import json
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -193,28 +193,6 @@ def unpack(
                 parts.append({"type": "image"})
         messages.append({"role": message.role, "content": parts})
     return messages, images
-
-
-def loses_text(written: Callable[[Sequence[Mapping[str, Any]]], str]) -> bool:
-    """Whether a chat template prints a text only as a part of its message, as LLaVA-OneVision's does."""
-
-    def prints(content: Any) -> bool:
-        try:
-            return "hello" in written([{"role": "user", "content": content}])
-        except Exception:  # noqa: BLE001 - a template of others: it may raise anything
-            return False
-
-    return not prints("hello") and prints([{"type": "text", "text": "hello"}])
-
-
-def in_parts(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages whose texts are parts, too, as vLLM makes them for such templates."""
-    return [
-        {**one, "content": [{"type": "text", "text": one["content"]}]}
-        if isinstance(one["content"], str)
-        else dict(one)
-        for one in messages
-    ]
 
 
 def _image_bytes(url: str, media_root: Path | None) -> bytes:

@@ -15,7 +15,8 @@ import torch
 import transformers
 from PIL import Image, ImageOps
 
-from hpcbench.engines.chat import ApiError, in_parts, loses_text
+from hpcbench.engines.chat import ApiError
+from hpcbench.schema.messages import keeping_texts
 
 _auto: Any = transformers  # half of its functions have no types
 _QWEN = ("qwen2_vl", "qwen2_5_vl")
@@ -62,7 +63,6 @@ class _ByProcessor(_Decoding):
         self._templates = processor if processor.chat_template else processor.tokenizer
         if not self._templates.chat_template:
             raise ValueError("the model has no chat template")
-        self._in_parts = loses_text(self._written)
 
     def _written(self, messages: Sequence[Mapping[str, Any]]) -> Any:
         return self._templates.apply_chat_template(
@@ -70,7 +70,7 @@ class _ByProcessor(_Decoding):
         )
 
     def encode(self, messages: Sequence[Mapping[str, Any]], images: Sequence[Any]) -> Any:
-        text = self._written(in_parts(messages) if self._in_parts else messages)
+        text = self._written(keeping_texts(messages, self._written))
         begin = self.tokenizer.bos_token
         return self._processor(
             text=[text],

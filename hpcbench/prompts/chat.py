@@ -18,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.schema.documents import Model
+from hpcbench.schema.messages import keeping_texts
 from hpcbench.schema.records import Message
 
 WRAPPING = frozenset({"vllm", "huggingface"})
@@ -58,32 +59,20 @@ def as_text(
     def written(sent: Sequence[Mapping[str, Any]]) -> str:
         return _environment().from_string(template).render({**told, "messages": sent})
 
-    in_parts = model.engine in WRAPPING and _loses_text(written)
+    sent = [*map(_sent, messages)]
     try:
-        return written([_sent(message, in_parts=in_parts) for message in messages])
+        return written(keeping_texts(sent, written) if model.engine in WRAPPING else sent)
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         what = f"the chat template of '{model.name}' refuses it: {error}"
         raise UserError(Problem(what, model.source)) from error
 
 
-def _sent(message: Message, *, in_parts: bool) -> dict[str, Any]:
-    """A message in the shape that is sent: text alone is no list of parts, unless the engine makes it one."""
-    if not message.images and not in_parts:
+def _sent(message: Message) -> dict[str, Any]:
+    """A message in the shape that is sent: text alone is no list of parts."""
+    if not message.images:
         return {"role": message.role, "content": message.text}
     parts = [*({"type": "image"} for _ in message.images), {"type": "text", "text": message.text}]
     return {"role": message.role, "content": parts}
-
-
-def _loses_text(written: Callable[[Sequence[Mapping[str, Any]]], str]) -> bool:
-    """Whether a template prints a text only as a part of its message, as LLaVA-OneVision's does."""
-
-    def prints(content: Any) -> bool:
-        try:
-            return "hello" in written([{"role": "user", "content": content}])
-        except Exception:  # noqa: BLE001 - a template of others: it may raise anything
-            return False
-
-    return not prints("hello") and prints([{"type": "text", "text": "hello"}])
 
 
 class _Generation(Extension):

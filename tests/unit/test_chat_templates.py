@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from hpcbench.errors import UserError
 from hpcbench.inference.body import prepare
 from hpcbench.prompts import as_text
 from hpcbench.schema.documents import Model
+from hpcbench.schema.messages import keeping_texts
 from hpcbench.schema.records import Message, Request
 
 MESSAGES = (
@@ -78,20 +78,39 @@ def test_the_text_of_an_engine_that_loses_it_shows_so(tmp_path: Path) -> None:
     assert text_of(tmp_path, OF_PARTS_ALONE, "sglang") == lost
 
 
-def test_the_hugging_face_engine_loses_no_text_either() -> None:
-    from hpcbench.engines.chat import in_parts, loses_text
+TEXT_FOR_SYSTEM = (
+    "{% for m in messages %}{% if m['role'] == 'system' %}[{{ m['content'] }}]{% else %}"
+    "{% for content in m['content'] %}{{ content['text'] }}{% endfor %}{% endif %}{% endfor %}"
+)
+"""Prints parts of users, and a text of the system."""
 
-    def written(template: str, messages: Any) -> str:
+SENT = [
+    {"role": "system", "content": "Read."},
+    {"role": "user", "content": "First?"},
+    {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Total?"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (OF_PARTS_ALONE, "system:Read.;user:First?;user:<image>Total?;"),
+        (TEXT_FOR_SYSTEM, "[Read.]First?Total?"),
+        ("Read. First? Say it.{{ messages|length }}", "Read. First? Say it.3"),
+    ],
+)
+def test_only_texts_that_a_template_would_lose_become_parts(template: str, expected: str) -> None:
+    def written(messages: Any) -> str:
         return Environment(autoescape=True).from_string(template).render(messages=messages)
 
-    assert loses_text(partial(written, OF_PARTS_ALONE))
-    assert not loses_text(partial(written, TEMPLATES["the shape of each message"]))
-    assert not loses_text(partial(written, "{{ raise_exception('no system') }}"))
-    sent = [
-        {"role": "system", "content": "Read."},
-        {"role": "user", "content": [{"type": "image"}]},
-    ]
-    assert written(OF_PARTS_ALONE, in_parts(sent)) == "system:Read.;user:<image>;"
+    assert written(keeping_texts(SENT, written)) == expected
+
+
+def test_messages_that_a_template_refuses_stay_as_they_are() -> None:
+    def written(messages: Any) -> str:
+        raise ValueError("no system")
+
+    assert keeping_texts(SENT, written) == SENT
 
 
 def test_settings_of_a_request_go_before_what_is_told_anyway(tmp_path: Path) -> None:
