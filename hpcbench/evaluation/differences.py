@@ -70,6 +70,9 @@ def config_differences(
             _of_run_task(one, one.resolved.run_task(first), machines[0]),
             _of_run_task(other, other.resolved.run_task(second), machines[1]),
         )
+        if _formula(one) != _formula(other):
+            for side in sides:
+                side.pop("prompt.hash", None)
         name = first if first == second else f"{first}={second}"
         found[name] = list(_differing(*sides))
     whole = [_of_experiment(here) for here in (one, other)]
@@ -87,7 +90,7 @@ def same_prompt(
     ]
     if all(hashes) and hashes[0] == hashes[1]:
         return True
-    if all(hashes) and len({measured.get("prompt_formula", 1) for measured in both}) == 1:
+    if all(hashes) and _formula(one) == _formula(other):
         return False
     words = {"version", *_PROSE}
     return first.prompt.model_dump(exclude=words) == second.prompt.model_dump(exclude=words)
@@ -182,6 +185,12 @@ def _of_run_task(
             "hardware": machines.get(name),
         }
     )  # fmt: skip
+
+
+def _formula(here: Experiment) -> int:
+    """How its hashes of prompts were made: those of two formulas say nothing by being different."""
+    manifest: Mapping[str, Any] = here.manifest
+    return int((manifest.get("measured") or {}).get("prompt_formula", 1))
 
 
 def _known(measured: Mapping[str, Any], what: str, name: str) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, model_serializer, model_validator
+from pydantic import BaseModel, ValidationInfo, model_serializer, model_validator
 
 RECORD_VERSION = 1
 
@@ -45,23 +45,31 @@ class FieldMap(BaseModel, extra="forbid", frozen=True):
     metadata: str | Mapping[str, str] = "metadata"
     """The same for what tables group by."""
 
-    # Presets of iterators hold where a document says nothing, so that what it says has to be told from the
-    # rest in `resolved.json`, too. There all keys stand, as ever: those that are not as usual are said. Where
-    # the document says a usual one, only its own stand.
+    # Presets of iterators hold where a document says nothing, so what it says has to be told from the rest in
+    # `resolved.json`, too. There all keys stand, as ever, and those that are not as usual are said; where the
+    # document says a usual one, what it says stands under `said`.
 
     @model_validator(mode="before")
     @classmethod
-    def _said(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or len(data) < len(cls.model_fields):
+    def _read(cls, data: Any, info: ValidationInfo) -> Any:
+        if info.mode != "json" or not isinstance(data, Mapping):
             return data
-        usual = {name: field.default for name, field in cls.model_fields.items()}
-        return {name: key for name, key in data.items() if key != usual.get(name)}
+        if "said" in data:
+            return data["said"]
+        return {name: key for name, key in data.items() if key != cls.usual().get(name)}
 
     @model_serializer
-    def _kept(self) -> dict[str, Any]:
-        usual = {name: field.default for name, field in type(self).model_fields.items()}
+    def _written(self) -> dict[str, Any]:
+        usual = self.usual()
         said = {name: getattr(self, name) for name in usual if name in self.model_fields_set}
-        return said if any(key == usual[name] for name, key in said.items()) else usual | said
+        if any(key == usual[name] for name, key in said.items()):
+            return {**usual, **said, "said": said}
+        return usual | said
+
+    @classmethod
+    def usual(cls) -> dict[str, Any]:
+        """Every key as it is where nobody says it."""
+        return {name: field.default for name, field in cls.model_fields.items()}
 
 
 @dataclass(frozen=True, slots=True)

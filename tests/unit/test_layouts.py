@@ -114,15 +114,26 @@ def test_a_key_that_the_document_writes_goes_before_the_preset_whatever_it_is(
 
 
 @pytest.mark.parametrize("said", [{}, {"id": "#", "document": None}])
-def test_a_mapping_that_was_written_with_all_its_keys_says_what_is_not_usual(
+def test_of_all_keys_in_resolved_json_those_are_said_that_are_not_usual(
     tmp_path: Path, said: dict[str, Any]
 ) -> None:
-    """So resolved.json has always had it, also of documents without a mapping."""
+    """So it has always had them, also of documents without a mapping."""
     (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
-    written = FieldMap(**said).model_dump()
-    assert len(written) == 7
-    (one,) = everything(opened("v01", tmp_path, mapping=FieldMap(**written)))
+    written = FieldMap(**said).model_dump_json()
+    assert json.loads(written).keys() == FieldMap.usual().keys()
+    mapping = FieldMap.model_validate_json(written)
+    (one,) = everything(opened("v01", tmp_path, mapping=mapping))
     assert (one.id, one.document) == ("1", "1.png")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["as written", "from resolved.json"])
+def test_a_document_may_write_every_key(tmp_path: Path, again: bool) -> None:
+    (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
+    mapping = FieldMap(**{**FieldMap.usual(), "images": "image_path", "references": "answer"})
+    if again:
+        mapping = FieldMap.model_validate_json(mapping.model_dump_json())
+    (one,) = everything(opened("v01", tmp_path, mapping=mapping))
+    assert (one.id, one.fields) == ("q-17", {})
 
 
 def test_a_split_without_answers_is_told_by_name(tmp_path: Path) -> None:
