@@ -40,6 +40,9 @@ SUMS = "SHA256SUMS"
 PARTS = 4 << 20
 """Most bytes asked for in one range."""
 
+PLACES_KEPT = 10_000
+"""URLs for which it is remembered where a server leads."""
+
 SMALL = 32 << 20
 """Most bytes of a file of the hub that are checked at once; those without SHA-256 have 10 MB at most."""
 
@@ -291,7 +294,10 @@ class _Web:
             with self._opened(url, "HEAD") as reply:
                 if reply.url != url and urlsplit(reply.url).query:
                     return str(reply.url)
+                if len(self._places) >= PLACES_KEPT:
+                    self._places.clear()
                 self._places[url] = reply.url
+                return str(reply.url)
         return self._places[url]
 
     def _store(self, server: str, ours: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def upload_results(
         experiment: the experiment.
         to: the one place; none: those of the plan.
         progress: told how far it is.
-        patience: how long each may wait while another upload of these results is running, seconds.
+        patience: how long to wait while another upload of these results is running, seconds.
 
     Returns:
         For each place its `url`, and the `error`, or `sent` files and lines about those `left` out.
@@ -39,13 +40,15 @@ def upload_results(
     else:
         wanted += [(one.url, dict(one.storage)) for one in experiment.resolved.plan.upload]
     done: list[dict[str, Any]] = []
+    deadline = time.monotonic() + patience
     for url, options in wanted:
         place = f"{url.rstrip('/')}/{experiment.id}"
         known = {**site.storage.get(url.partition("://")[0], {}), **options}
         log = experiment.path / "uploads.jsonl"
         try:
             files = _results(experiment)
-            made = upload(experiment.path, files, place, known, log, progress, patience)
+            waiting = max(0.0, deadline - time.monotonic())
+            made = upload(experiment.path, files, place, known, log, progress, waiting)
         except Exception as error:  # noqa: BLE001 - storages are plugins, and the other places wait
             known_fault = isinstance(error, HpcbenchError)
             what = str(error) if known_fault else f"{type(error).__name__}: {error}"

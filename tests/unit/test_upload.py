@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.files import read_json, read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
+from hpcbench.launch import uploading
 from hpcbench.launch.uploading import upload_results
 from tests.unit.small import experiment, record
 
@@ -217,6 +219,21 @@ def test_a_storage_that_raises_anything_keeps_no_other_place_waiting(
     bad, good = upload_results(here)
     assert type(fault).__name__ in bad["error"]
     assert good["sent"] >= 2
+
+
+def test_all_places_together_wait_no_longer_than_they_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def slow(*given: Any) -> Any:
+        waits.append(given[-1])
+        time.sleep(0.2)
+        raise EnvironmentFault("another is uploading")
+
+    monkeypatch.setattr(uploading, "upload", slow)
+    upload_results(with_places(tmp_path, "file:///a", "file:///b", "file:///c"), patience=0.3)
+    assert 0.3 >= waits[0] > waits[1] > waits[2] == 0.0
 
 
 def test_an_upload_that_raises_anything_fails_no_experiment(
