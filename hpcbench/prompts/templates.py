@@ -56,12 +56,14 @@ _BROKEN = (
 """What a template may raise over a sample it was not written for."""
 
 
-class _IsNull(TemplateRuntimeError):
-    """A template uses null as if it were a value."""
+class _IsNull(TemplateRuntimeError, TypeError):
+    """A template uses null as a value; a TypeError, as of Python's None, for `int` and its like."""
 
 
 class _Null(StrictUndefined):
-    """Stands for null in a template: whatever prints it or makes a text of it fails."""
+    """Stands for null in a template: whatever prints it or makes a text of it fails. It is a value and
+    defined; what is looked for in it is not.
+    """
 
     __slots__ = ()
 
@@ -77,8 +79,16 @@ class _Null(StrictUndefined):
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(None)
 
-    def __repr__(self) -> str:
-        return "None"  # inside of a list that is printed
+    def __repr__(self) -> str:  # inside of a list that is printed
+        return str(self)
+
+    def __getattr__(self, name: str) -> StrictUndefined:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, key: Any) -> StrictUndefined:  # type: ignore[override]
+        return StrictUndefined(self._undefined_hint, exc=_IsNull)
 
 
 def _told(name: str, value: Any) -> Any:
@@ -90,6 +100,10 @@ def _told(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_told(f"{name}[{place}]", inner) for place, inner in enumerate(value)]
     return value
+
+
+def _or_none(value: Any) -> Any:
+    return None if isinstance(value, _Null) else value
 
 
 def _printable(value: Any) -> Any:
@@ -111,7 +125,13 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
 # Whoever asks the same twice gets the same: nothing that is drawn by lot, or that fills in for a field.
 _ENVIRONMENT.globals = {name: _ENVIRONMENT.globals[name] for name in ("range", "dict", "namespace")}
 del _ENVIRONMENT.filters["random"]
-_ENVIRONMENT.tests["none"] = lambda value: value is None or isinstance(value, _Null)
+_ENVIRONMENT.tests |= {
+    "none": lambda value: _or_none(value) is None,
+    "sameas": lambda value, other: _or_none(value) is _or_none(other),
+    "callable": lambda value: callable(_or_none(value)),
+    "defined": lambda value: not isinstance(_or_none(value), Undefined),
+    "undefined": lambda value: isinstance(_or_none(value), Undefined),
+}
 _ENVIRONMENT.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _json_null}
 
 

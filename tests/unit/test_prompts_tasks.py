@@ -234,7 +234,9 @@ WITH_NULLS = {"question": "Total?", "unit": None, "table": {"rows": [1, None]}}
         "{{ unit|trim }}", "{{ unit|upper }}", "{{ unit|string }}", "{{ unit|replace('a', 'b') }}",
         "{{ 'in ' ~ unit }}", "{{ [question, unit]|join }}", "{{ '%s'|format(unit) }}",
         "{% macro m(x) %}{{ x|trim }}{% endmacro %}{{ m(unit) }}",
-        "{{ table.rows[1]|trim }}", "{{ table.rows|join }}",
+        "{{ table.rows[1]|trim }}", "{{ table.rows|join }}", "{{ table.rows }}", "{{ table }}",
+        "{{ {'a': unit} }}", "{{ '%s'|format(table.rows) }}", "{{ unit.name }}", "{{ unit['name'] }}",
+        "{% if unit.name %}A{% endif %}", "{{ unit + 1 }}", "{{ unit() }}", "{{ unit.name() }}",
     ],
 )  # fmt: skip
 def test_null_is_refused_in_whatever_makes_a_text_of_it(text: str) -> None:
@@ -249,7 +251,17 @@ def test_null_is_refused_in_whatever_makes_a_text_of_it(text: str) -> None:
         ("{% if unit is not none %}A{% endif %}{{ 'B' if not unit }}", "B"),
         ("{{ unit|default('A') }}{{ unit|default('B', true) }}{{ unit or 'C' }}", "ABC"),
         ("{{ table|tojson }}", '{"rows": [1, null]}'),
-        ("{{ table.rows|select|list }}{{ table.rows }}", "[1][1, None]"),
+        ("{{ table.rows|select|list }}", "[1]"),
+        ("{{ 'A' if unit is defined }}{{ 'B' if unit is undefined }}", "A"),
+        ("{{ 'A' if colour is defined }}{{ 'B' if colour is undefined }}", "B"),
+        ("{{ unit.name|default('A') }}{{ 'B' if unit.name is defined }}", "A"),
+        ("{{ 'A' if unit['name'] is defined }}{{ unit[0]|default('B') }}", "B"),
+        ("{{ unit|attr('name')|default('A') }}", "A"),
+        ("{{ unit|int(1) }}{{ unit|float(2) }}{{ 'A' if unit|int > 3 }}", "12"),
+        ("{{ 'A' if unit is sameas none }}{{ 'B' if none is sameas unit }}", "AB"),
+        ("{{ 'A' if unit is iterable }}{{ 'B' if unit is callable }}C", "C"),
+        ("{{ 'A' if unit is sequence }}{{ 'B' if unit is mapping }}C", "C"),
+        ("{{ 'A' if question is iterable }}{{ 'B' if question.upper is callable }}", "AB"),
     ],
 )
 def test_a_template_may_ask_whether_something_is_null(text: str, made: str) -> None:
