@@ -136,13 +136,22 @@ _ENVIRONMENT.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _jso
 
 
 @dataclass(frozen=True, slots=True)
+class _Text:
+    """A template ready to be filled in."""
+
+    template: Template
+    names: frozenset[str]
+    """All that it may take from a sample."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Prompt:
     """A prompt ready to be filled in."""
 
     id: str
     when: Mapping[str, Any]
-    system: Template | None
-    user: Template
+    system: _Text | None
+    user: _Text
     shots: tuple[Message, ...]
     """Turns of its few-shot examples."""
     silent: bool
@@ -172,7 +181,6 @@ class TemplatePrompt:
         try:
             for text in _texts(spec):
                 _compiled(text)  # finds filters that are none, too
-                _parsed(text)
         except (TemplateError, ValueError, RecursionError) as error:
             # ValueError: a number without end
             what = f"prompt is no Jinja2 template: {str(error)[:200]}"
@@ -310,14 +318,16 @@ def _texts(spec: PromptSpec) -> list[str]:
     return [text for text in dict.fromkeys(texts) if text is not None]
 
 
-def _filled(template: Template, context: Mapping[str, Any], where: str) -> str:
-    """A template's text.
+def _filled(text: _Text, context: Mapping[str, Any], where: str) -> str:
+    """What a template comes to.
 
     Raises:
         UserError: it cannot be filled in.
     """
     try:
-        return template.render({name: _told(name, value) for name, value in context.items()})
+        return text.template.render(
+            {name: _told(name, context[name]) for name in text.names & context.keys()}
+        )
     except _IsNull as error:
         remedy = "`{{ NAME or '' }}` where nothing is to stand for it"
         raise UserError(Problem(f"{where}: {error}", remedy=remedy)) from error
@@ -379,8 +389,10 @@ def _plain(value: Any) -> str:
 
 
 @lru_cache(TEXTS_KEPT)
-def _compiled(text: str) -> Template:
-    return _ENVIRONMENT.from_string(text)
+def _compiled(text: str) -> _Text:
+    template = _ENVIRONMENT.from_string(text)
+    # Every name in it, those that it sets and those of functions, too: a sample may have them as well.
+    return _Text(template, frozenset(one.name for one in _parsed(text).find_all(nodes.Name)))
 
 
 @lru_cache(TEXTS_KEPT)

@@ -268,6 +268,19 @@ def test_a_template_may_ask_whether_something_is_null(text: str, made: str) -> N
     assert TemplatePrompt(PromptSpec(text)).build(sample(fields=WITH_NULLS))[0].text == made
 
 
+class Untouched(dict[str, Any]):
+    """An object that nobody may look into."""
+
+    def items(self) -> Any:
+        raise AssertionError("it was looked into")
+
+
+def test_what_a_template_does_not_name_is_not_looked_at() -> None:
+    one = sample(metadata={"words": Untouched(a=1), "range": "R", "doc_type": "D"})
+    text = "{% block a %}{{ doc_type }}{% endblock %}{% for x in [1] %}{{ question }}{% endfor %}{{ range }}"
+    assert TemplatePrompt(PromptSpec(text)).build(one)[0].text == "DTotal?R"
+
+
 def test_a_prompt_that_says_nothing_is_an_error_unless_it_is_meant_to() -> None:
     empty = sample(fields={"question": ""})
     with pytest.raises(UserError, match="prompt `user` for sample 's1' says nothing"):
