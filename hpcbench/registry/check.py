@@ -622,6 +622,9 @@ class Checks:
                 what = f"prompt '{prompt.name}': {one.message}"
                 self._say(source, loc, what, one.remedy)
             return
+        except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+            self._say(source, loc, _failed(prompt.strategy, error))
+            return
 
         def lacking(name: str, where: str, remedy: str) -> Problem:
             what = f"prompt '{prompt.name}' {where}: " + unknown(

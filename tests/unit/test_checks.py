@@ -9,6 +9,8 @@ import pytest
 
 from hpcbench.launch.batch import sbatch_text
 from hpcbench.planning import plan_work
+from hpcbench.plugins import PromptSpec
+from hpcbench.prompts import TemplatePrompt
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import KINDS
 from tests.unit.registries import DOCUMENTS, PLAN, Files
@@ -95,6 +97,21 @@ def test_a_collection_may_be_for_several_datasets(files: Files, when: str) -> No
     )
     (told,) = files.refusal(TWO_DATASETS)
     assert "prompt 'ask' has `when: {feld: …}` in 'b': unknown field of dataset 'pages'" in told
+
+
+class OfOneDataset(TemplatePrompt):
+    """A strategy that breaks over all datasets but its own."""
+
+    def __init__(self, spec: PromptSpec) -> None:
+        if spec.dataset:
+            raise KeyError(spec.dataset)
+        super().__init__(spec)
+
+
+def test_a_strategy_that_breaks_over_a_dataset_is_told(files: Files) -> None:
+    strategy = f"{__name__}:{OfOneDataset.__name__}"
+    files.write("prompts/ask.yaml", f"name: ask\nuser: A\nstrategy: {strategy}\n")
+    assert files.refusal() == [f"p.yaml:7:13: plugin '{strategy}' fails: KeyError: 'pages'"]
 
 
 def test_a_prompt_cannot_mean_a_column_that_a_documents_name_hides(files: Files) -> None:
