@@ -53,8 +53,8 @@ TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-
 _MADE_UP = frozenset({"doc_class_question_type"})
 """What a prompt may use beside a sample's own fields: made of others."""
 
-_OF_DOCUMENTS = {"dataset": "datasets", "task": "ml_tasks"}
-"""What it may use beside them, too: names of documents, of these kinds."""
+_OF_DOCUMENTS = {"dataset": ("datasets", "dataset"), "task": ("ml_tasks", "ML task")}
+"""What it may use beside them, too: names of documents, of these kinds, and what people call them."""
 
 _HARMLESS = re.compile(r"<.*>|\[.*\]|[\d, ]+|~?/.*")
 """What a tokenizer calls tokens, and paths."""
@@ -73,8 +73,8 @@ class Checks:
         self._providers: dict[tuple[str, str], str] | None = None
         self._strategies: dict[str, Any] = {}
         """Prompt → class of its strategy, where that can be looked at and takes the prompt."""
-        self._conditions: dict[tuple[str, str], Problem | None] = {}
-        """Prompt and a name in its conditions → what to tell of it; None: a dataset knows the name."""
+        self._conditions: dict[tuple[str, str], Problem] = {}
+        """Prompt and a name in its conditions → what to tell of it if no other dataset has the name."""
         self._engine_of: dict[str, tuple[str, ...]] = {}
         self._prod = catalog.mode == "prod" and locks
 
@@ -632,24 +632,43 @@ class Checks:
             )
             return source.problem(loc, what, None if "did you mean" in what else remedy)
 
-        for name in sorted(names.keys() & known):
-            values = {str(one.when[name]).strip() for one in prompt.prompts if name in one.when}
-            if name in wanted or values - {*self.catalog.names(_OF_DOCUMENTS[name])}:
+        self._documents_meant(prompt, dataset, wanted, source, loc)
+        told = "list it under the dataset's `fields` or `group_by`"
+        for name in sorted(wanted - given):
+            self.problems.append(lacking(name, f"asks for {{{{ {name} }}}}", told))
+        told += "; an entry for another dataset says so: `dataset: NAME`"
+        for name in sorted(conditions.keys() - wanted - given):
+            where = f"has `when: {{{name}: …}}` in '{conditions[name]}'"
+            self._conditions.setdefault((prompt.name, name), lacking(name, where, told))
+
+    def _documents_meant(
+        self, prompt: Prompt, dataset: Dataset, wanted: frozenset[str], source: Source, loc: Loc
+    ) -> None:
+        """`dataset` and `task` are names of documents, not what a column has that is called so."""
+        for name, (kind, called) in _OF_DOCUMENTS.items():
+            documents = self.catalog.names(kind)
+            said = {
+                str(one.when[name]).strip(): one.id
+                for one in reversed(prompt.prompts)
+                if name in one.when
+            }
+            strange = sorted(said.keys() - {*documents})
+            if name in (*dataset.fields, *dataset.group_by) and (name in wanted or strange):
                 self._say(
                     source, loc,
                     f"prompt '{prompt.name}' uses '{name}', which is the name of the document, not what "
                     f"dataset '{dataset.name}' has under it",
                     "map that column under another name",
                 )  # fmt: skip
-        told = "list it under the dataset's `fields` or `group_by`"
-        for name in sorted(wanted - given):
-            self.problems.append(lacking(name, f"asks for {{{{ {name} }}}}", told))
-        told += "; an entry for another dataset says so: `dataset: NAME`"
-        for name in sorted(conditions.keys() - (wanted - given)):
-            where = f"has `when: {{{name}: …}}` in '{conditions[name]}'"
-            problem = None if name in given else lacking(name, where, told)
-            key = (prompt.name, name)
-            self._conditions[key] = problem and self._conditions.get(key, problem)
+            elif strange and self._first("strange", prompt.name, name):
+                for value in strange:
+                    where = f"has `when: {{{name}: {value}}}` in '{said[value]}'"
+                    what = unknown(called, value, documents)
+                    told = f"if a column says so, map it as `source_{name}`, and say that in `when`"
+                    self._say(
+                        source, loc, f"prompt '{prompt.name}' {where}: {what}",
+                        None if "did you mean" in what else told,
+                    )  # fmt: skip
 
     def _wanted(
         self, prompt: Prompt, entries: tuple[PromptEntry, ...], names: Mapping[str, str]
@@ -668,8 +687,22 @@ class Checks:
         return frozenset(plugin(spec).placeholders())
 
     def conditions(self) -> None:
-        """Tell of names in conditions that no dataset knows which a prompt is used with."""
-        self.problems.extend(filter(None, self._conditions.values()))
+        """Tell of names in conditions that no dataset of the catalog knows.
+
+        Datasets beside those that a prompt is used with are read only where something is to be told.
+        """
+        strange = {name for _, name in self._conditions}
+        for one in self.catalog.names("datasets"):
+            if not strange:
+                break
+            try:
+                dataset = self.catalog.get(Dataset, one)
+            except UserError:
+                continue  # told where it is used
+            strange.difference_update(dataset.fields, dataset.group_by)
+        self.problems.extend(
+            problem for (_, name), problem in self._conditions.items() if name in strange
+        )
         self._conditions.clear()
 
     # --- the site -----------------------------------------------------------------------------------

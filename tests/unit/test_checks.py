@@ -11,7 +11,8 @@ from hpcbench.launch.batch import sbatch_text
 from hpcbench.planning import plan_work
 from hpcbench.plugins import PromptSpec
 from hpcbench.prompts import TemplatePrompt
-from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.resolve import load_plan, look
 from hpcbench.schema.documents import KINDS
 from tests.unit.registries import DOCUMENTS, PLAN, Files
 from tests.unit.small import measured
@@ -97,6 +98,60 @@ def test_a_collection_may_be_for_several_datasets(files: Files, when: str) -> No
     )
     (told,) = files.refusal(TWO_DATASETS)
     assert "prompt 'ask' has `when: {feld: …}` in 'b': unknown field of dataset 'pages'" in told
+
+
+SHARED = """\
+name: ask
+user: '{{ question }}'
+prompts:
+  - {id: a, user: 'This form: {{ question }}', when: {doc_type: form}}
+  - {id: b, user: 'The {{ field }}?', when: {field: total}}
+"""
+
+
+def test_a_collection_for_several_datasets_may_be_used_with_one_of_them(files: Files) -> None:
+    files.write(
+        "datasets/forms.yaml",
+        "name: forms\nsource: ../forms\nannotations: a.jsonl\nfields: [field, question]\n",
+    )
+    files.write("datasets/broken.yaml", "name: [broken\n")
+    files.write("prompts/ask.yaml", SHARED)
+    assert files.resolved()
+    assert files.resolved("only: [first]\n" + TWO_DATASETS)
+    task = files.write(
+        "run_tasks/one.yaml",
+        "name: one\nml_task: vqa\nmodel: org/tiny\ndataset: forms\nprompt: ask\n",
+    )
+    assert not look("run_tasks", task, Catalog([files.registry])).problems
+    files.write("prompts/ask.yaml", SHARED.replace("field: total", "feld: total"))
+    (told,) = files.refusal()
+    assert "prompt 'ask' has `when: {feld: …}` in 'b': unknown field of dataset 'pages'" in told
+
+
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        (
+            "dataset: HME100k",
+            "unknown dataset 'HME100k' (there are: chartqa, cord, demo_classification, demo_kie, demo_ocr, "
+            "demo_vqa, docvqa, forms, …) (if a column says so, map it as `source_dataset`, and say that in "
+            "`when`)",
+        ),
+        ("dataset: pagse", "unknown dataset 'pagse' (did you mean 'pages'?)"),
+        ("task: vqaa", "unknown ML task 'vqaa' (did you mean 'vqa'?)"),
+    ],
+)
+def test_a_prompt_for_a_document_that_is_not_there_is_told(
+    files: Files, when: str, told: str
+) -> None:
+    prompt = "name: ask\nuser: A\nprompts:\n  - {id: b, user: B, when: {%s}}\n"
+    files.write("prompts/ask.yaml", prompt % when)
+    files.write("datasets/forms.yaml", DOCUMENTS["datasets/pages.yaml"].replace("pages", "forms"))
+    assert files.refusal(TWO_DATASETS) == [
+        f"p.yaml:7:13: prompt 'ask' has `when: {{{when}}}` in 'b': {told}"
+    ]
+    files.write("prompts/ask.yaml", prompt % "dataset: ' forms ', task: kie")
+    assert files.resolved()
 
 
 class OfOneDataset(TemplatePrompt):
