@@ -24,6 +24,13 @@ from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Model, Site
 
+ASKING = {
+    "question": "",
+    "keys": " --task kie --prompt kie_json",
+    "classes": " --task classification --prompt classify",
+}
+"""Field of a dataset → what `prompts show` is told, to show a prompt that asks by it."""
+
 
 def list_versions(arguments: argparse.Namespace) -> int:
     """`hpcbench data list`, `hpcbench models list`."""
@@ -188,8 +195,9 @@ def add(arguments: argparse.Namespace) -> int:
     write_atomic(path, f"# {found.why}\n{text}")
     say(f"{found.why}: iterator {found.iterator}")
     print(f"wrote {path}\n  hpcbench data check {name} --registry {arguments.out}")
-    task = "" if "question" in found.document.get("fields", ()) else " --task ocr"
-    print(f"  hpcbench prompts show {name}{task} --registry {arguments.out}")
+    fields = found.document.get("fields", ())
+    asking = next((words for field, words in ASKING.items() if field in fields), " --task ocr")
+    print(f"  hpcbench prompts show {name}{asking} --registry {arguments.out}")
     return 0
 
 

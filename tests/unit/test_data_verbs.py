@@ -503,6 +503,27 @@ def test_the_commands_that_adding_a_folder_tells_can_be_typed(
     assert "dataset 'pages' has no field 'question' that ML task 'vqa' needs" in why
 
 
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        ("question", "\nWhich?"),
+        ("keys", "Extract these fields from the document: Which?"),
+        ("classes", "Which of these is the document: Which?"),
+        ("instruction", "Write down all text"),
+    ],
+)
+def test_a_folder_with_columns_for_prompts_is_shown_with_a_prompt_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, shown: str
+) -> None:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    Image.new("L", (30, 20)).save(folder / "1.png")
+    (folder / "a.csv").write_text(f"image,{column},answer\n1.png,Which?,A\n")
+    told = printed(capsys, "data", "add", str(folder), "--out", str(tmp_path / "r")).splitlines()
+    (command,) = (line.split()[1:] for line in told if line.startswith("  hpcbench prompts"))
+    assert shown in printed(capsys, *command)
+
+
 def test_whoever_looks_at_a_plans_prompts_needs_no_locks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
