@@ -36,7 +36,7 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
     head = next(lines, "")
     delimiter = max(";,\t", key=head.count)
     reader = csv.DictReader(lines_of(text), delimiter=delimiter, strict=True)
-    entries, problems, seen = [], list[Problem](), dict[str, int]()
+    entries, problems, seen, rows = [], list[Problem](), dict[str, int](), set[tuple[str, ...]]()
     try:
         reader.fieldnames = _columns(reader.fieldnames or (), path)
         for row in reader:
@@ -48,6 +48,10 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
                     Problem("it has not as many columns as the header", str(path), line)
                 )
                 continue
+            cells = tuple(row.values())
+            if cells in rows:
+                continue
+            rows.add(cells)
             try:
                 entry = _entry(row, line)
             except KeyError as error:
@@ -88,13 +92,13 @@ def _columns(names: Sequence[str], path: Path) -> list[str]:
         UserError: a column is there twice.
     """
     found = [name.strip() for name in names]
-    if "doc_class_question_type" not in found:
-        own = {other: name for other, name in ALIASES.items() if name not in found}
-        found = [own.get(name, name) for name in found]
     twice = [name for name in dict.fromkeys(found) if name and found.count(name) > 1]
     if twice:
         raise UserError(Problem(f"column '{twice[0]}' is there twice", str(path), 1))
-    return found
+    if "doc_class_question_type" in found:
+        return found
+    own = {other: name for other, name in ALIASES.items() if name not in found}
+    return [own.get(name, name) for name in found]
 
 
 def _entry(row: Mapping[str, str], line: int) -> PromptEntry:

@@ -502,6 +502,12 @@ def test_a_csv_takes_other_names_of_columns_and_examples_in_json(tmp_path: Path)
     )
 
 
+@pytest.mark.parametrize("head", ["id,user,lang", "name,user,lang"])
+def test_a_row_that_stands_twice_in_a_csv_is_left_out(tmp_path: Path, head: str) -> None:
+    (tmp_path / "p.csv").write_text(f"{head}\n1,Q,ru\n2,Q,de\n1,Q,ru\n")
+    assert [one.when["lang"] for one in read_collection(tmp_path / "p.csv")] == ["ru", "de"]
+
+
 def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("id;user;template;system;system_prompt\na;Q?;T1;S;2\n")
     (one,) = read_collection(tmp_path / "p.csv")
@@ -516,7 +522,7 @@ def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) 
         ("id,user\n", "p.csv: no prompt"),
         ("id,user\n1,x\n1,y\n", "p.csv:3: prompt '1' ends on line 2 already"),
         ("id,user,user\n1,x,y\n", "p.csv:1: column 'user' is there twice"),
-        ("id,template,template\n1,x,y\n", "p.csv:1: column 'user' is there twice"),
+        ("id,template,template\n1,x,y\n", "p.csv:1: column 'template' is there twice"),
         ("id;user;examples\n1;x;no\n", "p.csv:2: examples: Invalid JSON"),
         (
             'id;user;examples\n1;x;[{"answer": "1", "text": "2"}]\n',
