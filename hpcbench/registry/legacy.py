@@ -96,7 +96,7 @@ class _Import:
 
     data_dirs: Path | None
     base: Mapping[tuple[str, str], Mapping[str, str]]
-    """Framework, or nothing, and a model's name → what v0.1 says of it."""
+    """Framework, or nothing where it is none's, and a model's name → what v0.1 says of it."""
     documents: dict[str, tuple[Document, str]] = field(default_factory=dict)
     run_tasks: list[dict[str, Any]] = field(default_factory=list)
     remarks: dict[str, None] = field(default_factory=dict)
@@ -164,8 +164,13 @@ class _Import:
                 row.problem(unknown("framework", framework, ["Hugging Face", "vLLM", "SGLang"]))
             )
         known = self.base.get((framework.lower(), name)) or self.base.get(("", name), {})
+        others = [one for (_, model), one in self.base.items() if model == name]
         if not known:
-            self.remark(f"model {name} is not in vlm_base.csv: no image is named for it")
+            lacks = "is not in vlm_base.csv"
+            if others:
+                whose = ", ".join(one["framework"] for one in others)
+                lacks = f"is in vlm_base.csv for {whose}, not for {framework}"
+            self.remark(f"model {name} {lacks}: no image is named for it")
         elif known.get("git_python_package"):
             self.remark(
                 "git_python_package, module and class_name of vlm_base.csv are v0.1's own wrappers; "
@@ -175,16 +180,16 @@ class _Import:
             self.remark(
                 f"engine sglang of model {name} is not built in yet: choose vllm or a package"
             )
-        whose = next(
+        organisation = next(
             (org for head, org in ORGANISATIONS.items() if name.lower().startswith(head)), None
         )
-        full = f"{whose}/{name}" if whose and "/" not in name else name
+        full = f"{organisation}/{name}" if organisation and "/" not in name else name
         image = known.get("docker_image")
         return self._put(
             "models",
             Model(
                 name=full,
-                family=known.get("model_family", ""),
+                family=next((one["model_family"] for one in (known, *others) if one), ""),
                 source=f"hf://{full}",
                 engine=engine,
                 image=f"docker://{image}" if image else None,
@@ -296,8 +301,7 @@ def import_v01(
         raise UserError(Problem("is there already", str(out), remedy="--out ANOTHER"))
     base: dict[tuple[str, str], Mapping[str, str]] = {}
     for row in _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ():
-        for framework in (row.cells["framework"].lower(), ""):
-            base[framework, row.cells["model_name"]] = row.cells
+        base[row.cells["framework"].lower(), row.cells["model_name"]] = row.cells
     gathered, problems = _Import(data_dirs, base), list[Problem]()
     for row in _read(user_config, COLUMNS):
         try:

@@ -186,7 +186,7 @@ def test_a_model_has_the_image_of_its_framework(tmp_path: Path) -> None:
     base = tmp_path / "base.csv"
     base.write_text(
         "framework;model_family;model_name;docker_image\n"
-        "vLLM;f;m;base/vllm\nHugging Face;f;m;base/hf\nHugging Face;f;n;base/other\n"
+        "vLLM;f;m;base/vllm\nHugging Face;f;m;base/hf\n;f;n;base/other\n"
     )
     rows = [row(), row(framework="hugging face"), row(model_name="n")]
     found = import_v01(config(tmp_path, *rows), tmp_path / "out", base)
@@ -197,6 +197,18 @@ def test_a_model_has_the_image_of_its_framework(tmp_path: Path) -> None:
         for task in yaml.safe_load(found.plan.read_text())["run_tasks"]
     ]
     assert images == ["docker://base/vllm", "docker://base/hf", "docker://base/other"]
+
+
+def test_a_model_has_no_image_of_another_framework(tmp_path: Path) -> None:
+    base = tmp_path / "base.csv"
+    base.write_text("framework;model_family;model_name;docker_image\nHugging Face;Qwen;m;base/hf\n")
+    found = import_v01(config(tmp_path, row()), tmp_path / "out", base)
+    model = yaml.safe_load((tmp_path / "out/registries/models/m.yaml").read_text())
+    assert (model["family"], model.get("image")) == ("Qwen", None)
+    assert found.remarks == (
+        "model m is in vlm_base.csv for Hugging Face, not for vLLM: no image is named for it",
+        "dataset d is looked for in Datasets/VQA/d: say --data-dirs",
+    )
 
 
 @pytest.mark.parametrize("known", [True, False])
