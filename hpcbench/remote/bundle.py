@@ -1,8 +1,9 @@
 """What a plan needs of this machine when it is to run on another: its documents, and what they name by path.
 
 Documents that hpcbench ships are there as well; of the others go those that the plan names, directly or
-through another. A path stays as it is where it is absolute and present there; else what it names here goes
-along, and the document that goes says where it will lie (`exchange.py` keeps it by content).
+through another, and, without their data, those that conditions of its prompts mean. A path stays as it is
+where it is absolute and present there; else what it names here goes along, and the document that goes says
+where it will lie (`exchange.py` keeps it by content).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from hpcbench.data.hashing import file_hashes
 from hpcbench.data.storage import FileStorage
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.catalog import Catalog, RunMode
+from hpcbench.registry.collections import read_collection
 from hpcbench.registry.paths import is_dockerfile, is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.remote.exchange import Content, Parcel, Sent
-from hpcbench.schema.documents import KINDS, Document, Model, Package
+from hpcbench.schema.documents import KINDS, Dataset, Document, Model, Package, Prompt
 
 NAMES: Mapping[str, str] = {
     "run_tasks": "run_tasks", "ml_task": "ml_tasks", "model": "models", "models": "models",
@@ -126,7 +128,8 @@ def bundle(
     paths = [path for _, one, read in found for path in local_paths(one, read, catalog)]
     made = _Bundler(root, cache)
     moved = made.carry(paths, present)
-    files = _files(catalog, plan, [name for name, *_ in found if name])
+    meant = _meant(catalog, [(one, read) for _, one, read in found if isinstance(one, Prompt)])
+    files = _files(catalog, plan, [*(name for name, *_ in found if name), *meant])
     made.write(files, moved)
     return made.finish(plan.name, files, [setting.text for setting in parsed], moved)
 
@@ -205,12 +208,37 @@ def _named(data: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(data, dict):
         return
     for key, value in data.items():
+        if key == "when":
+            continue  # it asks for nothing: see `_meant`
         if key in NAMES:
             for one in value if isinstance(value, list) else [value]:
                 name = one.get("name") if isinstance(one, dict) else one
                 if isinstance(name, str) and name:
                     yield NAMES[key], name
         yield from _named(value)
+
+
+def _meant(catalog: Catalog, prompts: Sequence[tuple[Prompt, Source]]) -> Iterator[str]:
+    """`KIND/NAME` of what conditions of prompts are about: they are checked there, too, and need no data."""
+    columns: set[str] = set()
+    for prompt, source in prompts:
+        file = with_absolute_paths(prompt, source).collection
+        try:
+            more = () if file is None else read_collection(Path(file))
+        except UserError:
+            more = ()  # it is told there
+        for entry in (*prompt.prompts, *more):
+            columns.update(entry.when)
+            for key, kind in (("dataset", "datasets"), ("task", "ml_tasks")):
+                if key in entry.when:
+                    yield f"{kind}/{str(entry.when[key]).strip()}"
+    for name in catalog.names("datasets") if columns else ():
+        try:
+            dataset = catalog.get(Dataset, name)
+        except UserError:
+            continue  # nobody asks for it by its name
+        if columns & {*dataset.fields, *dataset.group_by}:
+            yield f"datasets/{name}"
 
 
 def _words(data: Any) -> Iterator[str]:

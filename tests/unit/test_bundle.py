@@ -150,6 +150,37 @@ def test_a_name_that_is_not_known_here_may_be_known_there(here: Path) -> None:
     assert list(documents(bundled(write_plan(here, task)))) == ["datasets/mine.yaml"]
 
 
+@pytest.mark.parametrize("kind", ["yaml", "csv"])
+def test_documents_that_conditions_of_a_prompt_mean_go_along_without_their_data(
+    here: Path, kind: str
+) -> None:
+    for name, field in (("forms", "field"), ("bills", "sum"), ("other", "question")):
+        document(here, f"datasets/{name}", source="../../no-such-folder", fields=[field])
+    document(here, "datasets/broken", fields=3)
+    document(here, "ml_tasks/mine", plugin="vqa", metrics=["anls"])
+    if kind == "csv":
+        (here / "c.csv").write_text("id;user;dataset;task;sum\na;A;bills;;\nb;B;;mine;\nc;C;;;1\n")
+        (here / "d.csv").write_text("id;user;field\na;A;total\n")
+        entries: dict[str, Any] = {"collection": "../../c.csv"}
+        document(here, "prompts/more", collection="../../d.csv", user="D")
+    else:
+        whens = ({"dataset": "bills"}, {"task": "mine"}, {"sum": 1})
+        entries = {
+            "prompts": [{"id": f"{i}", "user": "A", "when": when} for i, when in enumerate(whens)]
+        }
+        document(
+            here, "prompts/more", prompts=[{"id": "a", "user": "A", "when": {"field": "total"}}]
+        )
+    document(here, "prompts/mine", user="B", **entries)
+    tasks = [{**RUN_TASK, "name": name, "prompt": name} for name in ("mine", "more")]
+    found = documents(bundled(write_plan(here, *tasks)))
+    assert sorted(found) == [
+        "datasets/bills.yaml", "datasets/forms.yaml", "datasets/mine.yaml", "ml_tasks/mine.yaml",
+        "prompts/mine.yaml", "prompts/more.yaml",
+    ]  # fmt: skip
+    assert found["datasets/bills.yaml"]["source"] == "../../no-such-folder"
+
+
 def test_everything_a_document_names_goes_along_too(here: Path) -> None:
     (here / "image").mkdir()
     (here / "image/Dockerfile").write_text("FROM x\nCOPY more.txt /\n")
