@@ -279,7 +279,7 @@ def test_what_is_asked_again_has_other_seeds_and_only_failing_run_tasks(tmp_path
 def killed_at_every_step(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> Standing:
     """Calls that die one step later each time, until one comes through."""
     # A holder that died within this process is dead, though the process lives.
-    monkeypatch.setattr(once, "is_dead", lambda holder: True)
+    monkeypatch.setattr(once, "is_dead", lambda holder, beat: True)
     for step in range(400):
         dying = Dying(step)
         found: list[Standing] = []
