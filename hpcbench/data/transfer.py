@@ -111,7 +111,8 @@ class Transfer:
         self.hashing: dict[str, _Large] = {}  # large files on their way
         self.kept: dict[str, Kept] = {}  # whole
         self.parts: dict[str, set[int]] = {}  # begun: where parts start that are here
-        self.anew: list[str] = []  # large files without a part that counts
+        self.logged: set[str] = set()  # files of which the log has parts, whether they count or not
+        self.anew: list[str] = []  # those of them that are begun anew
         self.before: dict[str, tuple[Version, Kept]] = {}  # unchanged since the version before
         self.moved = self.end = 0
         self.members: list[Kept] = []  # of the pack, as an earlier try logged them
@@ -148,9 +149,7 @@ class Transfer:
                 self.log = stack.enter_context(Appender(partial / "done.jsonl"))
                 for path in self.anew:
                     self.log.write({"path": path, "start": None, "boot": None})
-                if (
-                    self.anew
-                ):  # before the first byte: a file of the same size is no longer that one
+                if self.anew:  # before the first byte: it has its size at once, as with those parts
                     self.log.sync()
                 self._open_packs(stack)
                 try:
@@ -188,6 +187,7 @@ class Transfer:
 
         And if its file was not begun anew later (no start): by a machine for which these parts did not count.
         """
+        self.logged.add(record["path"])
         if record["start"] is None:
             self.parts.pop(record["path"], None)
             return
@@ -252,7 +252,8 @@ class Transfer:
         here = self.parts.setdefault(file.path, set())
         if not here:  # never into a file that may be linked from another version
             (self.files / file.path).unlink(missing_ok=True)
-            self.anew.append(file.path)
+            if file.path in self.logged:
+                self.anew.append(file.path)
         self.moved += sum(min(PART, file.size - start) for start in here)
         for start in range(0, file.size, PART):
             if start not in here:
