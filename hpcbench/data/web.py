@@ -290,15 +290,15 @@ class _Web:
 
     def _led_to(self, url: str) -> str:
         """Where a server leads; kept, unless it may be signed, which ends soon."""
-        if url not in self._places:
+        place = self._places.get(url)
+        if place is None:
             with self._opened(url, "HEAD") as reply:
-                if reply.url != url and urlsplit(reply.url).query:
-                    return str(reply.url)
+                place = str(reply.url)
+            if place == url or not urlsplit(place).query:
                 if len(self._places) >= PLACES_KEPT:
-                    self._places.clear()
-                self._places[url] = reply.url
-                return str(reply.url)
-        return self._places[url]
+                    self._places.clear()  # other threads may be looking just now
+                self._places[url] = place
+        return place
 
     def _store(self, server: str, ours: bool) -> Any:
         return self._obstore.store.HTTPStore(
