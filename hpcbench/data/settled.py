@@ -16,6 +16,7 @@ from pathlib import Path
 from hpcbench.data.progress import Progress, silent, verifying
 from hpcbench.data.tree import Kept, Version, at_once
 from hpcbench.experiment.files import sync_folder, write_atomic
+from hpcbench.experiment.once import boot_id
 
 MARK = "unsettled"
 
@@ -23,7 +24,7 @@ MARK = "unsettled"
 def _boot() -> str:
     """This machine since it was started."""
     try:
-        since = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        since = boot_id()
     except OSError:
         since = secrets.token_hex(8)  # unknown: what an earlier process wrote does not count
     return f"{socket.gethostname()} {since}"

@@ -52,9 +52,8 @@ def told_as_os_error(
         yield
     except HpcbenchError:
         raise
-    except (
-        BaseException
-    ) as error:  # a library's errors share no class, nor do panics of those in Rust
+    except BaseException as error:
+        # A library's errors share no class, nor do panics of those in Rust.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if isinstance(error, OSError) and "\n" not in str(error):

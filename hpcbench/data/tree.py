@@ -430,9 +430,8 @@ def walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     Links to folders are followed, but for one that leads to a folder on the way to it, or to one above that:
     nothing new is below it, and it has no end. The caller may take folders out of the list.
     """
-    ways: dict[Path, tuple[Path, ...]] = {
-        top: (top.resolve(),)
-    }  # folder → the real ones on the way to it
+    # Folder → the real ones on the way to it.
+    ways: dict[Path, tuple[Path, ...]] = {top: (top.resolve(),)}
     for folder, folders, names in os.walk(top, followlinks=True):
         here = Path(folder)
         way = ways.pop(here)

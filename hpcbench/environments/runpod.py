@@ -30,6 +30,7 @@ from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.runpod_api import CONSOLE, Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
+from hpcbench.experiment.once import boot_id
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 
@@ -215,7 +216,7 @@ class Rented(BaseModel, frozen=True):
         return cls(
             name=f"{_prefix()}{host}-{pid}-{os.urandom(4).hex()}",
             host=host,
-            boot=_boot(),
+            boot=boot_id(),
             pid=pid,
             started=_started(pid) or "",
             worker=(worker, _started(worker) or ""),
@@ -259,7 +260,7 @@ class Rented(BaseModel, frozen=True):
 
     def _gone(self, pid: int, started: str) -> bool:
         """Whether a process of then has ended; never so of another machine's, which cannot be seen."""
-        return self.host == _host() and (self.boot != _boot() or _started(pid) != started)
+        return self.host == _host() and (self.boot != boot_id() or _started(pid) != started)
 
     def _file(self, cache: Path) -> Path:
         return cache / "runpod" / f"{self.name}.json"
@@ -334,10 +335,6 @@ def _prefix() -> str:
 
 def _host() -> str:
     return socket.gethostname().partition(".")[0]
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _started(pid: int) -> str | None:

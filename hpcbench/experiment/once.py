@@ -109,6 +109,15 @@ def this_process() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "space": _space()}
 
 
+def boot_id() -> str:
+    """What Linux calls this start of this machine.
+
+    Raises:
+        OSError: there is no such thing here.
+    """
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
 def is_dead(holder: Mapping[str, object], beat: int) -> bool | None:
     """Whether the holder's process is gone; None: that cannot be seen from here, only its beats tell.
 
@@ -307,8 +316,7 @@ def _beat(lock: Path) -> int | None:
 def _space() -> str:
     """This boot of this machine, and the PID namespace we are in; empty where there is no such thing."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
+        return f"{boot_id()}-{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
         return ""
 

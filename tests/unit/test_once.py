@@ -296,6 +296,14 @@ def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
     assert once.is_dead({**holder, "pid": ended_pid(), "host": "another"}, now) is None
 
 
+def left_by(folder: Path, pid: int, space: str) -> Path:
+    """What a broken build of `target` left on a machine of our name."""
+    left = folder / f"target.0a.{pid}-{space}.{socket.gethostname()}.partial"
+    left.mkdir()
+    (left / "pack").write_text("half")
+    return left
+
+
 def test_nobody_outlives_a_start_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,9 +313,7 @@ def test_nobody_outlives_a_start_of_the_machine(
     lock = lock_of(tmp_path / "target", os.getpid(), space=before, time=1.0)
     os.utime(lock, (1.0, 1.0))
     assert once.abandoned(lock)
-    left = tmp_path / f"target.0a.{os.getpid()}-{before}.{socket.gethostname()}.partial"
-    left.mkdir()
-    (left / "pack").write_text("half")
+    left = left_by(tmp_path, os.getpid(), before)
     for path in (left / "pack", left):
         os.utime(path, (1.0, 1.0))
     inode = (left / "pack").stat().st_ino
@@ -320,15 +326,13 @@ def test_nobody_outlives_a_start_of_the_machine(
 def test_another_machine_of_the_same_name_is_no_earlier_start_of_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
     """It was started before, and lives: its lock beats, and it writes to what it makes."""
+    monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
     space = f"another-boot-{once.FIRST_SPACE}"
     lock = lock_of(tmp_path / "target", os.getpid(), space=space, time=1.0)
     assert not once.abandoned(lock)
     lock.unlink()
-    left = tmp_path / f"target.0a.{os.getpid()}-{space}.{socket.gethostname()}.partial"
-    left.mkdir()
-    (left / "pack").write_text("half")
+    left = left_by(tmp_path, os.getpid(), space)
     inode = (left / "pack").stat().st_ino
     assert make_once(tmp_path / "target", lambda place: None, resume=True)
     assert (tmp_path / "target/pack").stat().st_ino != inode
@@ -336,9 +340,7 @@ def test_another_machine_of_the_same_name_is_no_earlier_start_of_this_one(
 
 def test_files_of_a_build_in_another_container_are_not_written_on(tmp_path: Path) -> None:
     """Whoever made them may live, and have them open."""
-    left = tmp_path / f"target.0a.{ended_pid()}-another-1.{socket.gethostname()}.partial"
-    left.mkdir()
-    (left / "pack").write_text("half")
+    left = left_by(tmp_path, ended_pid(), "another-1")
     before = (left / "pack").stat().st_ino
     with (left / "pack").open():
         make_once(tmp_path / "target", lambda place: None, resume=True)
