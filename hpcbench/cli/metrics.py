@@ -50,14 +50,20 @@ def list_metrics(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """`hpcbench metrics show NAME`."""
+    from hpcbench.metrics.kits import Dialect
+
     kind = plugins.load("metrics", arguments.name)
+    dialects = getattr(kind, "dialects", {})
     told = {
         **_brief(arguments.name),
         "bounds": list(kind.bounds),
         "definition": inspect.getdoc(kind) or "",
         "module": inspect.getdoc(inspect.getmodule(kind)) or "",
         "options": list(_options(kind)),
-        "dialects": {name: dict(more) for name, more in getattr(kind, "dialects", {}).items()},
+        "dialects": {name: dict(_chosen(one)) for name, one in dialects.items()},
+        "follows": {
+            name: one.provenance() for name, one in dialects.items() if isinstance(one, Dialect)
+        },
         "signature": _made(kind, arguments.name, {}).signature,
     }
     if arguments.json:
@@ -78,9 +84,11 @@ def show(arguments: argparse.Namespace) -> int:
             print(f"  {option['name']} = {json.dumps(option['default'], ensure_ascii=False)}")
             print(textwrap.indent(option["text"], "      "))
     if told["dialects"]:
-        print("\ncompat: as another kit computes it, to the bit")
+        print("\ncompat: as another kit computes it")
         for name, more in told["dialects"].items():
             print(f"  {name}  {', '.join(f'{key}={value}' for key, value in more.items())}")
+            if name in told["follows"]:
+                print(textwrap.indent(_followed(told["follows"][name]), "      "))
     if told["module"]:
         print(f"\n{told['module']}")
     return 0
@@ -150,6 +158,21 @@ def _brief(name: str) -> dict[str, Any]:
         "text": (inspect.getdoc(kind) or "").partition("\n")[0].rstrip("."),
         "from": plugins.origin(plugins.available("metrics")[name]),
     }
+
+
+def _chosen(dialect: Any) -> Mapping[str, object]:
+    """Options of a dialect, which a metric from outside may give alone."""
+    options: Mapping[str, object] = getattr(dialect, "options", dialect)
+    return options
+
+
+def _followed(code: Mapping[str, Any]) -> str:
+    """The code that a dialect follows, for people."""
+    files = "".join(f"\n{file}" for file in code["files"])
+    return (
+        f"follows {code['kit']}, {code['release']} of {code['date']} ({code['place']}){files}\n"
+        f"values to compare with computed on {code['computed']}"
+    )
 
 
 def _options(kind: Any) -> Iterator[dict[str, Any]]:

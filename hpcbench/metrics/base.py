@@ -54,7 +54,8 @@ class Metric(Protocol):
       shape with one element a resample; 0 stands for nothing;
     - `value(parts) -> float`: of one sample, where that is not `aggregate([parts])`;
     - `score_fields(prediction, references) -> {field: parts}`: the same by field of an object, for tables;
-    - `compat: str` with `dialects: ClassVar[Mapping[str, Mapping[str, object]]]`: see `take_dialect`.
+    - `compat: str` with `dialects: ClassVar[Mapping[str, Dialect]]` (hpcbench.metrics.kits): see
+      `take_dialect`.
     """
 
     api: ClassVar[int]
@@ -205,8 +206,8 @@ def add_up(counts: Iterable[Counts]) -> dict[str, float]:
 def take_dialect(metric: Any, keep: Sequence[str] = ()) -> None:
     """Set the options that `compat` stands for; for `__post_init__` of a frozen dataclass.
 
-    A dialect is how another kit computes the metric, to the bit, bugs included: `dialects` of the class maps
-    its name to options. It says all: other options beside it are refused.
+    A dialect is how another kit computes the metric, bugs included: `dialects` of the class maps its name to
+    a `Dialect`, or to options alone. It says all: other options beside it are refused.
 
     Args:
         metric: a new one.
@@ -225,5 +226,14 @@ def take_dialect(metric: Any, keep: Sequence[str] = ()) -> None:
             continue
         if getattr(metric, option.name) != option.default:
             raise ValueError(f"{option.name} beside compat: a dialect sets all options itself")
-    for name, value in metric.dialects[metric.compat].items():
+    dialect = metric.dialects[metric.compat]
+    for name, value in getattr(dialect, "options", dialect).items():
         object.__setattr__(metric, name, value)
+
+
+def version(metric: Any) -> str:
+    """Last part of a signature: `v1`, under `compat` the version of the dialect.
+
+    So a change in one dialect leaves the signatures of the others and of the default alone.
+    """
+    return f"v{metric.dialects[metric.compat].version}" if metric.compat else "v1"

@@ -41,6 +41,7 @@ from hpcbench.metrics.base import (
     ratio_of_sums,
     take_dialect,
 )
+from hpcbench.metrics.kits import OCRBENCH, Dialect
 from hpcbench.metrics.matching import cheapest_pairs
 from hpcbench.metrics.normalise import Case, TextOptions, Whitespace, one_of
 from hpcbench.metrics.typed import (
@@ -426,13 +427,17 @@ class KieF1Macro(FieldOptions):
     accepts: ClassVar[tuple[str, ...]] = ("object",)
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "ocrbench-v2": {
-            "lists": "position",
-            "empty_is_right": False,
-            "whitespace": "keep",
-            "unicode": "none",
-        }
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "ocrbench-v2": Dialect(
+            {
+                "lists": "position",
+                "empty_is_right": False,
+                "whitespace": "keep",
+                "unicode": "none",
+            },
+            OCRBENCH,
+            ("OCRBench_v2/eval_scripts/TEDS_metric.py",),
+        )
     }
 
     measure: Literal["f1", "precision", "recall"] = "f1"

@@ -32,6 +32,7 @@ from hpcbench.metrics.base import (
     ratio_of_sums,
     take_dialect,
 )
+from hpcbench.metrics.kits import ROUGE_SCORE, SACREBLEU, Dialect
 from hpcbench.metrics.normalise import (
     Case,
     UnicodeForm,
@@ -71,7 +72,9 @@ class NgramMetric:
     accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "corpus"
     bounds: ClassVar[Bounds] = (0.0, 100.0)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"sacrebleu": {"unicode": "none"}}
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "sacrebleu": Dialect({"unicode": "none"}, SACREBLEU)
+    }
 
     case: Case = "keep"
     """Does case count."""
@@ -282,8 +285,8 @@ class RougeL:
     accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "rouge-score": {"ascii_words": True, "unicode": "none"}
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "rouge-score": Dialect({"ascii_words": True, "unicode": "none"}, ROUGE_SCORE)
     }
 
     ascii_words: bool = False

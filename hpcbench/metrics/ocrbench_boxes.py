@@ -1,8 +1,8 @@
 """Rules of OCRBench v2 where an answer names boxes: text grounding, questions with a position, text spotting.
 
-Fu et al., "OCRBench v2" (arXiv 2501.00321), `eval_scripts` (Yuliang-Liu/MultimodalOCR): `IoUscore_metric.py`
-(commit c53f027), `spotting_metric.py` (f5cbec6) and the end-to-end protocol of the Robust Reading Competition
-in `spotting_eval/script.py` (c53f027). A box is left, top, right, bottom, in thousandths of the image.
+Fu et al., "OCRBench v2" (arXiv 2501.00321), `eval_scripts` of its code (`kits.OCRBENCH`):
+`IoUscore_metric.py`, `spotting_metric.py` and the end-to-end protocol of the Robust Reading Competition in
+`spotting_eval/script.py`. A box is left, top, right, bottom, in thousandths of the image.
 
 - *Grounding*: intersection over union with the last box in the answer, `[1, 2, 3, 4]` or `(1, 2, 3, 4)`.
 - *Position*: half for the `answer` of the object in the answer, by the rule for texts; half for the
@@ -193,7 +193,7 @@ def placed(found: Mapping[Any, Any]) -> Box | None:
 
 
 def published_object(text: str) -> dict[str, str]:
-    """How OCRBench v2's code reads an object (`TEDS_metric.py`, commit c53f027): a fence or the text,
+    """How OCRBench v2's code reads an object (`TEDS_metric.py`): a fence or the text,
     as JSON, as Python's literal, as `key: value` pairs. Values become texts; what is no object is empty."""
     text = next(fences(text), text.strip())
     try:

@@ -1,7 +1,7 @@
 """Rules of OCRBench v2 where an answer is a table, a chart, a document or fields.
 
-Fu et al., "OCRBench v2" (arXiv 2501.00321), `TEDS_metric.py` (commit c53f027) and `eval.py` (671a3f8) of its
-`eval_scripts` (Yuliang-Liu/MultimodalOCR):
+Fu et al., "OCRBench v2" (arXiv 2501.00321), `TEDS_metric.py` and `eval.py` in `eval_scripts` of its code
+(`kits.OCRBENCH`):
 
 - *Table*: TEDS (hpcbench.metrics.tables) with the reference.
 - *Chart*: TEDS of two tables with a row for each key of an object and the text of its value.
@@ -12,7 +12,8 @@ Fu et al., "OCRBench v2" (arXiv 2501.00321), `TEDS_metric.py` (commit c53f027) a
   that are right.
 
 What of the published code is followed only if `published`: an answer in the other of HTML and Markdown is no
-table, and TEDS is PubTabNet's; letters of "markdown" are cut off both ends of a table in it; between all
+table; TEDS is PubTabNet's, and 0 for a pair in HTML on which that code raises (a cell's span that is no
+number, two empty tables); letters of "markdown" are cut off both ends of a table in it; between all
 characters of a chart's values are spaces, and JSON's true and null make an answer none; a blank line is no
 blank line's equal, so that a document with one is not like itself, and lines under a heading go to the first
 heading or line of its words; null is the text "None".
@@ -61,7 +62,15 @@ def published_table(answer: str, expected: str, markdown: bool) -> float:
         return _published_teds(_from_markdown(answer), _from_markdown(expected))
     answer = answer.replace("\n", "")
     begins = [at for at in (answer.find("<body"), answer.find("<table")) if at >= 0]
-    return _published_teds(_wrapped(answer[begins[0] :]), _wrapped(expected)) if begins else 0.0
+    if not begins:
+        return 0.0
+    pair = _wrapped(answer[begins[0] :]), _wrapped(expected)
+    # Where PubTabNet's code raises, on a span that is no number and on two empty tables, the score is 0.
+    tables = [_teds(True, "none").tree(text) for text in pair]
+    empty = not any(table.nodes for table in tables if table)
+    if empty or not all(table.spans_read for table in tables if table):
+        return 0.0
+    return _published_teds(*pair)
 
 
 def _published_teds(answer: str, expected: str) -> float:

@@ -4,11 +4,11 @@ Version 1: Liu et al., "OCRBench" (arXiv 2305.07895). An answer is right if it c
 line breaks aside; of formulas (HME100k) spaces do not count and case does. The benchmark's score of 1,000 is
 the sum over its 1,000 samples.
 
-Version 2: Fu et al., "OCRBench v2" (arXiv 2501.00321), `vqa_metric.py` (commit 161c6df) and `eval.py`
-(671a3f8) of its `eval_scripts` (Yuliang-Liu/MultimodalOCR). Here are the kinds of question that compare one
+Version 2: Fu et al., "OCRBench v2" (arXiv 2501.00321), `vqa_metric.py` and `eval.py` in `eval_scripts` of its
+code (`kits.OCRBENCH`). Here are the kinds of question that compare one
 short text; boxes are in `ocrbench_boxes`, tables, charts, documents and fields in `ocrbench_objects`,
 transcribed texts in `transcripts`. The benchmark's score is for each language the mean over its categories of
-the mean over a category's samples (`get_score.py`, commit c53f027).
+the mean over a category's samples (`get_score.py`).
 
 Known and kept, as they are the published rules: an empty reference is in every answer; "no idea" contains
 "no"; "The answer is B" is no B.
@@ -35,7 +35,9 @@ from hpcbench.metrics.base import (
     over_one,
     ratio_of_sums,
     take_dialect,
+    version,
 )
+from hpcbench.metrics.kits import LMMS_EVAL, OCRBENCH, VLMEVALKIT, Dialect
 from hpcbench.metrics.normalise import UnicodeForm, compose, one_of, read_text, reference_text
 from hpcbench.metrics.transcripts import Synonyms, Words, check_tools, transcript_score
 
@@ -228,12 +230,14 @@ class OcrBench(_Rules):
     name: ClassVar[str] = "ocrbench"
     rules: ClassVar[Mapping[str, Rule]] = {"plain": _contains, "formula": _contains_formula}
     kinds: ClassVar[tuple[str, ...]] = tuple(rules)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "ocrbench": {"unicode": "none"},
-        "vlmevalkit": {"unicode": "none"},
-        "lmms-eval": {"unicode": "none", "width": "fold"},
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "ocrbench": Dialect({"unicode": "none"}, OCRBENCH, ("OCRBench/example.py",)),
+        "vlmevalkit": Dialect({"unicode": "none"}, VLMEVALKIT, ("vlmeval/dataset/image_vqa.py",)),
+        "lmms-eval": Dialect(
+            {"unicode": "none", "width": "fold"}, LMMS_EVAL, ("lmms_eval/tasks/ocrbench/utils.py",)
+        ),
     }
-    """lmms-eval as of 2026-07-30; before, its numbers are those of VLMEvalKit. All leave `kind` to choose."""
+    """lmms-eval folds since 2026-07-30; before, its numbers are VLMEvalKit's. All leave `kind` to choose."""
 
     width: Width = "keep"
     """What full-width characters are; in formulas they are always their own."""
@@ -249,6 +253,20 @@ class OcrBench(_Rules):
 
     def _rule(self, kind: str) -> Rule:
         return _contains_folded if self.width == "fold" and kind == "plain" else self.rules[kind]
+
+
+_SCRIPTS = tuple(
+    f"OCRBench_v2/eval_scripts/{name}.py"
+    for name in (
+        "eval",
+        "vqa_metric",
+        "IoUscore_metric",
+        "TEDS_metric",
+        "page_ocr_metric",
+        "spotting_metric",
+        "spotting_eval/script",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,9 +303,14 @@ class OcrBenchV2(_Rules):
         *rules, "transcript", "table", "table_markdown", "document", "grounding", "position", "spotting",
         "chart", "fields",
     )  # fmt: skip
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "ocrbench-v2": {"unicode": "none"},
-        "ocrbench-v2-scalar": {"unicode": "none"},
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "ocrbench-v2": Dialect({"unicode": "none"}, OCRBENCH, _SCRIPTS, version=2),
+        "ocrbench-v2-scalar": Dialect(
+            {"unicode": "none"},
+            OCRBENCH,
+            ("OCRBench_v2/eval_scripts/vqa_metric.py",),
+            version=2,
+        ),
     }
     """The published code, for answers in a list, as in its data, and for one answer outside a list: kinds
     `case` and `cn` then give a longer reference 0, and a shorter one ANLS. Both leave `kind` to choose, and
@@ -309,7 +332,8 @@ class OcrBenchV2(_Rules):
         """E.g. `ocrbench_v2|kind:plain|words:characters|synonyms:no|unicode:nfc|v1`."""
         tools = f"words:{self.words}|synonyms:{self.synonyms}"
         compat = f"|compat:{self.compat}" if self.compat else ""
-        return f"{self.name}|kind:{self.kind}|{tools}|unicode:{self.unicode}{compat}|v1"
+        options = f"kind:{self.kind}|{tools}|unicode:{self.unicode}{compat}"
+        return f"{self.name}|{options}|{version(self)}"
 
     def _judge(self, kind: str, given: object) -> Judge:
         if kind in _WITH_MORE:

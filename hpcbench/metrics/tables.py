@@ -37,6 +37,7 @@ from hpcbench.metrics.base import (
     ratio_of_sums,
     take_dialect,
 )
+from hpcbench.metrics.kits import PUBTABNET, Dialect
 from hpcbench.metrics.markup import Table, read_tables
 from hpcbench.metrics.normalise import TextOptions, Whitespace, read_text, reference_text
 from hpcbench.metrics.tree_distance import Tree, tree_distance
@@ -65,6 +66,8 @@ class TableTree:
     tree: Tree
     nodes: int
     """What TEDS divides by: usually all but the root."""
+    spans_read: bool = True
+    """Are all spans numbers; PubTabNet's code raises where one is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +83,12 @@ class Teds(TextOptions):
     accepts: ClassVar[tuple[str, ...]] = ("text",)
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "pubtabnet": {"whitespace": "keep", "unicode": "none", "markdown": False}
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "pubtabnet": Dialect(
+            {"whitespace": "keep", "unicode": "none", "markdown": False},
+            PUBTABNET,
+            ("src/metric.py",),
+        )
     }
 
     whitespace: Whitespace = "collapse"
@@ -136,7 +143,9 @@ class TedsS:
     accepts: ClassVar[tuple[str, ...]] = ("text",)
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"pubtabnet": {"markdown": False}}
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "pubtabnet": Dialect({"markdown": False}, PUBTABNET, ("src/metric.py",))
+    }
 
     markdown: bool = True
     """Are tables of Markdown read too."""
@@ -303,6 +312,7 @@ def _pubtabnet(text: str, content: Callable[[Any], Content]) -> TableTree | None
         return None
     labels: list[Node] = []
     starts: list[int] = []
+    spans_read = True
     pending: list[tuple[Any, int]] = [
         (tables[0], -1)
     ]  # an element, and where its subtree began if done
@@ -315,18 +325,21 @@ def _pubtabnet(text: str, content: Callable[[Any], Content]) -> TableTree | None
             continue
         starts.append(len(labels) if begun < 0 else begun)
         if is_cell:
-            spans = (_number(element.get("colspan")), _number(element.get("rowspan")))
-            labels.append(Node(("td", *spans), content(element)))
+            spans = [_number(element.get(name, "1")) for name in ("colspan", "rowspan")]
+            spans_read = spans_read and None not in spans
+            labels.append(
+                Node(("td", *(1 if span is None else span for span in spans)), content(element))
+            )
         else:
             labels.append(Node(element.tag if isinstance(element.tag, str) else "?"))
-    return TableTree(Tree(labels, starts), len(tables[0].xpath(".//*")))
+    return TableTree(Tree(labels, starts), len(tables[0].xpath(".//*")), spans_read)
 
 
-def _number(span: str | None) -> int:
+def _number(span: str) -> int | None:
     try:
-        return 1 if span is None else int(span)
+        return int(span)
     except ValueError:
-        return 1
+        return None
 
 
 def _tokens(cell: Any) -> Content:

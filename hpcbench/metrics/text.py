@@ -29,6 +29,7 @@ from hpcbench.metrics.base import (
     ratio_of_sums,
     take_dialect,
 )
+from hpcbench.metrics.kits import ANLS, DOCVQA, JIWER, LMMS_EVAL, ST_VQA, VLMEVALKIT, Dialect
 from hpcbench.metrics.normalise import (
     Case,
     TextOptions,
@@ -117,6 +118,12 @@ class Contains(TextMetric):
         return self.describe(self.name, f"words:{'whole' if self.words else 'any'}")
 
 
+_OFFICIAL = {"raw_length": True, "unicode": "none"}
+"""The evaluation code of the DocVQA challenge, which lmms-eval and VLMEvalKit copied."""
+_PAPER = {"inclusive": False, "unicode": "none"}
+"""Biten et al. 2019, equation 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anls(TextMetric):
     """Average normalised Levenshtein similarity: 1 - distance / longer length, 0 below `tau`.
@@ -125,16 +132,14 @@ class Anls(TextMetric):
     """
 
     name: ClassVar[str] = "anls"
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        # The evaluation code of the DocVQA challenge, and its copy in lmms-eval (api/metrics.py).
-        "docvqa-official": {"raw_length": True, "unicode": "none"},
-        "lmms-eval": {"raw_length": True, "unicode": "none"},
-        # dataset/utils/vqa_eval.py had the raw length at first, and divides by the compared one since.
-        "vlmevalkit": {"unicode": "none"},
-        # The package `anls` (shunk031): the length is that of the compared text in upper case.
-        "anls-0.0.2": {"inclusive": False, "unicode": "none"},
-        # Biten et al. 2019, equation 1; the paper says nothing of whitespace.
-        "st-vqa-paper": {"inclusive": False, "unicode": "none"},
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "docvqa-official": Dialect(_OFFICIAL, DOCVQA, ("eval_mm/infographicsvqa_eval.py",)),
+        "lmms-eval": Dialect(_OFFICIAL, LMMS_EVAL, ("lmms_eval/api/metrics.py",)),
+        "vlmevalkit": Dialect(_OFFICIAL, VLMEVALKIT, ("vlmeval/dataset/utils/vqa_eval.py",)),
+        # The length is that of the compared text in upper case.
+        "anls-0.0.2": Dialect(_PAPER, ANLS, ("anls/metrics/score.py",)),
+        # The paper says nothing of case and whitespace.
+        "st-vqa-paper": Dialect(_PAPER, ST_VQA),
     }
 
     tau: float = 0.5
@@ -203,7 +208,7 @@ class Cer(TextMetric):
     higher_is_better: ClassVar[bool] = False
     aggregation: ClassVar[Aggregation] = "ratio"
     bounds: ClassVar[Bounds] = (0.0, None)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"jiwer": {"unicode": "none"}}
+    dialects: ClassVar[Mapping[str, Dialect]] = {"jiwer": Dialect({"unicode": "none"}, JIWER)}
 
     compat: str = ""
     """Compute as somebody else does, see `dialects`."""
@@ -238,7 +243,7 @@ class Wer(TextMetric):
     higher_is_better: ClassVar[bool] = False
     aggregation: ClassVar[Aggregation] = "ratio"
     bounds: ClassVar[Bounds] = (0.0, None)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"jiwer": {"unicode": "none"}}
+    dialects: ClassVar[Mapping[str, Dialect]] = {"jiwer": Dialect({"unicode": "none"}, JIWER)}
 
     whitespace: Whitespace = "runs"
     compat: str = ""

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from hpcbench.metrics.base import Aggregation, Bounds, Parts, ratio_of_sums, take_dialect
+from hpcbench.metrics.kits import ANLS_STAR, Dialect
 from hpcbench.metrics.matching import cheapest_pairs, pairs_as_munkres
 from hpcbench.metrics.normalise import Case, TextOptions, Whitespace, one_of
 
@@ -52,8 +53,8 @@ class AnlsStar(TextOptions):
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
     one_tree: ClassVar[bool] = True
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "anls_star-1.0.1": {"one_of": "", "unicode": "none"}
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "anls_star-1.0.1": Dialect({"one_of": "", "unicode": "none"}, ANLS_STAR)
     }
 
     tau: float = 0.5

@@ -27,7 +27,9 @@ from hpcbench.metrics.base import (
     over_one,
     ratio_of_sums,
     take_dialect,
+    version,
 )
+from hpcbench.metrics.kits import LMMS_EVAL, PIX2STRUCT, VLMEVALKIT, VQA, Dialect
 from hpcbench.metrics.normalise import (
     Case,
     TextOptions,
@@ -49,13 +51,15 @@ thousands parted, currency and unit (`read_numeral`); zero is a number, and equa
 
 Process = Literal["always", "disputed"]
 """Are answers made plain `always`, or only where the people `disputed`: where all ten texts are equal, the
-code of VQA v2 compares them as they are, but for case."""
+code of VQA v2 compares them as they are. Case does not count then, but under `compat="vqa-v2"` it does."""
 
 Few = Literal["votes", "alternatives"]
 """What fewer than four reference answers are: `votes`, by the published rule, which then cannot reach 1 (of
 one answer it is 0, as nobody else gave it) · `alternatives`, any of which is right."""
 
 _YEAR = re.compile(r"(?:1\d|20)\d\d", re.ASCII)
+_AS_WRITTEN = {"whitespace": "keep", "unicode": "none"}
+_LMMS_PROCESSOR = "lmms_eval/tasks/_task_utils/vqa_eval_metric.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +72,11 @@ class RelaxedAccuracy(TextOptions):
     accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "pix2struct": {"whitespace": "keep", "unicode": "none"},
-        "lmms-eval": {"whitespace": "keep", "unicode": "none"},
-        "vlmevalkit": {"whitespace": "keep", "unicode": "none"},  # strips answers, not targets
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "pix2struct": Dialect(_AS_WRITTEN, PIX2STRUCT, ("pix2struct/metrics.py",)),
+        "lmms-eval": Dialect(_AS_WRITTEN, LMMS_EVAL, ("lmms_eval/tasks/chartqa/utils.py",)),
+        # strips answers, not targets
+        "vlmevalkit": Dialect(_AS_WRITTEN, VLMEVALKIT, ("vlmeval/dataset/utils/vqa_eval.py",)),
     }
 
     tolerance: float = 0.05
@@ -150,12 +155,28 @@ class VqaAccuracy:
     accepts: ClassVar[tuple[str, ...]] = ("text", "label")
     aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
-    dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "vqa-v2": {"process": "disputed", "unicode": "none"},
-        "vlmevalkit": {"unicode": "none"},
-        "lmms-eval": {"unicode": "none"},
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "vqa-v2": Dialect(
+            {"process": "disputed", "unicode": "none"},
+            VQA,
+            ("PythonEvaluationTools/vqaEvaluation/vqaEval.py",),
+            version=2,
+        ),
+        "vlmevalkit": Dialect(
+            {"unicode": "none"},
+            VLMEVALKIT,
+            ("vlmeval/dataset/utils/vqa_eval.py", "vlmeval/smp/misc.py"),
+            version=2,
+        ),
+        "lmms-eval": Dialect(
+            {"unicode": "none"}, LMMS_EVAL, ("lmms_eval/tasks/textvqa/utils.py", _LMMS_PROCESSOR)
+        ),
+        "lmms-eval-vqav2": Dialect(
+            {"unicode": "none"}, LMMS_EVAL, ("lmms_eval/tasks/vqav2/utils.py", _LMMS_PROCESSOR)
+        ),
     }
-    """All of them drop no more than 32 full stops; lmms-eval first parts words as TextVQA's code does."""
+    """lmms-eval has two rules: `lmms-eval` is its TextVQA, `lmms-eval-vqav2` its VQAv2. What each kit does to
+    an answer: `plain_answer`."""
 
     process: Process = "always"
     """When answers are made plain."""
@@ -164,7 +185,7 @@ class VqaAccuracy:
     unicode: UnicodeForm = "nfc"
     """Normal form."""
     compat: str = ""
-    """Another kit's numbers: vqa-v2, vlmevalkit, lmms-eval."""
+    """Another kit's numbers: vqa-v2, vlmevalkit, lmms-eval (its TextVQA), lmms-eval-vqav2."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -181,11 +202,13 @@ class VqaAccuracy:
             return over_one(0.0)
         given = compose(read, self.unicode)
         if self.process == "disputed" and len({_one_line(answer) for answer in answers}) == 1:
-            matches = len(answers) * (_one_line(given).lower() == _one_line(answers[0]).lower())
+            said, agreed = _one_line(given), _one_line(answers[0])
+            if not self.compat:
+                said, agreed = said.lower(), agreed.lower()
+            matches = len(answers) * (said == agreed)
         else:
-            most, parted = 32 if self.compat else 0, self.compat == "lmms-eval"
-            plain = plain_answer(given, most, parted)
-            matches = [_plain_reference(answer, most, parted) for answer in answers].count(plain)
+            plain = plain_answer(given, self.compat)
+            matches = [_plain_reference(answer, self.compat) for answer in answers].count(plain)
         return over_one(self._agreement(matches, len(answers)))
 
     def aggregate(self, parts: Sequence[Parts]) -> float:
@@ -198,7 +221,7 @@ class VqaAccuracy:
         parts = [self.name, f"process:{self.process}", f"few:{self.few}", f"unicode:{self.unicode}"]
         if self.compat:
             parts.append(f"compat:{self.compat}")
-        return "|".join((*parts, "v1"))
+        return "|".join((*parts, version(self)))
 
     def _agreement(self, matches: int, people: int) -> float:
         if people < 4 and self.few == "alternatives":
@@ -209,8 +232,10 @@ class VqaAccuracy:
 
 
 _PUNCTUATION = frozenset(';/[]"{}()=+\\_-><@`,?!')
-_DIGITS_COMMA = re.compile(r"\d,\d")
-_FULL_STOP = re.compile(r"\.(?!\d)")
+_DIGITS_COMMA, _DIGITS_COMMAS = re.compile(r"\d,\d"), re.compile(r"\d,+\d")
+_FULL_STOP, _FULL_STOP_OF_WORDS = re.compile(r"\.(?!\d)"), re.compile(r"(?<!\d)\.(?!\d)")
+_MOST_FULL_STOPS = 32
+"""A flag of regular expressions that the kits pass where the number of replacements belongs."""
 _NUMBER_WORDS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
 )  # fmt: skip
@@ -245,7 +270,7 @@ def _misspelt() -> dict[str, str]:
 _SPELLING = _misspelt()
 
 
-def plain_answer(text: str, full_stops: int = 0, part_words: bool = False) -> str:
+def plain_answer(text: str, kit: str = "") -> str:
     """An answer as VQA v2 compares it.
 
     Punctuation goes or becomes a space, full stops but decimal ones go, number words to ten become digits
@@ -254,15 +279,17 @@ def plain_answer(text: str, full_stops: int = 0, part_words: bool = False) -> st
 
     Args:
         text: the answer.
-        full_stops: at most so many are dropped; 0: all.
-        part_words: first drop commas and question marks and part "'s" from its word, as TextVQA's code does.
+        kit: a dialect of `VqaAccuracy`. All drop at most 32 full stops. `vlmevalkit` keeps those behind a
+            digit, "5." (since 2025-05); `lmms-eval` first drops commas and question marks and parts "'s" from
+            its word; for `lmms-eval-vqav2` several commas between digits are as one.
     """
-    if part_words:
+    if kit == "lmms-eval":
         text = text.lower().replace(",", "").replace("?", "").replace("'s", " 's")
     text = _one_line(text)
     found = _PUNCTUATION.intersection(text)
     if found:
-        thousands = _DIGITS_COMMA.search(text) is not None
+        comma = _DIGITS_COMMAS if kit == "lmms-eval-vqav2" else _DIGITS_COMMA
+        thousands = comma.search(text) is not None
         # A mark beside a space goes; one that parts words becomes a space; one rule for all its places.
         text = text.translate(
             {
@@ -271,7 +298,8 @@ def plain_answer(text: str, full_stops: int = 0, part_words: bool = False) -> st
             }
         )
     if "." in text:
-        text = _FULL_STOP.sub("", text, count=full_stops)
+        stop = _FULL_STOP_OF_WORDS if kit == "vlmevalkit" else _FULL_STOP
+        text = stop.sub("", text, count=_MOST_FULL_STOPS if kit else 0)
     words = (_DIGIT.get(word, word) for word in text.lower().split())
     return " ".join(_SPELLING.get(word, word) for word in words if word not in _ARTICLES)
 

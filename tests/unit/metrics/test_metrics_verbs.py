@@ -44,6 +44,22 @@ def test_a_metric_is_defined_with_every_option_explained(
     assert shown["signature"] in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", METRICS)
+def test_the_code_that_each_dialect_follows_is_shown(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    shown = told(capsys, "show", name)
+    assert shown["follows"].keys() == shown["dialects"].keys()
+    assert main(["metrics", "show", name]) == 0
+    text = capsys.readouterr().out
+    for code in shown["follows"].values():
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", code["date"])
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", code["computed"])
+        said = f"{code['kit']}, {code['release']} of {code['date']} ({code['place']})"
+        for part in (said, code["computed"], *code["files"]):
+            assert part in text
+
+
 def test_a_file_is_scored_as_the_function_scores_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -177,6 +177,20 @@ def test_tables_as_published_are_of_the_form_that_was_asked_for() -> None:
     assert of("table", header, IN_HTML) == 1.0
 
 
+def test_tables_on_which_the_published_code_raises_are_worth_0() -> None:
+    span = IN_HTML.replace("<td>a", '<td colspan="x">a')
+    for answer, reference in (
+        (span, IN_HTML),
+        (IN_HTML, span),
+        ("<table></table>", "<table></table>"),
+    ):
+        assert of("table", answer, reference, compat=PUBLISHED) == 0.0
+    assert of("table", span, IN_HTML) == 1.0
+    # Spans of <th>, and of cells in cells, are not looked at there.
+    header = IN_HTML.replace("<td>a</td>", '<th colspan="x">a</th>')
+    assert of("table", header, IN_HTML, compat=PUBLISHED) > 0
+
+
 def test_charts_are_tables_of_keys_and_values() -> None:
     data = {"title": "Sales", "2020": {"A": 1, "B": None}, "n": 3}
     assert of("chart", json.dumps(data), data) == 1.0

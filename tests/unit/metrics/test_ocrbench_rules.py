@@ -236,7 +236,7 @@ def test_signatures_say_what_was_computed() -> None:
         "ocrbench_v2|kind:plain|words:characters|synonyms:no|unicode:nfc|v1"
     )
     assert OcrBenchV2(kind="cn", compat="ocrbench-v2-scalar").signature == (
-        "ocrbench_v2|kind:cn|words:characters|synonyms:no|unicode:none|compat:ocrbench-v2-scalar|v1"
+        "ocrbench_v2|kind:cn|words:characters|synonyms:no|unicode:none|compat:ocrbench-v2-scalar|v2"
     )
 
 

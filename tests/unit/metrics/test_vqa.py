@@ -166,17 +166,28 @@ def test_published_vectors_of_answer_processing(text: str, plain: str) -> None:
 
 
 def test_textvqa_parts_words_first() -> None:
-    assert plain_answer("it's", part_words=True) == "it 's"
-    assert plain_answer("John's", part_words=True) == "john 's"
+    assert plain_answer("it's", "lmms-eval") == "it 's"
+    assert plain_answer("John's", "lmms-eval") == "john 's"
     assert score("vqa_accuracy", "it's", ["it 's"] * 10) == 0.0
     assert score("vqa_accuracy", "it's", ["it 's"] * 10, compat="lmms-eval") == 1.0
+    assert score("vqa_accuracy", "it's", ["it 's"] * 10, compat="lmms-eval-vqav2") == 0.0
+
+
+def test_several_commas_between_digits_are_one_for_vqav2_of_lmms_eval() -> None:
+    assert plain_answer("1,,2", "vqa-v2") == plain_answer("1,,2") == "1 2"
+    assert plain_answer("1,,2", "lmms-eval-vqav2") == "12"
+
+
+def test_vlmevalkit_keeps_full_stops_behind_digits() -> None:
+    assert plain_answer("No. 5.", "vlmevalkit") == "no 5."
+    assert plain_answer("No. 5.", "vqa-v2") == plain_answer("No. 5.") == "no 5"
 
 
 def test_other_kits_drop_at_most_32_full_stops() -> None:
     answer = "." * 40 + "x"
     assert plain_answer(answer) == "x"
-    assert plain_answer(answer, 32) == "." * 8 + "x"
-    for compat in ("vqa-v2", "vlmevalkit", "lmms-eval"):
+    for compat in ("vqa-v2", "vlmevalkit", "lmms-eval", "lmms-eval-vqav2"):
+        assert plain_answer(answer, compat) == "." * 8 + "x"
         assert score("vqa_accuracy", answer, ["x"] * 9 + ["y"], compat=compat) == 0.0
     assert score("vqa_accuracy", answer, ["x"] * 9 + ["y"]) == 1.0
 
@@ -208,27 +219,31 @@ def test_few_references_are_votes_or_alternatives() -> None:
 def test_the_code_of_vqa_v2_leaves_undisputed_answers_as_they_are() -> None:
     assert score("vqa_accuracy", "cat", ["The cat."] * 10) == 1.0
     assert score("vqa_accuracy", "cat", ["The cat."] * 10, compat="vqa-v2") == 0.0
-    assert score("vqa_accuracy", "THE cat. ", ["The cat."] * 10, compat="vqa-v2") == 1.0
+    assert score("vqa_accuracy", "The cat.\n", ["The cat."] * 10, compat="vqa-v2") == 1.0
+    assert score("vqa_accuracy", "THE cat.", ["The cat."] * 10, compat="vqa-v2") == 0.0
+    assert score("vqa_accuracy", "THE cat.", ["The cat."] * 10, process="disputed") == 1.0
     assert score("vqa_accuracy", "cat", ["The cat."] * 9 + ["dog"], compat="vqa-v2") == 1.0
 
 
 @functools.cache
-def processed_again(text: str, parts_words: bool) -> str:
+def processed_again(text: str, compat: str) -> str:
     """Answer processing mark by mark."""
-    if parts_words:
+    if compat == "lmms-eval":
         text = text.lower()
         for gone in ",?":
             text = text.replace(gone, "")
         text = " 's".join(text.split("'s")).strip()
     text = re.sub("[\n\t]", " ", text).strip()
-    marked, in_number = text, re.search(r"[0-9],[0-9]", text)
+    commas = ",+" if compat == "lmms-eval-vqav2" else ","
+    marked, in_number = text, re.search(f"[0-9]{commas}[0-9]", text)
     for mark in list(';/[]"{}()=+\\_-><@`,?!'):
         beside_space = f" {mark}" in marked or f"{mark} " in marked
         text = text.replace(mark, "" if beside_space or in_number else " ")
     left = 32
     kept = ""
     for at, letter in enumerate(text):
-        if letter == "." and left and not text[at + 1 : at + 2].isdigit():
+        digit_before = compat == "vlmevalkit" and text[max(at - 1, 0) : at].isdigit()
+        if letter == "." and left and not (digit_before or text[at + 1 : at + 2].isdigit()):
             left -= 1
         else:
             kept += letter
@@ -251,13 +266,13 @@ def said(rng: random.Random) -> str:
     pieces = [
         "the", "A", "two", "None", "cat", "Кот", "dont", "it's", "U.S.A.", "1,000.50", "5.", ".5", "a-b",
         "yes/no", "(x)", "x ?", "!", ", ", "-", "\n", "\t", "😀", "é", "%", "$5.00", "...", "'s", "\u00a0",
-        "wouldnt've",
+        "wouldnt've", "1,,2",
     ]  # fmt: skip
     return rng.choice(["", " "]).join(rng.choices(pieces, k=rng.randint(0, 5)))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("compat", ["vlmevalkit", "lmms-eval", "vqa-v2"])
+@pytest.mark.parametrize("compat", ["vlmevalkit", "lmms-eval", "lmms-eval-vqav2", "vqa-v2"])
 def test_vqa_accuracy_is_the_rule_said_again(compat: str) -> None:
     rng = random.Random(compat)
     chosen = metric("vqa_accuracy", compat=compat)
@@ -266,9 +281,9 @@ def test_vqa_accuracy_is_the_rule_said_again(compat: str) -> None:
         answer, answers = rng.choice(pool), rng.choices(pool, k=rng.choice([1, 2, 3, 10, 10]))
         lines = [re.sub("[\n\t]", " ", one).strip() for one in (answer, *answers)]
         if compat == "vqa-v2" and len(set(lines[1:])) == 1:
-            plain = [line.lower() for line in lines]
+            plain = lines
         else:
-            plain = [processed_again(one, compat == "lmms-eval") for one in (answer, *answers)]
+            plain = [processed_again(one, compat) for one in (answer, *answers)]
         value = chosen.score(answer, answers).numerator
         assert value == pytest.approx(float(agreement_again(plain[0], plain[1:])), abs=1e-12)
 
@@ -303,15 +318,20 @@ def test_signatures_say_what_was_computed() -> None:
     )
     assert VqaAccuracy().signature == "vqa_accuracy|process:always|few:votes|unicode:nfc|v1"
     assert VqaAccuracy(compat="vqa-v2").signature == (
-        "vqa_accuracy|process:disputed|few:votes|unicode:none|compat:vqa-v2|v1"
+        "vqa_accuracy|process:disputed|few:votes|unicode:none|compat:vqa-v2|v2"
     )
+    disputed = "vqa_accuracy|process:disputed|few:votes|unicode:nfc|v1"
+    assert VqaAccuracy(process="disputed").signature == disputed
+    kept = "vqa_accuracy|process:always|few:votes|unicode:none|compat:lmms-eval|v1"
+    assert VqaAccuracy(compat="lmms-eval").signature == kept
 
 
 def test_a_dialect_stands_alone() -> None:
     with pytest.raises(ValueError, match="years beside compat"):
         RelaxedAccuracy(years="strict", compat="pix2struct")
     with pytest.raises(
-        ValueError, match="compat is 'mmf'; it can be lmms-eval, vlmevalkit, vqa-v2"
+        ValueError,
+        match="compat is 'mmf'; it can be lmms-eval, lmms-eval-vqav2, vlmevalkit, vqa-v2",
     ):
         VqaAccuracy(compat="mmf")
 
