@@ -110,6 +110,15 @@ def test_a_signature_ends_with_the_version_of_its_dialect(name: str, compat: str
     assert made.signature.endswith(f"|v{made.dialects[compat].version}")
 
 
+def test_the_metrics_page_lists_the_version_of_every_kit() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text("utf-8").splitlines()
+    for name, compat in DIALECTS:
+        made: Any = metric(name, compat=compat)
+        kit = made.dialects[compat].kit
+        assert f"| {kit.name} | {kit.place} | {kit.release} | {kit.date} |" in page
+        assert any(f"`{compat}`" in line for line in page if line.startswith("|"))
+
+
 # --- rules that can be said in a sentence ---------------------------------------------------------------
 
 TEXTS = st.text(st.sampled_from("aAxX5.,  '\n\tßİé今"), max_size=12) | st.text(max_size=12)
