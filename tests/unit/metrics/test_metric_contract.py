@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import hpcbench.metrics
 from hpcbench.metrics import METRICS, metric, score
-from hpcbench.metrics.base import add_up, value_of
+from hpcbench.metrics.base import add_up, take_dialect, value_of
 from hpcbench.schema.records import Fault, Reading
 
 SYMMETRIC = {
@@ -190,6 +190,26 @@ def test_an_unknown_value_of_an_option_is_refused_by_name(name: str) -> None:
         if option.name == "compat" or typing.get_origin(hints[option.name]) is Literal:
             with pytest.raises(ValueError, match=f"{option.name} is '{NONE_SUCH}'; it can be "):
                 metric(name, **{option.name: NONE_SUCH})
+
+
+@dataclasses.dataclass(frozen=True)
+class FromOutside:
+    """A metric's options as another package may write them."""
+
+    dialects: typing.ClassVar[typing.Any] = {"other-kit": {"fold": True}}
+
+    fold: bool = False
+    compat: str = ""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+
+
+def test_a_dialect_of_another_package_may_be_options_alone() -> None:
+    assert FromOutside(compat="other-kit").fold
+    assert not FromOutside().fold
+    with pytest.raises(ValueError, match="fold beside compat"):
+        FromOutside(compat="other-kit", fold=True)
 
 
 # --- values ---------------------------------------------------------------------------------------------
