@@ -171,7 +171,7 @@ def _followed(code: Mapping[str, Any]) -> str:
     files = "".join(f"\n{file}" for file in code["files"])
     return (
         f"follows {code['kit']}, {code['release']} of {code['date']} ({code['place']}){files}\n"
-        f"values to compare with computed on {code['computed']}"
+        f"test values computed on {code['computed']}"
     )
 
 

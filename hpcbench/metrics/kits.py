@@ -23,7 +23,7 @@ class Kit:
     release: str
     """Version or commit that is followed."""
     date: str
-    """Day of that version, ISO 8601."""
+    """Day of that version, or month where the day is not known, ISO 8601."""
     computed: str = "2026-11-23"
     """Day when the values in `tests/vectors/` were computed with it, ISO 8601."""
 
@@ -64,7 +64,7 @@ PIX2STRUCT = Kit("pix2struct", "GitHub: google-research/pix2struct", "commit 945
 PUBTABNET = Kit("PubTabNet", "GitHub: ibm-aur-nlp/PubTabNet", "commit 8ffde90", "2025-07-07")
 ROUGE_SCORE = Kit("rouge-score", "PyPI: rouge-score", "0.1.2", "2022-07-22")
 SACREBLEU = Kit("sacrebleu", "PyPI: sacrebleu", "2.6.0", "2026-01-12")
-ST_VQA = Kit("ST-VQA", "arXiv 1905.13648", "equation 1", "2019-05-31")
+ST_VQA = Kit("ST-VQA", "arXiv 1905.13648", "equation 1", "2019-05")
 """No code goes with the paper; its equation is what is followed."""
 VLMEVALKIT = Kit("VLMEvalKit", "GitHub: open-compass/VLMEvalKit", "commit e8e78f0", "2026-08-18")
 VQA = Kit("VQA", "GitHub: GT-Vision-Lab/VQA", "commit a013f00", "2021-03-11")
