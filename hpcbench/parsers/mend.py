@@ -13,9 +13,12 @@ could follow a text in JSON. So each bracket is read twice at most.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from hpcbench.parsers import escapes
 
 DEPTH = 64
 """Levels of brackets at most: nobody asks for more, and what comes after must not run out of stack."""
@@ -78,7 +81,7 @@ class TooDeep(Exception):
 
 
 def strict(text: str, start: int) -> Found:
-    """The JSON value that begins at `start`; equal keys and NaN, which Python reads, are told as slips.
+    """The JSON value that begins at `start`; equal keys, NaN and LaTeX, which Python reads, are slips.
 
     Raises:
         Broken: it is not sound.
@@ -95,19 +98,46 @@ def strict(text: str, start: int) -> Found:
     def constant(_: str) -> None:
         slips[NOT_A_NUMBER] = None
 
-    decoder = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=constant)
+    def number(written: str) -> int | float | str:
+        found = number_of(written)
+        if isinstance(found, str):
+            slips[ODD_NUMBERS] = None
+        return found
+
+    decoder = json.JSONDecoder(
+        object_pairs_hook=object_of,
+        parse_constant=constant,
+        parse_float=number,
+        parse_int=number,
+    )
     try:
         value, end = decoder.raw_decode(text, start)
+        written, marks = escapes.with_latex(text[start:end])
+        if marks:
+            value = decoder.decode(written)
+            slips |= dict.fromkeys(marks)
     except json.JSONDecodeError as error:
         raise Broken(error.pos) from None
     except RecursionError:
         raise TooDeep from None
-    except ValueError:  # a number of thousands of digits
-        raise Broken(start + 1) from None
     if not isinstance(value, (dict, list)):
         raise Broken(start)
     check_depth(value)
     return Found(value, start, end, tuple(slips))
+
+
+DIGITS = 4300
+"""Digits of a whole number at most: Python reads no more of them at once."""
+
+
+def number_of(written: str) -> int | float | str:
+    """A number of JSON; as it is written where it is too large, or too small, to be kept."""
+    if not set(written) & set(".eE"):
+        return int(written) if len(written) <= DIGITS else written
+    value = float(written)
+    mantissa = written.lower().partition("e")[0]
+    lost = value == 0 and any(char in "123456789" for char in mantissa)
+    return written if lost or math.isinf(value) else value
 
 
 def check_depth(value: object) -> None:
@@ -180,6 +210,7 @@ _ESCAPES = {
     '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
 }  # fmt: skip
 _QUOTED_KEY = re.compile(r"[\"']\s?[:：]")
+_HALF_ESCAPE = re.compile(r"u[0-9A-Fa-f]{0,3}")
 _HEX = {"u": re.compile(r"[0-9A-Fa-f]{4}"), "x": re.compile(r"[0-9A-Fa-f]{2}")}
 
 _Role = Literal["key", "field", "item"]
@@ -401,20 +432,16 @@ class _Mender:
         match = _DECIMAL_COMMA.match(self.text, self.at) if role == "field" else None
         return match is not None and _BARE_KEY.match(self.text, match.end() - 1) is None
 
-    def number(self, match: re.Match[str]) -> int | float | None:
+    def number(self, match: re.Match[str]) -> int | float | str | None:
         if self.truncated and match.end() >= len(self.text):
             raise _Cut
         written = match.group()
-        try:
-            if match["json"] is not None:
-                value = float(written) if set(written) & set(".eE") else int(written)
-            else:
-                if written.lstrip("+-")[:2].isdigit() and written.lstrip("+-").startswith("0"):
-                    return None  # 007 is a code, not a number
-                value = float(written) if set(written) & set(".eE") else int(written)
-                self.slip(ODD_NUMBERS)
-        except ValueError:  # thousands of digits
-            return None
+        bare = written.lstrip("+-")
+        if match["json"] is None and bare[:2].isdigit() and bare.startswith("0"):
+            return None  # 007 is a code, not a number
+        value = number_of(written)
+        if match["json"] is None or isinstance(value, str):
+            self.slip(ODD_NUMBERS)
         self.at = match.end()
         return value
 
@@ -503,6 +530,12 @@ class _Mender:
     def escape(self, at: int) -> tuple[str, int]:
         """What the characters behind a backslash stand for, and where they end."""
         char = self.text[at : at + 1]
+        if char and char in "bfnrtu":
+            latex, mark = escapes.command(self.text, at - 1)
+            if mark:
+                self.slip(mark)
+            if latex:
+                return "\\", at
         if char in _ESCAPES and char:
             return _ESCAPES[char], at + 1
         digits = _HEX[char].match(self.text, at + 1) if char in _HEX else None
@@ -510,7 +543,7 @@ class _Mender:
             if char == "x":
                 self.slip(ODD_ESCAPES)
             return chr(int(digits.group(), 16)), digits.end()
-        if at >= len(self.text) or (char == "u" and len(self.text) - at < 5):
+        if at >= len(self.text) or (char == "u" and _HALF_ESCAPE.fullmatch(self.text, at)):
             return "", len(self.text)  # cut off within the escape
         self.slip(ODD_ESCAPES)
         return (char, at + 1) if char in "'`\n" else ("\\", at)

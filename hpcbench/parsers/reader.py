@@ -37,6 +37,7 @@ def reader(ml_task: MLTask) -> Read:
         plugins.answer_model(ml_task.output_model) if ml_task.output_model else None,
         repair=ml_task.repair,
         reasoning=ml_task.reasoning,
+        transcript=getattr(plugin, "transcribes", False),
     )
     if wants is None:
         return _foreign(plugin(), kind, data)
