@@ -217,7 +217,8 @@ class DataParser:
             return self._nothing(f"no JSON {self.noun}, but a {form}", truncated)
         if value is None:
             return self._nothing(f"no JSON {self.noun}", truncated)
-        return self._reading(value, self.schema.judge(value), form, (NO_JSON[form],), truncated)
+        slips = () if self.schema.properties else (NO_JSON[form],)
+        return self._reading(value, self.schema.judge(value), form, slips, truncated)
 
     def _shaped(self, text: str) -> tuple[object | None, str]:
         """What a table or lines say, and which of them it is."""

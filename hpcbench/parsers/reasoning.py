@@ -18,6 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+VERSION = 2
+"""Of how thoughts are taken off; up when any answer may lose more or less of itself than before."""
+
 UNFINISHED = "reasoning not finished"
 """Why there is no value when an answer never gets to the point."""
 
