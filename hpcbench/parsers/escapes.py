@@ -59,6 +59,9 @@ _WORDS_AFTER_BREAK = frozenset({
 })  # fmt: skip
 """Those of them that may as well be a line break before a word, in some language."""
 
+_BEFORE_BRACES = frozenset({"node", "norm", "num"})
+"""Of these, those that say nothing without an argument."""
+
 _NAME = re.compile(r"[A-Za-z]+")
 _ESCAPE = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _MATHS = re.compile(r"[$^=]|_[{\w]|\\\\[A-Za-z]|\\[ac-eg-mo-qsv-zA-Z]")
@@ -84,7 +87,11 @@ def command(text: str, at: int) -> tuple[bool, str]:
     if name not in _COMMANDS or text[end : end + 1].isalpha():
         control = name[0] in "bf" and len(name) > 1
         return False, CONTROL if control or name[0] in "rt" and _DRIVE.match(text, at - 3) else ""
-    if name not in _WORDS_AFTER_BREAK or _is_maths(text, at, end):
+    if name in _BEFORE_BRACES:
+        latex = text.startswith(("{", "[", "("), end)
+    else:
+        latex = name not in _WORDS_AFTER_BREAK or _is_maths(text, at, end)
+    if latex:
         return True, LATEX
     return False, LATEX_OR_BREAK
 

@@ -189,7 +189,7 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _COMMAS = re.compile("[,，]+")
-_DECIMAL_COMMA = re.compile(r"-?\d[\d \u00a0]*,\d")
+_DECIMAL_COMMA = re.compile(r"-?\d[\d .'\u00a0\u202f]*,\d")
 _WORD = re.compile(r"-?[A-Za-z]{2,9}(?![\w.-])")
 _LITERALS: dict[str, tuple[object, str | None]] = {
     "true": (True, None), "false": (False, None), "null": (None, None),

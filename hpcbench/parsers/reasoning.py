@@ -98,11 +98,10 @@ def answer_in(text: str) -> Answer | None:
     if without is None:
         return None
     marks = () if without == rest else (THOUGHTS,)
-    blocks = [
-        one for one in _blocks(without, _OF_ANSWERS) if without[one.inner : one.closing].strip()
-    ]
+    found = _blocks(without, _OF_ANSWERS)
+    blocks = [one for one in found if without[one.inner : one.closing].strip()]
     if not blocks:
-        return Answer(without, marks)
+        return Answer("" if found and not _outside(without, found) else without, marks)
     last = blocks[-1]
     inner = without[last.inner : last.closing]
     if len({" ".join(without[one.inner : one.closing].split()) for one in blocks}) > 1:

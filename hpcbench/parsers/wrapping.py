@@ -169,4 +169,4 @@ def _said(content: str) -> str:
                 if brace.end() == len(inner):
                     content = inner[words.end() : -1]
                 break
-    return _ESCAPED.sub(r"\1", content).strip()
+    return _ESCAPED.sub(r"\1", content.replace("{,}", ",")).strip()
