@@ -38,15 +38,21 @@ def main() -> int:
             print(f"    {reading.value!r:.200} {reading.repairs} {reading.reason}")
             print(f"    meant: {case.value!r:.200} {case.marks} {case.reason}")
     spent = time.process_time() - begun
-    print(f"{'parser':<10}{'language':<10}" + "".join(f"{one:>16}" for one in ("answers", *VERDICTS)))
+    print(
+        f"{'parser':<10}{'language':<10}" + "".join(f"{one:>16}" for one in ("answers", *VERDICTS))
+    )
     for (kind, language), counts in sorted(found.items(), key=lambda one: (one[0][0], one[0][1])):
         figures = (counts.total(), *(counts[one] for one in VERDICTS))
         print(f"{kind:<10}{language:<10}" + "".join(f"{one:>16}" for one in figures))
     whole = found["all", "all"]
     wrong, refused = whole["silently wrong"], whole["refused"]
     languages = len({case.language for case in corpus})
-    print(f"\n{len(corpus)} answers in {languages} languages, {spent / len(corpus) * 1e6:.0f} µs each")
-    print(f"silently wrong: {wrong / len(corpus):.1%}   refused although readable: {refused / len(corpus):.1%}")
+    print(
+        f"\n{len(corpus)} answers in {languages} languages, {spent / len(corpus) * 1e6:.0f} µs each"
+    )
+    print(
+        f"silently wrong: {wrong / len(corpus):.1%}   refused although readable: {refused / len(corpus):.1%}"
+    )
     return 1 if wrong else 0
 
 

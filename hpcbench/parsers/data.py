@@ -186,7 +186,7 @@ class DataParser:
     def _best(
         self, candidates: Sequence[tuple[Candidate, tuple[str, ...]]]
     ) -> tuple[Candidate, tuple[str, ...], Judgement, bool]:
-        """The one that is read, and whether the schema would have another one as well."""
+        """The one that is read, and whether another fits as well, or might have had it not been cut off."""
         judged = [(one, slips, self.schema.judge(one.found.value)) for one, slips in candidates]
 
         def fit(entry: tuple[Candidate, tuple[str, ...], Judgement]) -> tuple[Any, ...]:
@@ -205,7 +205,10 @@ class DataParser:
 
         best = min(enumerate(judged), key=badness)[1]
         value = best[0].found.value
-        several = any(one[0].found.value != value and fit(one) == fit(best) for one in judged)
+        several = any(
+            one[0].found.value != value and (one[0].found.cut or fit(one) == fit(best))
+            for one in judged
+        )
         return *best, several
 
     def _otherwise(self, text: str, search: Search, truncated: bool) -> Reading:

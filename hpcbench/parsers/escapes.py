@@ -85,8 +85,7 @@ def command(text: str, at: int) -> tuple[bool, str]:
         return False, ""
     name, end = match.group(), match.end()
     if name not in _COMMANDS or text[end : end + 1].isalpha():
-        control = name[0] in "bf" and len(name) > 1
-        return False, CONTROL if control or name[0] in "rt" and _DRIVE.match(text, at - 3) else ""
+        return False, CONTROL if _is_odd(text, at, name) else ""
     if name in _BEFORE_BRACES:
         latex = text.startswith(("{", "[", "("), end)
     else:
@@ -94,6 +93,16 @@ def command(text: str, at: int) -> tuple[bool, str]:
     if latex:
         return True, LATEX
     return False, LATEX_OR_BREAK
+
+
+def _is_odd(text: str, at: int, name: str) -> bool:
+    """Whether an escape before letters is likely a slip: in prose, hardly any but a line break is."""
+    if name[0] in "bf":
+        return len(name) > 1
+    if name[0] not in "rt":
+        return False
+    glued = any(name[:end] in _COMMANDS for end in range(5, len(name)))
+    return glued or _DRIVE.match(text, at - 3) is not None
 
 
 def _is_maths(text: str, start: int, end: int) -> bool:

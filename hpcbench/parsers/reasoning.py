@@ -225,10 +225,13 @@ def _without_blocks(text: str) -> str | None:
         if end is not None:
             pieces.append(text[at : one.start])
             at, place = marks[end].end, end
-        elif one.opens and not text[text.rfind("\n", 0, one.start) + 1 : one.start].strip():
+        elif one.opens and _LINE_BEGIN.search(text, max(0, one.start - 40), one.start):
             return None
         place += 1
     return "".join((*pieces, text[at:])) if pieces else text
+
+
+_LINE_BEGIN = re.compile(r"(?:\A|\n)[^\S\n]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
