@@ -128,8 +128,11 @@ def _read_otherwise(found: Sequence[Trend]) -> Iterator[str]:
         if before is not None:
             ids = before.points[-1].experiment, one.points[-1].experiment
             why, remedy = other_reading((before.reading, one.reading), ids) or ("", "")
+            more = len(before.points) - 1
+            also = f" and for the {more} before it" if more else ""
             if why:
-                yield f"{one.run_task}, {one.name}: {why}: {remedy}, then `hpcbench history --rebuild`"
+                what = f"{one.run_task}, {one.name}: {why}"
+                yield f"{what}: {remedy}{also}, then `hpcbench history --rebuild`"
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -67,6 +67,7 @@ _ESCAPE = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _MATHS = re.compile(r"[$^=]|_[{\w]|\\\\[A-Za-z]|\\[ac-eg-mo-qsv-zA-Z]")
 _DRIVE = re.compile(r"\W[A-Za-z]:")
 r"""Before the backslash of a path: `C:\temp` has no tab in it."""
+_PATH = re.compile(r"(?:\\[\w-]+)+\.[A-Za-z]\w{1,3}(?!\w)")
 _AROUND = 60
 
 
@@ -99,10 +100,9 @@ def _is_odd(text: str, at: int, name: str) -> bool:
     """Whether an escape before letters is likely a slip: in prose, hardly any but a line break is."""
     if name[0] in "bf":
         return len(name) > 1
-    if name[0] not in "rt":
-        return False
-    glued = any(name[:end] in _COMMANDS for end in range(5, len(name)))
-    return glued or _DRIVE.match(text, at - 3) is not None
+    if _DRIVE.match(text, at - 3):
+        return name[0] in "rt" or _PATH.match(text, at) is not None
+    return name[0] in "rt" and any(name[:end] in _COMMANDS for end in range(5, len(name)))
 
 
 def _is_maths(text: str, start: int, end: int) -> bool:

@@ -99,8 +99,8 @@ def strict(text: str, start: int) -> Found:
         slips[NOT_A_NUMBER] = None
 
     def number(written: str) -> int | float | str:
-        found = number_of(written)
-        if isinstance(found, str):
+        found, kept = number_of(written)
+        if not kept:
             slips[ODD_NUMBERS] = None
         return found
 
@@ -130,14 +130,23 @@ DIGITS = 4300
 """Digits of a whole number at most: Python reads no more of them at once."""
 
 
-def number_of(written: str) -> int | float | str:
-    """A number of JSON; as it is written where it is too large, or too small, to be kept."""
+DECIMALS = 17
+"""Digits that a float keeps."""
+
+
+def number_of(written: str) -> tuple[int | float | str, bool]:
+    """A number of JSON, and whether it is all that was written.
+
+    What is too large, or too small, for a number of Python stays a text; of a fraction with more than
+    `DECIMALS` digits the nearest float is taken.
+    """
     if not set(written) & set(".eE"):
-        return int(written) if len(written) <= DIGITS else written
+        return (int(written), True) if len(written) <= DIGITS else (written, False)
     value = float(written)
-    mantissa = written.lower().partition("e")[0]
-    lost = value == 0 and any(char in "123456789" for char in mantissa)
-    return written if lost or math.isinf(value) else value
+    digits = written.lower().partition("e")[0].lstrip("+-").replace(".", "").strip("0")
+    if math.isinf(value) or (value == 0 and digits):
+        return written, False
+    return value, len(digits) <= DECIMALS
 
 
 def check_depth(value: object) -> None:
@@ -172,6 +181,8 @@ _KEY_LENGTH = 200
 _KEY = rf"{_QUOTE}[^\"\n{{}}]{{0,{_KEY_LENGTH}}}?[\"'”“»’`]\s*[:：]"
 _BARE_KEY = re.compile(r"(?:[^\W\d]|\$)[\w .$/№()-]{0,80}?(?=\s*[:：])|-?\d{1,18}(?=\s*[:：])")
 _NEXT_FIELD = re.compile(rf"\s*{_KEY}")
+_NO_KEY = re.compile(r"[{}\[\]]|,\s*\Z")
+"""What a key with quotes in it does not have: it is no key, but values without their colons."""
 _AFTER_KEY = re.compile(r"\s*(?:[:：]|\Z)")
 _HALF_KEY = rf"{_QUOTE}[^\"\n{{}}]{{0,{_KEY_LENGTH}}}{_QUOTE}?\s*\Z"
 _AFTER_FIELD = re.compile(
@@ -439,8 +450,8 @@ class _Mender:
         bare = written.lstrip("+-")
         if match["json"] is None and bare[:2].isdigit() and bare.startswith("0"):
             return None  # 007 is a code, not a number
-        value = number_of(written)
-        if match["json"] is None or isinstance(value, str):
+        value, kept = number_of(written)
+        if match["json"] is None or not kept:
             self.slip(ODD_NUMBERS)
         self.at = match.end()
         return value
@@ -482,6 +493,8 @@ class _Mender:
                 if self.closes(after, role):
                     self.at = after
                     return "".join(pieces)
+                if role == "key" and _NO_KEY.search(text, begin, hit.start()):
+                    raise Broken(begin)
                 self.slip(INNER_QUOTES)
                 pieces.append(char)
                 place = after

@@ -30,7 +30,9 @@ SEVERAL_ANSWERS = "several answers, the last kept"
 
 _THOUGHTS = re.compile(
     r"""
-    <\s*(?P<end>/?)\s*(?P<name>think|thinking|thoughts?|reasoning|seed:think)(?:\s[^<>\n]{0,80})?>
+    <\s*(?P<end>/?)\s*
+    (?P<name>think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad|seed:think)
+    (?:\s[^<>\n]{0,80})?>
     | \[(?P<square>/?)THINK(?:ING)?\]                                # Magistral
     | ◁(?P<kimi>/?)think▷                                            # Kimi-VL
     | <\|(?P<part>begin|end)_of_(?P<what>thought|thinking)\|>        # Sky-T1, OpenThinker

@@ -83,7 +83,7 @@ def _fenced(text: str) -> str | None:
     return "\n".join(lines[1:])
 
 
-_IN_A_LINE = re.compile(r"```(?:[A-Za-z]{1,12}[ \t]+)?([^`\n]+)```")
+_IN_A_LINE = re.compile(r"```(?:[A-Za-z]{1,12}[ \t]+)?([^`\n]*[^`\s][^`\n]*)```")
 
 
 def _fenced_in_a_line(text: str) -> str | None:
