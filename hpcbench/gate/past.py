@@ -156,8 +156,6 @@ class Trend:
     """quality, speed, memory or coverage."""
     signature: str
     """The metric with its options and version; of speed and memory the hardware; empty: not known."""
-    reading: str
-    """Of quality, parser and version that the answers were read by; empty: version 1."""
     model: str
     """Name of the model, the newest."""
     higher_is_better: bool
@@ -166,6 +164,8 @@ class Trend:
     """In order of time."""
     changes: tuple[Change, ...] = field(default=())
     """Where the level changed."""
+    reading: str = ""
+    """Of quality, parser and version that the answers were read by; empty: version 1."""
 
     @property
     def made_by(self) -> str:

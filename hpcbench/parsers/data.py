@@ -186,7 +186,10 @@ class DataParser:
     def _best(
         self, candidates: Sequence[tuple[Candidate, tuple[str, ...]]]
     ) -> tuple[Candidate, tuple[str, ...], Judgement, bool]:
-        """The one that is read, and whether another fits as well, or might have had it not been cut off."""
+        """The one that is read, and whether another may be meant.
+
+        That is one that fits as well, is cut off, or comes later with fields of the schema.
+        """
         judged = [(one, slips, self.schema.judge(one.found.value)) for one, slips in candidates]
 
         def fit(entry: tuple[Candidate, tuple[str, ...], Judgement]) -> tuple[Any, ...]:
@@ -203,12 +206,18 @@ class DataParser:
             place, (one, slips, _) = entry
             return *fit(entry[1]), one.found.cut, bool(slips), one.form == "prose", -place
 
-        best = min(enumerate(judged), key=badness)[1]
-        value = best[0].found.value
-        several = any(
-            one[0].found.value != value and (one[0].found.cut or fit(one) == fit(best))
-            for one in judged
-        )
+        chosen, best = min(enumerate(judged), key=badness)
+        known = self.schema.properties.keys()
+
+        def is_rival(place: int, entry: tuple[Candidate, tuple[str, ...], Judgement]) -> bool:
+            found = entry[0].found
+            if found.value == best[0].found.value:
+                return False
+            later = place > chosen and isinstance(found.value, dict)
+            corrects = later and not known.isdisjoint(found.value)
+            return found.cut or corrects or fit(entry) == fit(best)
+
+        several = any(is_rival(place, entry) for place, entry in enumerate(judged))
         return *best, several
 
     def _otherwise(self, text: str, search: Search, truncated: bool) -> Reading:

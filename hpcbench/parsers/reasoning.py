@@ -68,6 +68,8 @@ _OF_ANSWERS = re.compile(
 _TOKEN = r'\\.|(?<![^\s{\[,:(])"(?:[^"\\\n]|\\.)*"|'
 """What hides marks: JSON's texts, and whatever a backslash escapes."""
 _STRINGS = re.compile(_TOKEN + "(?!)")
+_FIELDS = re.compile(r'(?:[{\[,:]|^)\s*"(?:[^"\\\n]|\\.)*"(?=\s*(?:[}\],:]|\Z))', re.MULTILINE)
+"""Keys and values of an object that are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,13 @@ def _within_json(text: str, start: int, at: int) -> bool:
     before = text[start:at].lstrip()
     if before.startswith("```"):
         return True
-    return before.startswith(("{", "[")) and '"' in _STRINGS.sub("", before)
+    if before.startswith(("{", "[")):
+        return '"' in _STRINGS.sub("", before)
+    if text.find("{", start, at) < 0:
+        return False
+    begin = max(start, text.rfind("\n", start, at) + 1)
+    field = next((one for one in _FIELDS.finditer(text, begin) if one.end() > at), None)
+    return field is not None and field.start() < at
 
 
 def _final_channel(text: str) -> str | None:
