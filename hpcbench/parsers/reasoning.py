@@ -171,8 +171,8 @@ def _closing(marks: Sequence[_Mark], place: int) -> int | None:
 
 
 def _unopened(marks: Sequence[_Mark], place: int) -> int | None:
-    """The first mark that closes what was never opened."""
-    opened = set[str]()
+    """The first mark that closes what was never opened, as of a block that a chat template begins."""
+    opened = {"analysis", "reflection", "scratchpad"}  # no template writes these
     for number in range(place, len(marks)):
         if marks[number].opens:
             opened.add(marks[number].family)
