@@ -174,7 +174,8 @@ class Task(Protocol):
     or why not; if it raises, that sample is lost with the reason. Thoughts before the answer are off already
     (the ML task's `reasoning`), and what it gives is held to the ML task's schema. A class with `wants`
     (text, label, object) is never asked: `hpcbench.parsers.DataParser` reads for it, by the schema and the
-    policies of the document.
+    policies of the document; with `transcribes`, texts are those of pages. A `version` goes up when any
+    answer may be read otherwise than before: scores name it.
     """
 
     api: ClassVar[int]

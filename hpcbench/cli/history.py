@@ -7,7 +7,7 @@ import csv
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,7 +89,7 @@ def _print(found: Sequence[Trend]) -> None:
         out = console()
         values = [point.value for point in one.points]
         arrow = "↑" if one.higher_is_better else "↓"
-        of = f" ({one.signature})" if one.signature else ""
+        of = f" ({one.made_by})" if one.made_by else ""
         out.print(f"{one.plan} / {one.run_task}: {one.name} {arrow}{of}", soft_wrap=True)
         out.print(f"  {sparkline(values)}  {len(values)} points, newest {values[-1]:.4g}")
         changed = {change.at: change for change in one.changes}
@@ -112,6 +112,27 @@ def _print(found: Sequence[Trend]) -> None:
             table.add_row(" ", when, point.experiment, f"{point.value:.4g}", interval, mark)
         out.print(table)
         out.print()
+    for line in _read_otherwise(found):
+        say(line)
+
+
+def _read_otherwise(found: Sequence[Trend]) -> Iterator[str]:
+    """Of trends that are two only because of the parser's version, how they become one."""
+    from hpcbench.evaluation.made import other_reading
+
+    newest: dict[tuple[str, ...], Trend] = {}
+    for one in sorted(found, key=lambda one: one.points[-1].time):
+        of = (one.plan, one.run_task, one.name, one.signature)
+        before = newest.get(of)
+        newest[of] = one
+        if before is not None:
+            ids = before.points[-1].experiment, one.points[-1].experiment
+            why, remedy = other_reading((before.reading, one.reading), ids) or ("", "")
+            more = len(before.points) - 1
+            also = f" and for the {more} before it" if more else ""
+            if why:
+                what = f"{one.run_task}, {one.name}: {why}"
+                yield f"{what}: {remedy}{also}, then `hpcbench history --rebuild`"
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -128,7 +149,10 @@ def _print_csv(found: Sequence[Trend]) -> None:
     """A line a point. Names are those of documents, which begin with a letter or digit: no formulas."""
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(
-        ("plan", "run_task", "name", "signature", "time", "experiment", "value", "low", "high", "change")
+        (
+            "plan", "run_task", "name", "signature", "time", "experiment", "value", "low", "high",
+            "change", "reading",
+        )
     )  # fmt: skip
     for one in found:
         changed = {change.at for change in one.changes}
@@ -137,6 +161,7 @@ def _print_csv(found: Sequence[Trend]) -> None:
                 (
                     one.plan, one.run_task, one.name, one.signature, f"{point.time:.0f}",
                     point.experiment, point.value, point.low, point.high, int(place in changed),
+                    one.reading,
                 )
             )  # fmt: skip
 
@@ -178,7 +203,7 @@ def _figure(found: Sequence[Trend]) -> Figure:
     for one in found:
         name = f"{one.plan} / {one.run_task}"
         if [(other.plan, other.run_task) for other in found].count((one.plan, one.run_task)) > 1:
-            name += f", {one.signature or 'not known on what'}"
+            name += f", {one.made_by or 'not known on what'}"
         at = {change.at for change in one.changes}
         lines[name] = [
             Moment(point.time, point.experiment, point.value, point.low, point.high, place in at)

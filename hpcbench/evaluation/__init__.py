@@ -32,6 +32,7 @@ from hpcbench.experiment.control import wishes
 from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import METRICS_VERSION
+from hpcbench.parsers import reading_of
 from hpcbench.schema.documents import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
@@ -73,7 +74,8 @@ def score(
     place = own if folder is None else Place(folder, subject.run_task.name)
     change = update(subject, place, own, anew=anew)
     seed = experiment.resolved.plan.seed
-    return Scored(subject.run_task, subject.metrics, place, seed), change
+    reading = reading_of(subject.run_task.ml_task)
+    return Scored(subject.run_task, subject.metrics, place, seed, reading), change
 
 
 def what_is_due(experiment: Experiment, subject: Subject, folder: Path | None = None) -> Change:

@@ -19,6 +19,7 @@ from hpcbench.errors import Problem, RunFailed, UserError
 from hpcbench.evaluation import estimate, load_metrics
 from hpcbench.evaluation import format as form
 from hpcbench.evaluation.differences import same_prompt
+from hpcbench.evaluation.made import made_by, other_reading
 from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus
@@ -248,6 +249,10 @@ def _held(
     for number, (one, other) in enumerate(both_have):
         tell(number / len(both_have))
         sides = paired[one.name, other.name] = Sides.of(baseline, candidate, one, other)
+        readings = sides.first.reading, sides.second.reading
+        if (read := other_reading(readings, (baseline.id, candidate.id))) is not None:
+            refused.append(Refused(one.name, other.name, None, *read))
+            continue
         why = sides.other_samples()
         if why and not (common and len(sides.rows[0])):
             remedy = COMMON.format(n=len(sides.rows[0])) if len(sides.rows[0]) else _NOTHING_SHARED
@@ -257,7 +262,7 @@ def _held(
         for name in sides.first.metrics:
             if name not in sides.second.metrics or (metrics and name not in metrics):
                 continue
-            if (wrong := _other_metric(sides, name)) is not None:
+            if (wrong := _other_metric(sides, name, (baseline.id, candidate.id))) is not None:
                 refused.append(wrong)
                 continue
             margin = margins.get(name, margins.get("*"))
@@ -267,7 +272,7 @@ def _held(
                 remedy = f"`hpcbench report {candidate.id}` says what it has"
                 refused.append(Refused(one.name, other.name, name, what, remedy))
                 continue
-            signature = sides.first.metrics[name].signature
+            signature = sides.first.signature(name)
             compared.append(Compared(one.name, other.name, name, signature, both[0], differs))
             others.append(both[1])
     names = tuple((one.name, other.name) for one, other in both_have)
@@ -403,7 +408,9 @@ def _scored(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
         raise RunFailed(f"{experiment.id}: {what}: {again} anew")
     experiment.use_packages()
     metrics = {name: one for name, one in load_metrics(run_task).items() if name in there}
-    return Scored(run_task, metrics, place, experiment.alone(run_task.name).plan.seed)
+    made = made_by(experiment, place, run_task.name)
+    seed = experiment.alone(run_task.name).plan.seed
+    return Scored(run_task, metrics, place, seed, made.reading, made.signatures)
 
 
 _NEEDED = {"sample", "document", "outcome", "answer", "reason", "invalid", "references"}
@@ -460,8 +467,14 @@ def _coverage(frames: Sequence[Any]) -> Iterator[str]:
         yield f"coverage differs: {ours} and {theirs} of the samples have an answer"
 
 
-def _other_metric(sides: Sides, name: str) -> Refused | None:
-    one, other = (side.metrics[name].signature for side in (sides.first, sides.second))
+def _other_metric(sides: Sides, name: str, ids: tuple[str, str]) -> Refused | None:
+    both = sides.first, sides.second
+    one, other = (side.metrics[name].signature for side in both)
+    remedy = "score both by one of them: `hpcbench score EXPERIMENT --metrics …`"
+    if one == other:
+        one, other = (side.signature(name) for side in both)
+        stale = [side.signature(name) != side.metrics[name].signature for side in both]
+        remedy = f"run `hpcbench score {ids[stale.index(True)] if any(stale) else ids[0]}`"
     if one == other:
         return None
     return Refused(
@@ -469,7 +482,7 @@ def _other_metric(sides: Sides, name: str) -> Refused | None:
         sides.second.run_task.name,
         name,
         f"'{name}' is {one} in the baseline and {other} in the candidate",
-        "score both by one of them: `hpcbench score EXPERIMENT --metrics …`",
+        remedy,
     )
 
 

@@ -189,7 +189,7 @@ def _metric(sides: Sides, metric: str, margin: float | None, level: float) -> di
     return {
         **asdict(one),
         "verdict": verdict,
-        "signature": sides.first.metrics[metric].signature,
+        "signature": sides.first.signature(metric),
     }
 
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from hpcbench.evaluation.scoring import (
     batches,
 )
 from hpcbench.experiment.files import open_beside, replacing
-from hpcbench.parsers import reader
+from hpcbench.parsers import reader, reading_of
 from hpcbench.schema.plan import ResolvedRunTask
 
 VERSION = 3
@@ -112,6 +112,10 @@ class Keys:
     """Samples."""
     fields: int = 0
     """Rows of the file of fields; 0: there is none."""
+    reading: str = ""
+    """Parser and version, as `reading_of`; empty: version 1, as in files that do not name it."""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """Metric → its signature; empty in files of earlier versions of hpcbench."""
 
     def to_json(self) -> dict[str, Any]:
         """As it is written."""
@@ -122,6 +126,8 @@ class Keys:
             "metrics": dict(self.metrics),
             "rows": self.rows,
             "fields": self.fields,
+            "reading": self.reading,
+            "signatures": dict(self.signatures),
         }
 
 
@@ -141,7 +147,9 @@ def keys_of(subject: Subject) -> Keys:
     """What its scores will have been made of."""
     run_task = subject.run_task
     ml_task = run_task.ml_task.model_dump(mode="json", exclude=_NOT_READING)
-    samples = _hash([VERSION, hpcbench.__version__, subject.source, ml_task])
+    reading = reading_of(run_task.ml_task)
+    made = [VERSION, hpcbench.__version__, subject.source, ml_task, *([reading] if reading else [])]
+    samples = _hash(made)
     policy = [subject.policy.on_failed, subject.policy.on_invalid, run_task.task.score_timeout]
     plugins = {document.name: document.plugin for document in run_task.metrics}
     metrics = {
@@ -149,7 +157,8 @@ def keys_of(subject: Subject) -> Keys:
         for name, metric in subject.metrics.items()
     }
     columns = dict.fromkeys((*run_task.dataset.group_by, *subject.more_columns))
-    return Keys(samples, tuple(columns), metrics)
+    signatures = {name: metric.signature for name, metric in subject.metrics.items()}
+    return Keys(samples, tuple(columns), metrics, reading=reading, signatures=signatures)
 
 
 def what_is_due(subject: Subject, place: Place, other: Place | None = None) -> Change:
@@ -200,7 +209,7 @@ def update(
             rows.add(frame)
             fields.add(_fields_frame(batch))
             at += batch.size
-        keys = Keys(wanted.samples, wanted.columns, wanted.metrics, at, fields.height)
+        keys = replace(wanted, rows=at, fields=fields.height)
         _write(place, keys, rows, fields)
     return change
 
@@ -242,8 +251,9 @@ def read_keys(place: Place) -> Keys | None:
         if data["fields"] and polars.read_parquet_metadata(place.fields)[KEYS] != text:
             return None
         return Keys(
-            data["samples"], tuple(data["columns"]), data["metrics"], data["rows"], data["fields"]
-        )
+            data["samples"], tuple(data["columns"]), data["metrics"], data["rows"], data["fields"],
+            data.get("reading", ""), data.get("signatures", {}),
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, polars.exceptions.PolarsError):
         return None
 

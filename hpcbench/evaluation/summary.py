@@ -50,7 +50,7 @@ def tabulate(scored: Scored, skipped: int = 0, unusable: int = 0) -> dict[str, A
         "coverage": answered / (asked + skipped) if asked + skipped else 0.0,
         "outcomes": outcomes,
         "errors": _errors(frame),
-        "metrics": {name: _entry(rows.get(name)) for name in scored.metrics},
+        "metrics": {name: _entry(rows.get(name), scored.reading) for name in scored.metrics},
         "faults": faults_of(scored),
         "groups": list(_levels(scored)),
     }
@@ -101,7 +101,7 @@ def _group(row: Row) -> dict[str, Any]:
     return whole
 
 
-def _entry(row: Row | None) -> dict[str, Any] | None:
+def _entry(row: Row | None, reading: str) -> dict[str, Any] | None:
     """A metric over the whole run task; None when no sample is scored."""
     if row is None or row.value is None:
         return None
@@ -115,6 +115,7 @@ def _entry(row: Row | None) -> dict[str, Any] | None:
         "method": row.method,
         "average": row.average,
         "signature": row.signature,
+        "reading": reading,
         "higher_is_better": row.higher_is_better,
         "invalid": row.invalid,
         "faults": row.faults,

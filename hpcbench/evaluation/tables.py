@@ -13,7 +13,7 @@ signature: a row never mixes two metrics, or two options of one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.errors import Problem, UserError, unknown
@@ -54,6 +54,15 @@ class Scored:
     """Where the files are."""
     seed: int = 0
     """Of bootstraps."""
+    reading: str = ""
+    """Parser and version that the answers were read by; empty: version 1."""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """Metric → the signature that it was scored by, where that may be another than it has now."""
+
+    def signature(self, metric: str) -> str:
+        """The metric with its options and version, as it was scored."""
+        found: str = self.signatures.get(metric) or self.metrics[metric].signature
+        return found
 
     @property
     def policy(self) -> Policy:
@@ -173,7 +182,7 @@ def _alike(scored: Sequence[Scored], metric: str) -> dict[str, list[Scored]]:
     found: dict[str, list[Scored]] = {}
     for one in scored:
         if metric in one.metrics:
-            found.setdefault(one.metrics[metric].signature, []).append(one)
+            found.setdefault(one.signature(metric), []).append(one)
     return found
 
 

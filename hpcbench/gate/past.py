@@ -44,9 +44,13 @@ COLUMNS = {
     "run_task": "String", "model": "String", "dataset": "String", "prompt": "String",
     "kind": "String", "name": "String", "value": "Float64", "low": "Float64", "high": "Float64",
     "n": "Int64", "higher_is_better": "Boolean", "signature": "String", "hpcbench": "String",
-    "recorded": "Float64",
+    "recorded": "Float64", "reading": "String",
 }  # fmt: skip
 """Columns of the files and their types in polars; described in docs/gate.md."""
+
+
+SAME = ("plan", "run_task", "name", "signature", "reading")
+"""Columns of what is one thing over time: a row that differs in one of them belongs to another trend."""
 
 
 def results_dir(root: Path) -> Path:
@@ -160,6 +164,13 @@ class Trend:
     """In order of time."""
     changes: tuple[Change, ...] = field(default=())
     """Where the level changed."""
+    reading: str = ""
+    """Of quality, parser and version that the answers were read by; empty: version 1."""
+
+    @property
+    def made_by(self) -> str:
+        """Signature, and what the answers were read by where that is no first version."""
+        return f"{self.signature}, read by {self.reading}" if self.reading else self.signature
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -230,7 +241,7 @@ def series(
             and row["created"] >= since
             and all(fnmatchcase(one, pattern) for one, pattern in wanted)
         ):
-            key = tuple(row[key] for key in ("plan", "run_task", "name", "signature"))
+            key = tuple(row[key] for key in SAME)
             found.setdefault(key, []).append(row)
     return [_trend(rows) for _, rows in sorted(found.items())]
 
@@ -253,6 +264,7 @@ def _trend(rows: Sequence[Mapping[str, Any]]) -> Trend:
         name=last["name"],
         kind=last["kind"],
         signature=last["signature"],
+        reading=last["reading"],
         model=last["model"],
         higher_is_better=last["higher_is_better"],
         points=points,
@@ -284,7 +296,7 @@ def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
         for name, entry in table["metrics"].items():
             if entry is not None:
-                kept = ("value", "low", "high", "n", "higher_is_better", "signature")
+                kept = ("value", "low", "high", "n", "higher_is_better", "signature", "reading")
                 yield {
                     **of,
                     "kind": "quality",
@@ -341,7 +353,7 @@ def _read(path: Path) -> polars.DataFrame | None:
             if name in frame.columns
             else polars.lit(None, dtype=getattr(polars, kind)).alias(name)
             for name, kind in COLUMNS.items()
-        )
+        ).with_columns(polars.col("reading").fill_null(""))
     except (OSError, polars.exceptions.PolarsError):
         return None
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcbench import statistics
 from hpcbench.evaluation import estimate, load_metrics
+from hpcbench.evaluation.made import made_by, other_reading
 from hpcbench.evaluation.scores import Place, rows_of
 from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.tables import Scored, read_parts
@@ -67,21 +68,23 @@ def quality_checks(
     differs = list(
         dict.fromkeys(what for run in candidate for what in not_same(baseline[0], run, policy.same))
     )
+    differs += _read_otherwise((*baseline, *candidate), (*ours, *theirs))
     if "samples" in policy.same:
         differs += _other_samples(known, found)
-    for metric, kind in load_metrics(baseline[0].run_task).items():
+    for metric in load_metrics(baseline[0].run_task):
         rule = rule_for(policy.metrics, name, metric)
         if rule is None:
             continue
         verdict, why = "inconclusive", ""
-        signatures = [one.metrics[metric].signature for one in found if metric in one.metrics]
+        scored = [one for one in found if metric in one.metrics]
         if len(known) < len(ours):
             why = "the baseline has no scores of it: `hpcbench score` makes them from its answers"
-        elif len(signatures) < len(theirs):
+        elif len(scored) < len(theirs):
             yield Check(name, metric, "quality", "critical", "fail", "the candidate has none")
             continue
-        elif set(signatures) != {kind.signature}:
-            why = f"another metric of that name: {kind.signature} there, {signatures[0]} here"
+        elif other := _other_signature(metric, known, found):
+            why = f"another metric of that name: {' there, '.join(other)} here"
+            why += _scored_before(metric, (*baseline, *candidate), (*known, *found))
         elif differs:
             why = "; ".join(differs)
         if why:
@@ -128,7 +131,43 @@ def _scored(run: Run) -> Scored | None:
         return None
     run.experiment.use_packages()
     metrics = load_metrics(run.run_task)
-    return Scored(run.run_task, metrics, place, run.experiment.resolved.plan.seed)
+    made = made_by(run.experiment, place, run.run_task.name)
+    seed = run.experiment.resolved.plan.seed
+    return Scored(run.run_task, metrics, place, seed, made.reading, made.signatures)
+
+
+def _read_otherwise(runs: Sequence[Run], scored: Sequence[Scored | None]) -> Iterator[str]:
+    """Which runs' answers were read by another version of the parser than the first's."""
+    known = [(run, one) for run, one in zip(runs, scored, strict=True) if one is not None]
+    for run, one in known[1:]:
+        ids = known[0][0].experiment.id, run.experiment.id
+        other = other_reading((known[0][1].reading, one.reading), ids)
+        if other is not None:
+            yield ": ".join(other)
+            return
+
+
+def _other_signature(
+    metric: str, baseline: Sequence[Scored], candidate: Sequence[Scored]
+) -> tuple[str, str] | None:
+    """Two signatures of a metric, as it is now or as it was scored by; None: there is one."""
+    first = baseline[0]
+    for one in (*baseline, *candidate):
+        for other in (
+            (first.metrics[metric].signature, one.metrics[metric].signature),
+            (first.signature(metric), one.signature(metric)),
+        ):
+            if other[0] != other[1]:
+                return other
+    return None
+
+
+def _scored_before(metric: str, runs: Sequence[Run], scored: Sequence[Scored]) -> str:
+    """What to do where scores are of an earlier version of a metric than there is now; else nothing."""
+    for run, one in zip(runs, scored, strict=False):
+        if one.signature(metric) != one.metrics[metric].signature:
+            return f": run `hpcbench score {run.experiment.id}`"
+    return ""
 
 
 def _other_samples(baseline: Sequence[Scored], candidate: Sequence[Scored]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from hpcbench.parsers.data import DataParser, Output
 from hpcbench.parsers.deepseek import Box, Layout, Region, layout
 from hpcbench.parsers.plain import DeepSeekOcr, JsonObject, Label, Text
-from hpcbench.parsers.reader import Read, reader
+from hpcbench.parsers.reader import Read, reader, reading_of, same_reading, version_of
 
 __all__ = [
     "Box",
@@ -28,4 +28,7 @@ __all__ = [
     "Text",
     "layout",
     "reader",
+    "reading_of",
+    "same_reading",
+    "version_of",
 ]

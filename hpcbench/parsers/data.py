@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from hpcbench.parsers import shapes
 from hpcbench.parsers.find import Candidate, Search, find
 from hpcbench.parsers.labels import read_label
 from hpcbench.parsers.mend import Found
-from hpcbench.parsers.reasoning import UNFINISHED, strip_reasoning
+from hpcbench.parsers.reasoning import UNFINISHED, Answer, answer_in, strip_reasoning
 from hpcbench.parsers.schemas import Judgement, Schema
+from hpcbench.parsers.wrapping import unwrapped
 from hpcbench.schema.records import Fault, Reading
 
 Output = Literal["text", "label", "object"]
@@ -21,7 +23,11 @@ IN_A_LIST = "object in a list"
 IN_A_TEXT = "object in a text"
 NO_LIST = "objects not in a list"
 HALF_CHARACTER = "half a character"
+SEVERAL_OBJECTS = "several objects, one kept"
+OUTSIDE_TAGS = "an object outside the answer's tags"
+NO_JSON = {"table": "a table, not JSON", "lines": "lines, not JSON"}
 
+_BLANK = "\ufeff\u200b \t\r\n"
 _HALF = re.compile(r"[\ud800-\udfff]")
 
 
@@ -30,9 +36,14 @@ class DataParser:
 
     An object is the JSON of the answer that departs least from the schema: of several, the one with
     something in it, with the fewest faults and fields that the schema does not name, complete, without
-    slips, in a code fence; of those, the last. Where there is no JSON, a table or lines of `key: value` will
-    do, and JSON has to be mended first where it is not sound (`mend`): `repair` says whether that counts.
-    An object that breaks its schema is none.
+    slips, in a code fence; of those, the last. Where the schema does not decide between several, that is
+    marked. JSON has to be mended first where it is not sound (`mend`), and where there is none, a table or
+    lines of `key: value` will do: `repair` says whether that counts. A table is read where its keys are
+    fields of the schema, or its header says that it has keys and values. An object that breaks its schema
+    is none.
+
+    A text loses the code fence or `\\boxed{}` around it (`wrapping`). Whatever changed what is read is among
+    the reading's `repairs`.
     """
 
     def __init__(
@@ -44,6 +55,7 @@ class DataParser:
         labels: Sequence[str] = (),
         repair: Literal["mark", "refuse"] = "mark",
         reasoning: Literal["strip", "keep"] = "strip",
+        transcript: bool = False,
     ) -> None:
         """Take what an ML task wants.
 
@@ -53,9 +65,11 @@ class DataParser:
             model: pydantic model class of objects, beside or instead of a schema.
             labels: the labels there are; none: those of the schema's enum, or any.
             repair: whether JSON with slips is mended and marked, or refused.
-            reasoning: whether thoughts before the answer are taken off.
+            reasoning: whether thoughts, and marks around the answer, are taken off.
+            transcript: texts are those of pages: only what stands around all of an answer is taken off.
         """
         self.output, self.repair, self.reasoning = output, repair, reasoning
+        self.transcript = transcript
         self.schema = Schema(schema, model)
         self.labels = tuple(labels) or self.schema.labels
         self.lists = "array" in self.schema.wants and "object" not in self.schema.wants
@@ -69,17 +83,32 @@ class DataParser:
             truncated: it was cut at max_tokens.
             labels: of this sample, instead of the task's.
         """
-        text = whole_characters(text)
-        if self.reasoning == "strip":
-            answer = strip_reasoning(text)
-            if answer is None:
-                return self._nothing(UNFINISHED, truncated)
-            text = answer
+        answer = self._answer(whole_characters(text))
+        if answer is None:
+            return self._nothing(UNFINISHED, truncated)
         if self.output == "text":
-            return Reading(text.strip(), form="text", truncated=truncated)
-        if self.output == "label":
-            return self._label(text, tuple(labels) or self.labels, truncated)
-        return self._object(text.strip("\ufeff\u200b \t\r\n"), truncated)
+            found, marks = unwrapped(answer.text.strip().strip(_BLANK), transcript=self.transcript)
+            reading = Reading(found, form="text", repairs=marks, truncated=truncated)
+        elif self.output == "label":
+            reading = self._label(answer.text, tuple(labels) or self.labels, truncated)
+        else:
+            reading = self._object(answer.text.strip(_BLANK), truncated)
+            if not reading.form and answer.around:
+                whole = self._object(answer.around.strip(_BLANK), truncated)
+                if whole.form:
+                    reading = replace(whole, repairs=(OUTSIDE_TAGS, *whole.repairs))
+        if answer.marks and reading.value is not None:
+            reading = replace(reading, repairs=(*answer.marks, *reading.repairs))
+        return reading
+
+    def _answer(self, text: str) -> Answer | None:
+        """An answer without its thoughts; None: it is all thoughts."""
+        if self.reasoning == "keep":
+            return Answer(text)
+        if not self.transcript:
+            return answer_in(text)
+        stripped = strip_reasoning(text)
+        return None if stripped is None else Answer(stripped)
 
     def judged(self, value: object, truncated: bool = False) -> Reading:
         """A value that something else has read, held to the schema."""
@@ -109,13 +138,16 @@ class DataParser:
             candidates = [(one, (*slips, IN_A_TEXT)) for one, slips in candidates]
         if not candidates:
             return self._otherwise(text, search, truncated)
-        candidate, slips, judgement = self._best(candidates)
+        candidate, slips, judgement, several = self._best(candidates)
         found = candidate.found
         value: object = found.value
         if "\\u" in text and (mended := _with_whole_characters(value)) is not value:
             value, slips = mended, (*slips, HALF_CHARACTER)
+        if several or search.broken:
+            slips = (*slips, SEVERAL_OBJECTS)
         if slips and self.repair == "refuse":
             reason = "JSON broken off" if found.cut else f"JSON not sound: {slips[0]}"
+            reason = f"several {self.noun}s" if slips[0] == SEVERAL_OBJECTS else reason
             return self._reading(None, judgement, candidate.form, slips, truncated, reason)
         reason = ""
         if judgement.faults and len(candidates) > 1:
@@ -153,47 +185,67 @@ class DataParser:
 
     def _best(
         self, candidates: Sequence[tuple[Candidate, tuple[str, ...]]]
-    ) -> tuple[Candidate, tuple[str, ...], Judgement]:
+    ) -> tuple[Candidate, tuple[str, ...], Judgement, bool]:
+        """The one that is read, and whether another may be meant.
+
+        That is one that fits as well, is cut off, or comes later with fields of the schema.
+        """
         judged = [(one, slips, self.schema.judge(one.found.value)) for one, slips in candidates]
 
-        def badness(
-            entry: tuple[int, tuple[Candidate, tuple[str, ...], Judgement]],
-        ) -> tuple[Any, ...]:
-            place, (one, slips, judgement) = entry
+        def fit(entry: tuple[Candidate, tuple[str, ...], Judgement]) -> tuple[Any, ...]:
+            one, _, judgement = entry
             return (
                 isinstance(one.found.value, list) != self.lists,
                 not one.found.value,
                 len(judgement.faults) + judgement.extra,
-                one.found.cut,
-                bool(slips),
-                one.form == "prose",
-                -place,
             )
 
-        return min(enumerate(judged), key=badness)[1]
+        def badness(
+            entry: tuple[int, tuple[Candidate, tuple[str, ...], Judgement]],
+        ) -> tuple[Any, ...]:
+            place, (one, slips, _) = entry
+            return *fit(entry[1]), one.found.cut, bool(slips), one.form == "prose", -place
+
+        chosen, best = min(enumerate(judged), key=badness)
+        known = self.schema.properties.keys()
+
+        def is_rival(place: int, entry: tuple[Candidate, tuple[str, ...], Judgement]) -> bool:
+            found = entry[0].found
+            if found.value == best[0].found.value:
+                return False
+            later = place > chosen and isinstance(found.value, dict)
+            corrects = later and not known.isdisjoint(found.value)
+            return found.cut or corrects or fit(entry) == fit(best)
+
+        several = any(is_rival(place, entry) for place, entry in enumerate(judged))
+        return *best, several
 
     def _otherwise(self, text: str, search: Search, truncated: bool) -> Reading:
         """An answer without JSON in it."""
         value, form = (None, "") if search.broken else self._shaped(text)
-        if value is None:
-            reason = "JSON broken" if search.broken else f"no JSON {self.noun}"
-            return self._nothing(reason, truncated)
-        if self.repair == "refuse":
+        if search.broken:
+            return self._nothing("JSON broken", truncated)
+        if form and (value is None or self.repair == "refuse"):
             return self._nothing(f"no JSON {self.noun}, but a {form}", truncated)
-        return self._reading(value, self.schema.judge(value), form, (), truncated)
+        if value is None:
+            return self._nothing(f"no JSON {self.noun}", truncated)
+        slips = () if self.schema.properties else (NO_JSON[form],)
+        return self._reading(value, self.schema.judge(value), form, slips, truncated)
 
     def _shaped(self, text: str) -> tuple[object | None, str]:
-        """What a table or lines say."""
+        """What a table or lines say, and which of them it is."""
         properties = self.schema.properties
+        known = tuple(properties)
         tables = shapes.tables(text)
         if self.lists:
-            rows = [row for table in tables for row in shapes.rows_of(table)]
-            return [shapes.fitted(row, properties) for row in rows] or None, "table"
-        if len(tables) == 1:
-            pairs = shapes.pairs_of(tables[0], tuple(properties))
+            rows = [row for table in tables for row in shapes.rows_of(table, known)]
+            fitted = [shapes.fitted(row, properties) for row in rows]
+            return fitted or None, "table" if tables else ""
+        if tables:
+            pairs = shapes.pairs_of(tables[0], known) if len(tables) == 1 else None
             return None if pairs is None else shapes.fitted(pairs, properties), "table"
-        pairs = None if tables else shapes.lines(text, tuple(properties))
-        return None if pairs is None else shapes.fitted(pairs, properties), "lines"
+        lines = shapes.lines(text, known)
+        return (None, "") if lines is None else (shapes.fitted(lines, properties), "lines")
 
     # --- readings -------------------------------------------------------------------------------------
 

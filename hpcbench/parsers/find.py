@@ -71,6 +71,7 @@ def _search(text: str, lists: bool, truncated: bool) -> Search:
     whole = len(text) - len(text.lstrip()), len(text.rstrip())
     comments = text.rfind("*/") if "/*" in text else -1
     broken = False
+    within = _Within(text)
     budget, at = 4 * len(text) + 10_000, 0
     for _ in range(TRIES):
         match = opening.search(text, at)
@@ -88,18 +89,48 @@ def _search(text: str, lists: bool, truncated: bool) -> Search:
                 one = mend(text, start, truncated, fenced, comments)
         except Broken as error:
             # LaTeX and prose in braces is not JSON gone wrong; what has a field before it breaks is
-            broken = broken or _begun(text, start, error.at)
+            if _begun(text, start, error.at):
+                broken = True
+                within.begin(start)
             at = max(error.at, start + 1)
             continue
         except TooDeep:
             return Search(tuple(found), broken, "JSON nested too deeply")
         at = one.end
-        found.append(_placed(text, one, fenced, whole))
+        if not within.holds(start):
+            found.append(_placed(text, one, fenced, whole))
     return Search(tuple(found), broken, "JSON in too many pieces")
 
 
+class _Within:
+    """Whether a place is within an object that is broken: what is there is a part of it, no answer."""
+
+    __slots__ = ("at", "depth", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.depth = text, len(text), 0
+
+    def begin(self, start: int) -> None:
+        """A broken object begins; one within another counts as part of that."""
+        if not self.holds(start):
+            self.at = start
+
+    def holds(self, place: int) -> bool:
+        """Whether brackets that were opened before a place are not closed; places come in order."""
+        while self.at < place and (token := _BRACKET.search(self.text, self.at, place)) is not None:
+            self.at = token.end()
+            self.depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(token.group(), 0)
+            if not self.depth:
+                self.at = len(self.text)
+        return self.depth > 0
+
+
+_QUOTE = re.compile("[\"'“”„«‘’`]")
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+
+
 def _begun(text: str, start: int, end: int) -> bool:
-    return text.find('"', start, end) >= 0 or text.find("'", start, end) >= 0
+    return _QUOTE.search(text, start, end) is not None
 
 
 def _placed(text: str, one: Found, fenced: bool, whole: tuple[int, int]) -> Candidate:

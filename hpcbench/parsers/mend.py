@@ -13,9 +13,12 @@ could follow a text in JSON. So each bracket is read twice at most.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from hpcbench.parsers import escapes
 
 DEPTH = 64
 """Levels of brackets at most: nobody asks for more, and what comes after must not run out of stack."""
@@ -78,7 +81,7 @@ class TooDeep(Exception):
 
 
 def strict(text: str, start: int) -> Found:
-    """The JSON value that begins at `start`; equal keys and NaN, which Python reads, are told as slips.
+    """The JSON value that begins at `start`; equal keys, NaN and LaTeX, which Python reads, are slips.
 
     Raises:
         Broken: it is not sound.
@@ -95,19 +98,55 @@ def strict(text: str, start: int) -> Found:
     def constant(_: str) -> None:
         slips[NOT_A_NUMBER] = None
 
-    decoder = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=constant)
+    def number(written: str) -> int | float | str:
+        found, kept = number_of(written)
+        if not kept:
+            slips[ODD_NUMBERS] = None
+        return found
+
+    decoder = json.JSONDecoder(
+        object_pairs_hook=object_of,
+        parse_constant=constant,
+        parse_float=number,
+        parse_int=number,
+    )
     try:
         value, end = decoder.raw_decode(text, start)
+        written, marks = escapes.with_latex(text[start:end])
+        if marks:
+            value = decoder.decode(written)
+            slips |= dict.fromkeys(marks)
     except json.JSONDecodeError as error:
         raise Broken(error.pos) from None
     except RecursionError:
         raise TooDeep from None
-    except ValueError:  # a number of thousands of digits
-        raise Broken(start + 1) from None
     if not isinstance(value, (dict, list)):
         raise Broken(start)
     check_depth(value)
     return Found(value, start, end, tuple(slips))
+
+
+DIGITS = 4300
+"""Digits of a whole number at most: Python reads no more of them at once."""
+
+
+DECIMALS = 17
+"""Digits that a float keeps."""
+
+
+def number_of(written: str) -> tuple[int | float | str, bool]:
+    """A number of JSON, and whether it is all that was written.
+
+    What is too large, or too small, for a number of Python stays a text; of a fraction with more than
+    `DECIMALS` digits the nearest float is taken.
+    """
+    if not set(written) & set(".eE"):
+        return (int(written), True) if len(written) <= DIGITS else (written, False)
+    value = float(written)
+    digits = written.lower().partition("e")[0].lstrip("+-").replace(".", "").strip("0")
+    if math.isinf(value) or (value == 0 and digits):
+        return written, False
+    return value, len(digits) <= DECIMALS
 
 
 def check_depth(value: object) -> None:
@@ -142,6 +181,8 @@ _KEY_LENGTH = 200
 _KEY = rf"{_QUOTE}[^\"\n{{}}]{{0,{_KEY_LENGTH}}}?[\"'”“»’`]\s*[:：]"
 _BARE_KEY = re.compile(r"(?:[^\W\d]|\$)[\w .$/№()-]{0,80}?(?=\s*[:：])|-?\d{1,18}(?=\s*[:：])")
 _NEXT_FIELD = re.compile(rf"\s*{_KEY}")
+_NO_KEY = re.compile(r"[{}\[\]]|,\s*\Z")
+"""What a key with quotes in it does not have: it is no key, but values without their colons."""
 _AFTER_KEY = re.compile(r"\s*(?:[:：]|\Z)")
 _HALF_KEY = rf"{_QUOTE}[^\"\n{{}}]{{0,{_KEY_LENGTH}}}{_QUOTE}?\s*\Z"
 _AFTER_FIELD = re.compile(
@@ -159,7 +200,7 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _COMMAS = re.compile("[,，]+")
-_DECIMAL_COMMA = re.compile(r"-?\d[\d \u00a0]*,\d")
+_DECIMAL_COMMA = re.compile(r"-?\d[\d .'\u00a0\u202f]*,\d")
 _WORD = re.compile(r"-?[A-Za-z]{2,9}(?![\w.-])")
 _LITERALS: dict[str, tuple[object, str | None]] = {
     "true": (True, None), "false": (False, None), "null": (None, None),
@@ -180,6 +221,7 @@ _ESCAPES = {
     '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
 }  # fmt: skip
 _QUOTED_KEY = re.compile(r"[\"']\s?[:：]")
+_HALF_ESCAPE = re.compile(r"u[0-9A-Fa-f]{0,3}")
 _HEX = {"u": re.compile(r"[0-9A-Fa-f]{4}"), "x": re.compile(r"[0-9A-Fa-f]{2}")}
 
 _Role = Literal["key", "field", "item"]
@@ -401,20 +443,16 @@ class _Mender:
         match = _DECIMAL_COMMA.match(self.text, self.at) if role == "field" else None
         return match is not None and _BARE_KEY.match(self.text, match.end() - 1) is None
 
-    def number(self, match: re.Match[str]) -> int | float | None:
+    def number(self, match: re.Match[str]) -> int | float | str | None:
         if self.truncated and match.end() >= len(self.text):
             raise _Cut
         written = match.group()
-        try:
-            if match["json"] is not None:
-                value = float(written) if set(written) & set(".eE") else int(written)
-            else:
-                if written.lstrip("+-")[:2].isdigit() and written.lstrip("+-").startswith("0"):
-                    return None  # 007 is a code, not a number
-                value = float(written) if set(written) & set(".eE") else int(written)
-                self.slip(ODD_NUMBERS)
-        except ValueError:  # thousands of digits
-            return None
+        bare = written.lstrip("+-")
+        if match["json"] is None and bare[:2].isdigit() and bare.startswith("0"):
+            return None  # 007 is a code, not a number
+        value, kept = number_of(written)
+        if match["json"] is None or not kept:
+            self.slip(ODD_NUMBERS)
         self.at = match.end()
         return value
 
@@ -455,6 +493,8 @@ class _Mender:
                 if self.closes(after, role):
                     self.at = after
                     return "".join(pieces)
+                if role == "key" and _NO_KEY.search(text, begin, hit.start()):
+                    raise Broken(begin)
                 self.slip(INNER_QUOTES)
                 pieces.append(char)
                 place = after
@@ -503,6 +543,12 @@ class _Mender:
     def escape(self, at: int) -> tuple[str, int]:
         """What the characters behind a backslash stand for, and where they end."""
         char = self.text[at : at + 1]
+        if char and char in "bfnrtu":
+            latex, mark = escapes.command(self.text, at - 1)
+            if mark:
+                self.slip(mark)
+            if latex:
+                return "\\", at
         if char in _ESCAPES and char:
             return _ESCAPES[char], at + 1
         digits = _HEX[char].match(self.text, at + 1) if char in _HEX else None
@@ -510,7 +556,7 @@ class _Mender:
             if char == "x":
                 self.slip(ODD_ESCAPES)
             return chr(int(digits.group(), 16)), digits.end()
-        if at >= len(self.text) or (char == "u" and len(self.text) - at < 5):
+        if at >= len(self.text) or (char == "u" and _HALF_ESCAPE.fullmatch(self.text, at)):
             return "", len(self.text)  # cut off within the escape
         self.slip(ODD_ESCAPES)
         return (char, at + 1) if char in "'`\n" else ("\\", at)

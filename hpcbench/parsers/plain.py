@@ -1,6 +1,7 @@
 """Parsers by name, for an ML task's `parser` and for scripts: `JsonObject().parse(text)`.
 
-They say what they want; with an ML task its schema and policies come in (`hpcbench.parsers.reader`).
+They say what they want; with an ML task its schema and policies come in (`hpcbench.parsers.reader`). Each has
+a `version`, which goes up when any answer may be read otherwise than before; scores name it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ class Text:
 
     api: ClassVar[int] = 1
     wants: ClassVar[Output] = "text"
+    version: ClassVar[int] = 2
 
     def parse(self, text: str) -> str:
         return text.strip()
@@ -27,6 +29,7 @@ class Label:
 
     api: ClassVar[int] = 1
     wants: ClassVar[Output] = "label"
+    version: ClassVar[int] = 2
 
     def parse(self, text: str) -> str:
         return text.strip().strip(".\"'").casefold()
@@ -37,6 +40,7 @@ class JsonObject:
 
     api: ClassVar[int] = 1
     wants: ClassVar[Output] = "object"
+    version: ClassVar[int] = 2
 
     def parse(self, text: str) -> object | None:
         return DataParser("object").read(text).value

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hpcbench import plugins
+from hpcbench.parsers import reasoning
 from hpcbench.parsers.data import DataParser, whole_characters
+from hpcbench.parsers.plain import JsonObject, Label, Text
 from hpcbench.parsers.reasoning import UNFINISHED, strip_reasoning
 from hpcbench.schema.documents import MLTask
 from hpcbench.schema.records import Reading, Sample
@@ -28,8 +30,7 @@ def reader(ml_task: MLTask) -> Read:
         UserError: no such plugin, or its model is none.
         EnvironmentFault: the plugin or the model cannot be imported.
     """
-    kind, name = ("parsers", ml_task.parser) if ml_task.parser else ("tasks", ml_task.plugin)
-    plugin = plugins.load(kind, name)
+    kind, _, plugin = _plugin(ml_task)
     wants = getattr(plugin, "wants", None)
     data = DataParser(
         wants or ml_task.output,
@@ -37,6 +38,7 @@ def reader(ml_task: MLTask) -> Read:
         plugins.answer_model(ml_task.output_model) if ml_task.output_model else None,
         repair=ml_task.repair,
         reasoning=ml_task.reasoning,
+        transcript=getattr(plugin, "transcribes", False),
     )
     if wants is None:
         return _foreign(plugin(), kind, data)
@@ -47,6 +49,51 @@ def reader(ml_task: MLTask) -> Read:
         return data.read(text, truncated, labels)
 
     return read
+
+
+def reading_of(ml_task: MLTask) -> str:
+    """How answers of an ML task are read: parser and version, such as `json_object|v2`; empty: version 1.
+
+    A plugin that leaves reading to `DataParser` has the version of our parser of that kind. Another has its
+    own `version`, and behind a full stop that of how thoughts are taken off before it reads.
+
+    Raises:
+        UserError, EnvironmentFault: as of `reader`.
+    """
+    _, name, plugin = _plugin(ml_task)
+    wants = getattr(plugin, "wants", None)
+    if wants is not None:
+        ours, number = _OURS[wants]
+        return f"{ours}|v{number}"
+    version = str(getattr(plugin, "version", 1))
+    if ml_task.reasoning == "strip":
+        version += f".{reasoning.VERSION}"
+    return "" if version == "1" else f"{name}|v{version}"
+
+
+def same_reading(one: str, other: str) -> bool:
+    """Whether two readings, as `reading_of` names them, are of one version, or of two parsers."""
+    names = {reading.partition("|")[0] for reading in (one, other)} - {""}
+    return one == other or len(names) > 1
+
+
+def version_of(reading: str) -> str:
+    """The version in a reading."""
+    return reading.rpartition("|v")[2] or "1"
+
+
+_OURS = {
+    "text": ("text", Text.version),
+    "label": ("label", Label.version),
+    "object": ("json_object", JsonObject.version),
+}
+"""What a plugin wants → our parser that reads it, and its version."""
+
+
+def _plugin(ml_task: MLTask) -> tuple[str, str, Any]:
+    """What reads the answers of an ML task: kind of plugin, name, class."""
+    kind, name = ("parsers", ml_task.parser) if ml_task.parser else ("tasks", ml_task.plugin)
+    return kind, name, plugins.load(kind, name)
 
 
 def labels_of(listed: object) -> Sequence[str]:

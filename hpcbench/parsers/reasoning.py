@@ -1,68 +1,198 @@
-"""Thinking aloud before the answer, as reasoning models write it, taken off.
+"""Thinking aloud and marks around the answer, as reasoning models write them, taken off.
 
-Only what stands at the beginning is taken for it: marks of such a kind in the middle of a page belong to the
-page. Where a chat template writes the opening mark into the prompt, an answer begins within the thoughts and
-has the closing mark alone: all before the first of those is thoughts, too, unless it begins as JSON does.
+Thoughts come first. All blocks at the beginning go: several, nested, of whatever spelling. Where a chat
+template writes the opening mark into the prompt, an answer begins within the thoughts and has the closing
+mark alone: all before it is thoughts, too, unless it is part of a JSON text. A block that never ends has no
+answer behind it.
+
+What comes later may belong to the page. `strip_reasoning` leaves it alone; `answer_in` is for answers that
+are no transcriptions: it takes off blocks amid the answer, and where marks say what the answer is
+(`<answer>…</answer>`), it is what they enclose. Both are named as they change what is read. Marks within the
+texts of a JSON object are words of that object.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+VERSION = 2
+"""Of how thoughts are taken off; up when any answer may lose more or less of itself than before."""
 
 UNFINISHED = "reasoning not finished"
 """Why there is no value when an answer never gets to the point."""
 
-_PAIRS = (
-    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, GLM-4.5, MiniCPM-V
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"),  # Seed-OSS
-    ("[THINK]", "[/THINK]"),  # Magistral
-    ("◁think▷", "◁/think▷"),  # Kimi-VL
+THOUGHTS = "thoughts amid the answer"
+ANSWER_TAGS = "words outside the answer's tags"
+SEVERAL_ANSWERS = "several answers, the last kept"
+
+_THOUGHTS = re.compile(
+    r"""
+    <\s*(?P<end>/?)\s*
+    (?P<name>think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad|seed:think)
+    (?:\s[^<>\n]{0,80})?>
+    | \[(?P<square>/?)THINK(?:ING)?\]                                # Magistral
+    | ◁(?P<kimi>/?)think▷                                            # Kimi-VL
+    | <\|(?P<part>begin|end)_of_(?P<what>thought|thinking)\|>        # Sky-T1, OpenThinker
+    | <\|(?P<cohere>START|END)_THINKING\|>                           # Command A
+    | <\|inner_(?P<inner>prefix|suffix)\|>                           # Apertus
+    | (?P<gemma><\|channel>\s*thought|<channel\|>)                   # Gemma 4
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 _CHANNEL = (
     "<|channel|>"  # gpt-oss: <|channel|>analysis<|message|>…<|channel|>final<|message|>…<|return|>
 )
 _FINAL = re.compile(r"<\|channel\|>\s*final\b[^<]{0,40}<\|message\|>")
 _CHANNEL_END = ("<|return|>", "<|end|>")
-_WRAPPED = (
-    ("<answer>", "</answer>"),
-    ("<|begin_of_box|>", "<|end_of_box|>"),  # GLM-4.1V
+_BARE_CHANNEL = "analysis"
+_BARE_FINAL = "assistantfinal"
+"""The same where an engine has dropped the special tokens: `analysis…assistantfinal…`."""
+
+_OF_MODELS = re.compile(
+    r"""
+    <(?P<end>/?)(?P<name>answer|final[_ -]?answer)>
+    | <\|(?P<part>begin|end)_of_(?P<what>box|solution|answer)\|>     # GLM-4.xV, Sky-T1
+    | <\|(?P<cohere>START|END)_RESPONSE\|>                           # Command A
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
+_OF_ANSWERS = re.compile(
+    _OF_MODELS.pattern.replace(
+        "answer|final", "answer|response|output|result|solution|conclusion|final", 1
+    ),
+    re.IGNORECASE | re.VERBOSE,
+)
+_TOKEN = r'\\.|(?<![^\s{\[,:(])"(?:[^"\\\n]|\\.)*"|'
+"""What hides marks: JSON's texts, and whatever a backslash escapes."""
+_STRINGS = re.compile(_TOKEN + "(?!)")
+_FIELDS = re.compile(r'(?:[{\[,:]|^)\s*"(?:[^"\\\n]|\\.)*"(?=\s*(?:[}\],:]|\Z))', re.MULTILINE)
+"""Keys and values of an object that are texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer without thoughts."""
+
+    text: str
+    """What is to be read."""
+    marks: tuple[str, ...] = ()
+    """What was decided in taking it out, in words."""
+    around: str = ""
+    """The same with the words outside its tags; empty: there are none."""
 
 
 def strip_reasoning(text: str) -> str | None:
-    """The answer without the thoughts before it and the marks around it; None if it is all thoughts."""
-    if "<" not in text and "[" not in text and "◁" not in text:
-        return text
+    """The answer without thoughts before it and marks around all of it; None if it is all thoughts."""
     rest = _after_thoughts(text)
     if rest is None:
         return None
-    inner = rest.strip()
-    for opening, closing in _WRAPPED:
-        if inner.startswith(opening):
-            inner = inner[len(opening) :].removesuffix(closing)
-            return inner
+    blocks = _blocks(rest, _OF_MODELS)
+    if len(blocks) == 1 and not _outside(rest, blocks):
+        return rest[blocks[0].inner : blocks[0].closing]
     return rest
 
 
+def answer_in(text: str) -> Answer | None:
+    """The answer without any thoughts, and within its marks where it has them; None if it is all thoughts."""
+    rest = _after_thoughts(text)
+    without = None if rest is None else _without_blocks(rest)
+    if without is None:
+        return None
+    marks = () if without == rest else (THOUGHTS,)
+    found = _blocks(without, _OF_ANSWERS)
+    blocks = [one for one in found if without[one.inner : one.closing].strip()]
+    if not blocks:
+        return Answer("" if found and not _outside(without, found) else without, marks)
+    last = blocks[-1]
+    inner = without[last.inner : last.closing]
+    if len({" ".join(without[one.inner : one.closing].split()) for one in blocks}) > 1:
+        return Answer(inner, (*marks, SEVERAL_ANSWERS), without)
+    if _outside(without, blocks):
+        return Answer(inner, (*marks, ANSWER_TAGS), without)
+    return Answer(inner, marks)
+
+
+# --- thoughts before the answer -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """One opening or closing mark."""
+
+    family: str
+    opens: bool
+    start: int
+    end: int
+
+
+def _mark(match: re.Match[str]) -> _Mark:
+    given = {name: one for name, one in match.groupdict().items() if one is not None}
+    family = str(given.get("name") or given.get("what") or match.lastgroup).lower()
+    sign = next(one for name, one in given.items() if name not in ("name", "what")).lower()
+    closes = sign in ("/", "end", "suffix", "<channel|>")
+    return _Mark(family, not closes, *match.span())
+
+
 def _after_thoughts(text: str) -> str | None:
+    """What follows the blocks at the beginning; None: they never end."""
     start = text.lstrip()
     if start.startswith(("<|start|>assistant", _CHANNEL)):
         return _final_channel(start)
-    lowered = start[:16].lower()
-    for opening, closing in _PAIRS:
-        if lowered.startswith(opening.lower()):
-            _, found, rest = start.partition(closing)
-            return rest if found else None
-    if start.startswith(("{", "[", "```")):  # an answer, whose texts may hold anything
-        return text
-    for opening, closing in _PAIRS:
-        before, found, rest = text.partition(closing)
-        if found and opening not in before:
-            return rest
-    return text
+    if start.startswith(_BARE_CHANNEL) and _BARE_FINAL in start:
+        return start.rpartition(_BARE_FINAL)[2]
+    marks = [_mark(one) for one in _THOUGHTS.finditer(text)]
+    at = place = 0
+    while place < len(marks):
+        if marks[place].opens and not text[at : marks[place].start].strip():
+            end = _closing(marks, place)
+            if end is None:
+                return None
+        else:
+            end = _unopened(marks, place)
+            if end is None or _within_json(text, at, marks[end].start):
+                break
+        at, place = marks[end].end, end + 1
+    return text[at:]
+
+
+def _closing(marks: Sequence[_Mark], place: int) -> int | None:
+    """Which mark ends the block that begins at one: of its level, else the last of its family."""
+    depth, last = 0, None
+    for number in range(place, len(marks)):
+        if marks[number].family == marks[place].family:
+            depth += 1 if marks[number].opens else -1
+            last = last if marks[number].opens else number
+            if not depth:
+                return number
+    return last
+
+
+def _unopened(marks: Sequence[_Mark], place: int) -> int | None:
+    """The first mark that closes what was never opened, as of a block that a chat template begins."""
+    opened = {"analysis", "reflection", "scratchpad"}  # no template writes these
+    for number in range(place, len(marks)):
+        if marks[number].opens:
+            opened.add(marks[number].family)
+        elif marks[number].family not in opened:
+            return number
+    return None
+
+
+def _within_json(text: str, start: int, at: int) -> bool:
+    """Whether a place is within an answer's code fence, or a text of its JSON."""
+    before = text[start:at].lstrip()
+    if before.startswith("```"):
+        return True
+    if before.startswith(("{", "[")):
+        return '"' in _STRINGS.sub("", before)
+    if text.find("{", start, at) < 0:
+        return False
+    begin = max(start, text.rfind("\n", start, at) + 1)
+    field = next((one for one in _FIELDS.finditer(text, begin) if one.end() > at), None)
+    return field is not None and field.start() < at
 
 
 def _final_channel(text: str) -> str | None:
@@ -73,3 +203,85 @@ def _final_channel(text: str) -> str | None:
     for end in _CHANNEL_END:
         rest = rest.removesuffix(end)
     return rest
+
+
+# --- marks amid the answer ------------------------------------------------------------------------------
+
+
+def _unhidden(text: str, marks: re.Pattern[str]) -> Iterator[_Mark]:
+    """Marks that are not words of a JSON text."""
+    if marks.search(text) is None:
+        return
+    for match in _hiding(marks).finditer(text):
+        if match.group()[0] not in '"\\':
+            yield _mark(match)
+
+
+@cache
+def _hiding(marks: re.Pattern[str]) -> re.Pattern[str]:
+    return re.compile(f"{_TOKEN}(?:{marks.pattern})", marks.flags)
+
+
+def _without_blocks(text: str) -> str | None:
+    """A text without the thoughts amid it; None: it ends within thoughts that begin a line."""
+    marks = list(_unhidden(text, _THOUGHTS))
+    closed = {one.family: one.start for one in marks if not one.opens}
+    pieces: list[str] = []
+    at = place = 0
+    while place < len(marks):
+        one = marks[place]
+        ends = one.opens and closed.get(one.family, -1) > one.start
+        end = _closing(marks, place) if ends else None
+        if end is not None:
+            pieces.append(text[at : one.start])
+            at, place = marks[end].end, end
+        elif one.opens and _LINE_BEGIN.search(text, max(0, one.start - 40), one.start):
+            return None
+        place += 1
+    return "".join((*pieces, text[at:])) if pieces else text
+
+
+_LINE_BEGIN = re.compile(r"(?:\A|\n)[^\S\n]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What marks enclose."""
+
+    start: int
+    """Where its opening mark begins; of a closing mark alone, the beginning."""
+    inner: int
+    """Where its content begins."""
+    closing: int
+    """Where its content ends."""
+    end: int
+    """Behind its closing mark."""
+
+
+def _blocks(text: str, tags: re.Pattern[str]) -> list[_Block]:
+    """Answers between marks, in order; the last may lack its closing, the only one its opening mark."""
+    marks = list(_unhidden(text, tags))
+    if marks and not any(one.opens for one in marks):
+        last = marks[-1]
+        return [] if text[last.end :].strip() else [_Block(0, 0, marks[0].start, len(text))]
+    found: list[_Block] = []
+    opening: _Mark | None = None
+    for one in marks:
+        if one.opens:
+            opening = one
+        elif opening is not None and one.family == opening.family:
+            found.append(_Block(opening.start, opening.end, one.start, one.end))
+            opening = None
+    if opening is not None and (not found or opening.start >= found[-1].end):
+        found.append(_Block(opening.start, opening.end, len(text), len(text)))
+    return found
+
+
+def _outside(text: str, blocks: Sequence[_Block]) -> bool:
+    """Whether there are words outside the answers."""
+    at = 0
+    for one in blocks:
+        if text[at : one.start].strip():
+            return True
+        at = one.end
+    return bool(text[at:].strip(" \t\r\n.。"))

@@ -5,6 +5,7 @@ All give texts; `typed` makes of a text what the schema wants of its field, if i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -79,9 +80,14 @@ def _html_tables(text: str) -> list[list[list[str]]]:
     return found
 
 
-def rows_of(table: Sequence[Sequence[str]]) -> list[Row]:
-    """A table's rows as objects, named by its header; empty cells are left out."""
+def rows_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> list[Row]:
+    """A table's rows as objects, named by its header; empty cells are left out.
+
+    With known keys, a header without any of them is that of another table: no rows.
+    """
     header, *rows = table
+    if known and not {squeezed(name) for name in known} & {squeezed(name) for name in header}:
+        return []
     return [
         {name: cell for name, cell in zip(header, row, strict=False) if name and cell}
         for row in rows
@@ -89,15 +95,35 @@ def rows_of(table: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
+_KEYS = frozenset(re.findall(r"\w+", """
+    key keys field fields fieldname name attribute property parameter label element entity
+    поле ключ название параметр атрибут реквизит feld feldname schlüssel bezeichnung merkmal attribut
+    champ clé nom campo clave nombre chave nome chiave alan anahtar pole klucz
+    字段 字段名 键 键名 名称 属性 フィールド キー 項目 الحقل المفتاح
+    """))  # fmt: skip
+_VALUES = frozenset(re.findall(r"\w+", """
+    value values content contents значение содержимое содержание wert inhalt valeur contenu valor contenido
+    conteúdo valore contenuto değer wartość 值 字段值 内容 値 القيمة
+    """))  # fmt: skip
+"""What headers call keys and values, `squeezed`."""
+
+
 def pairs_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> Row | None:
     """A table of two columns as keys and values; None for another.
 
-    Its header, which Markdown demands, is left out, unless its first cell is a known key.
+    With known keys, one of them must be in its first column. Without, its header must say that the columns
+    are keys and values, or say nothing: any other table may list whatever it likes.
     """
     if any(len(row) != 2 for row in table):
         return None
     names = {squeezed(name) for name in known}
-    rows = table if squeezed(table[0][0]) in names else table[1:]
+    first, second = (squeezed(cell) for cell in table[0])
+    if names:
+        if not any(squeezed(row[0]) in names for row in table):
+            return None
+    elif (first, second) != ("", "") and not (first in _KEYS and second in _VALUES):
+        return None
+    rows = table if first in names else table[1:]
     return {key.rstrip(" :"): value for key, value in rows if key and value} or None
 
 
@@ -193,7 +219,7 @@ def typed(value: str, wanted: frozenset[str]) -> object:
     if wanted & {"number", "integer"} and _NUMBER.fullmatch(value):
         if not set(value) & set(".eE"):
             return int(value)
-        if "number" in wanted:
+        if "number" in wanted and math.isfinite(float(value)):
             return float(value)
     return value
 

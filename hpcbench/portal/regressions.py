@@ -72,7 +72,7 @@ class Series:
         """A trend, named."""
         told = repr([one.value for one in trend.points])
         key = hashlib.sha256(told.encode()).hexdigest()
-        of = (trend.plan, trend.run_task, trend.name, trend.signature)
+        of = (trend.plan, trend.run_task, trend.name, trend.made_by)
         return cls(trend, _hash(*of), key)
 
     @property
@@ -280,7 +280,7 @@ def _chosen(
     return past.series(newest)
 
 
-_KEY = ["plan", "run_task", "name", "signature"]
+_KEY = list(past.SAME)
 
 
 def _hash(*parts: str) -> str:
@@ -300,7 +300,7 @@ def _row(series: Series, changes: tuple[Regression, ...]) -> TrendRow:
         name=trend.name,
         kind=trend.kind,
         model=trend.model,
-        signature=trend.signature,
+        signature=trend.made_by,
         higher_is_better=trend.higher_is_better,
         points=tuple(
             TrendPoint(experiment=p.experiment, time=p.time, value=p.value, low=p.low, high=p.high)

@@ -95,7 +95,10 @@ def _questions(
         for metric in tables[found[0]]["metrics"]:
             entries = [tables[name]["metrics"].get(metric) for name in found]
             scored = [name for name, entry in zip(found, entries, strict=True) if entry is not None]
-            if scored and len({entry["signature"] for entry in entries if entry is not None}) == 1:
+            made = {
+                (one["signature"], one.get("reading", "")) for one in entries if one is not None
+            }
+            if len(made) == 1:
                 yield metric, scored
                 break
 

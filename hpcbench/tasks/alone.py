@@ -25,6 +25,7 @@ from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation import Answer, Place, Scored, Subject
 from hpcbench.evaluation.scores import update
 from hpcbench.experiment.layout import home
+from hpcbench.parsers import reading_of
 from hpcbench.registry.catalog import Catalog, load_document, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
@@ -89,7 +90,7 @@ def score_file(
     subject = Subject(run_task, metrics, _Answered(run_task, path), more_columns=tuple(columns))
     place = Place(folder, run_task.name)
     update(subject, place)
-    return Scored(run_task, metrics, place)
+    return Scored(run_task, metrics, place, reading=reading_of(run_task.ml_task))
 
 
 def run_task_of(

@@ -17,6 +17,7 @@ class Ocr:
 
     api: ClassVar[int] = 1
     wants: ClassVar[Output] = "text"
+    transcribes: ClassVar[bool] = True
 
     def parse(self, text: str, sample: Sample) -> str:
         """What the answer says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -42,6 +43,8 @@ thoughtless = DataParser("object", reasoning="keep")
 receipt = DataParser("object", RECEIPT)
 rows = DataParser("object", ROWS)
 
+LINES, TABLE = ("lines, not JSON",), ("a table, not JSON",)
+
 # --- an object, whatever its fields: answer → value, form, repairs ---------------------------------------
 
 READ = [
@@ -66,10 +69,12 @@ READ = [
     ('The set {x, y} gives {"a": 1}.', {"a": 1}, "prose", ()),
     (r'\frac{a}{b} = {"a": 1}', {"a": 1}, "prose", ()),
     # several: what is in a fence, else the last; one with nothing in it is none
-    ('{"a": 1} no, rather {"a": 2}', {"a": 2}, "prose", ()),
-    ('```json\n{"a": 1}\n```\nas in {"b": 2}', {"a": 1}, "fence", ()),
+    ('{"a": 1} no, rather {"a": 2}', {"a": 2}, "prose", ("several objects, one kept",)),
+    ('```json\n{"a": 1}\n```\nas in {"b": 2}', {"a": 1}, "fence", ("several objects, one kept",)),
+    ('{"a": 1}\n\nAgain: {"a": 1}', {"a": 1}, "prose", ()),
     ('{"a": 1} and {}', {"a": 1}, "prose", ()),
-    ('{"a": 1} or {"a": 2', {"a": 1}, "prose", ()),
+    ('{"a": 1} or {"a": 2', {"a": 1}, "prose", ("several objects, one kept",)),
+    ('{"a": 1; "b": 2} or {"a": 2}', {"a": 2}, "prose", ("several objects, one kept",)),
     # cut off, or never closed
     ('{"a": "1", "b": "Ромаш', {"a": "1", "b": "Ромаш"}, "json", ("closed a text", "closed brackets")),
     ('{"a": "1", "b', {"a": "1"}, "json", ("dropped a half-written field", "closed brackets")),
@@ -124,14 +129,14 @@ READ = [
     ('{"a": "\\ud83d\\ude00", "b": 1}', {"a": "😀", "b": 1}, "json", ()),
     ('{"a": "x\\ud83d"}', {"a": "x\ufffd"}, "json", ("half a character",)),
     # no JSON, but of its shape
-    ("total: 12.50\ndate: 2024-01-02", {"total": "12.50", "date": "2024-01-02"}, "lines", ()),
-    ("- **Сумма:** 12,50\n- **ИНН:** 7701", {"Сумма": "12,50", "ИНН": "7701"}, "lines", ()),
-    ("Вот поля:\nСумма: 12,50\nВремя: 10:30", {"Сумма": "12,50", "Время": "10:30"}, "lines", ()),
+    ("total: 12.50\ndate: 2024-01-02", {"total": "12.50", "date": "2024-01-02"}, "lines", LINES),
+    ("- **Сумма:** 12,50\n- **ИНН:** 7701", {"Сумма": "12,50", "ИНН": "7701"}, "lines", LINES),
+    ("Вот поля:\nСумма: 12,50\nВремя: 10:30", {"Сумма": "12,50", "Время": "10:30"}, "lines", LINES),
     (
         "```yaml\nseller:\n  inn: '77'\ntags:\n  - a\n  - b\n```",
-        {"seller": {"inn": "77"}, "tags": ["a", "b"]}, "lines", (),
+        {"seller": {"inn": "77"}, "tags": ["a", "b"]}, "lines", LINES,
     ),
-    ("| Поле | Значение |\n|---|---|\n| Сумма | 12,50 |", {"Сумма": "12,50"}, "table", ()),
+    ("| Поле | Значение |\n|---|---|\n| Сумма | 12,50 |", {"Сумма": "12,50"}, "table", TABLE),
     # after thoughts
     ('<think>\n{"a": 0}?\n</think>\n{"a": 1}', {"a": 1}, "json", ()),
     ('So it is {"a": 0}...\n</think>\n{"a": 1}', {"a": 1}, "json", ()),
@@ -168,6 +173,7 @@ UNREAD = [
     ("I cannot read this document.", "no JSON object"),
     ("Извините, я не вижу текста: изображение пустое.", "no JSON object"),
     ("Note: too dark", "no JSON object"),
+    ("| 4 | y |\n|---|---|\n| 5 | x |", "no JSON object, but a table"),
     ("12.50", "no JSON object"),
     ("[1, 2]", "no JSON object"),
     ("null", "no JSON object"),
@@ -252,6 +258,7 @@ ROWS_READ = [
      ("dropped a half-written field", "closed brackets")),
     ("| Name | **Price** |\n|:--|--:|\n| a | 1.5 |\n| b \\| c | 2 |",
      [{"name": "a", "price": 1.5}, {"name": "b | c", "price": 2}], ()),
+    ("| 5 | x |\n|---|---|\n| 6 | y |", None, ()),
     ("<table><tr><th>name</th><th>price</th></tr><tr><td>a<br>b</td><td>1</td></tr></table>",
      [{"name": "a b", "price": 1}], ()),
     ('{"name": "a", "price": 1}', None, ()),
@@ -415,8 +422,13 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
+def _plain(value: object) -> bool:
+    """Whether none of its texts has, as JSON, a backslash before a letter that may begin LaTeX."""
+    return not re.search(r"\\[bfnrt][A-Za-z]", json.dumps(value, ensure_ascii=False))
+
+
 @settings(deadline=None)
-@given(value=OBJECTS, indent=st.sampled_from([None, 1]), ascii_only=st.booleans())
+@given(value=OBJECTS.filter(_plain), indent=st.sampled_from([None, 1]), ascii_only=st.booleans())
 def test_sound_json_is_read_as_it_is_alone_in_a_fence_and_amid_prose(
     value: dict[str, Any], indent: int | None, ascii_only: bool
 ) -> None:
@@ -427,7 +439,7 @@ def test_sound_json_is_read_as_it_is_alone_in_a_fence_and_amid_prose(
 
 
 @settings(deadline=None)
-@given(value=OBJECTS, share=st.floats(0, 1))
+@given(value=OBJECTS.filter(_plain), share=st.floats(0, 1))
 def test_what_is_read_of_a_cut_object_has_no_field_it_did_not_have(
     value: dict[str, Any], share: float
 ) -> None:

@@ -53,6 +53,15 @@ def test_one_model_alone_is_told_without_a_claim(tmp_path: Path) -> None:
     assert sentence.endswith("Only 90.0 % of samples on d have an answer.")
 
 
+def test_run_tasks_whose_answers_two_versions_have_read_have_no_leader(tmp_path: Path) -> None:
+    here = answered(tmp_path, {"good": some_right(COUNT, 55), "bad": some_right(COUNT, 20)})
+    tables = read_json(here.metrics_file)["run_tasks"]
+    (leader,) = leaders(here, tables, ["good", "bad"])
+    assert leader["run_task"] == "good"
+    del tables["bad"]["metrics"]["exact_match"]["reading"]  # as of before versions were named
+    assert leaders(here, tables, ["good", "bad"]) == []
+
+
 def test_of_repeats_the_first_stands_for_all(tmp_path: Path) -> None:
     """The best of several repeats would be the luckiest one."""
     same = {"model": {"name": "org/same"}}
