@@ -51,8 +51,10 @@ _WHOLE_NAME = re.compile(
 )
 """What ends a name: the sentence, a line, or signs that part it from what follows."""
 _ENDS = re.compile(r"[\"')\]]{0,3}\s*(?:$|[.!,;。?\n])")
+_IN_BRACKETS = re.compile(r" \([^()\n]{0,200}\)[.!]?\s*(?:$|\n)")
+_DASHED = re.compile(r"\s[-–—]\s")
 _IT_IS = re.compile(r"\s+(?:it|this|that|there)\s+(?:is|was|does|has|are|do)\b")
-_NUMBER_ENDS = re.compile(r"[\"')\]*]{0,3}(?:[.!]?(?:\s+\D|\s*$|\s*\n)|[,;]\s*\D)")
+_NUMBER_ENDS = re.compile(r"[)\]*]{0,3}(?:[.!]?(?:\s+\D|\s*$|\s*\n)|[,;]\s*\D)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,7 @@ class Answer:
         for low, high in ((start, mention.start), *parts[1:]):
             if any(one.place != mention.place for one in self._counted_in(low, high)):
                 return SEVERAL
-        denial = words.NEGATION.fullmatch(self.low, mention.start, mention.end)
+        denial = self.low[mention.start : mention.end] in words.NOES
         for low, high in parts:
             for reason in (NEGATED, CORRECTED, DOUBTED):
                 if self._spots[reason].within(low, high) and not (
@@ -328,10 +330,12 @@ class Answer:
         )
         if not (announced or verb or brief) or lead and not words.LEAD_IN.match(lead):
             return None
+        if mention.mark and not verb and tokens and tokens[-1] in words.SORTS:
+            return None
         if not self._is_whole_number(mention, announced) or not self._is_letter(mention, announced):
             return None
         end = self._end(mention, sentence, announced or verb)
-        if end is None:
+        if end is None or not (announced or verb or self._stops(mention, tokens)):
             return None
         alone = not lead and not tokens and not self.text[mention.end : sentence.end].strip(AFTER)
         last = alone and at == len(self.sentences) - 1 and self._begins_line(mention.start)
@@ -347,7 +351,7 @@ class Answer:
         None: some of the words may change the meaning.
         """
         floor = max(sentence.start, mention.start - _FAR)
-        left = self.low[floor : mention.start].rstrip('"([{<')
+        left = words.ASIDE.sub(_blank, self.low[floor : mention.start]).rstrip('"([{<')
         if left.endswith("'") and left[-2:-1] in ("", " ", "\n", ":"):
             left = left[:-1]
         if left and not re.search(rf"[\s:'{OPEN}]\Z", left[-1]):
@@ -357,7 +361,7 @@ class Answer:
             return None
         clause, wording = floor + cut, words.SAME.sub(_simpler, left[cut:])
         tokens = [one for one in _TOKEN.findall(wording) if one not in ":-–—#|*"]
-        asks = words.INVERTED.match(wording.lstrip(" -–—#*\n"))
+        asks = words.INVERTED.match(left[cut:].lstrip(" -–—#*\n"))
         hangs = clause == sentence.start and words.HANGING.match(wording)
         if asks or hangs or not all(map(is_carrier, tokens)):
             return None
@@ -375,9 +379,9 @@ class Answer:
         signed = self.low[: mention.start][-9:].rstrip(" \"'([")[-1:] in ("-", "–", "−", "+")
         if signed or not mention.mark:
             return not signed
-        return (
-            announced and _NUMBER_ENDS.match(self.text[mention.end : mention.end + 9]) is not None
-        )
+        quote = self.text[mention.start - 1 : mention.start]
+        end = mention.end + (quote in ("'", '"') and self.text.startswith(quote, mention.end))
+        return announced and _NUMBER_ENDS.match(self.text[end : end + 9]) is not None
 
     def _is_letter(self, mention: Mention, announced: bool) -> bool:
         """Whether a letter means an option or a label, and is no article or other word of one letter."""
@@ -402,6 +406,8 @@ class Answer:
         rest = self.low[mention.end : min(sentence.end, mention.end + _FAR)]
         if re.match(r"\s{0,2}[.:]\s*\d", self.low[mention.end : mention.end + 9]):
             return None
+        if mention.mark and _DASHED.match(rest):
+            return None
         whole = _WHOLE_NAME.match(rest)
         if whole is not None and not (
             whole.group().endswith("\n")
@@ -420,6 +426,22 @@ class Answer:
             return mention.end
         return None
 
+    def _stops(self, mention: Mention, tokens: list[str]) -> bool:
+        """Whether a name that no verb comes before is all that is said, and not what a sentence begins with.
+
+        `An invoice, as we know, lists items` says nothing of the document.
+        """
+        rest = self.low[mention.end : mention.end + _FAR].lstrip("\"')]}>")
+        if words.BECAUSE.match(rest) or words.CONTRAST.match(rest):
+            return True
+        if rest.startswith(","):
+            following = _TOKEN.findall(rest[1:].split(".")[0])
+            reply = self.low[mention.start : mention.end] in words.REPLIES
+            return reply or all(one in words.ADVERBS for one in following)
+        if rest.startswith(" ("):
+            return _IN_BRACKETS.match(rest) is not None
+        return not tokens or not _DASHED.match(rest)
+
     def _begins_line(self, at: int) -> bool:
         before = self.text[:at].rstrip(" \"'([")
         return not before or before.endswith("\n")
@@ -435,6 +457,10 @@ def is_noun(word: str) -> bool:
     return word in words.NOUNS or re.search(words.CJK_NOUNS, word) is not None
 
 
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
 def _simpler(match: re.Match[str]) -> str:
     """The simpler word for a phrase of `words.SAME`."""
-    return {"verb": " shows ", "noun": " type "}.get(match.lastgroup or "", " ")
+    return {"verb": " shows ", "noun": " answer "}.get(match.lastgroup or "", " ")

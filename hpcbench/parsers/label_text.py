@@ -19,7 +19,7 @@ _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff]"
 )
 _PILE = re.compile("([\u0300-\u036f]{20})[\u0300-\u036f]+")
-_ORNAMENT = re.compile("[✅✔☑👉➜➡🧾😊👍✨\U0001f4c0-\U0001f4ff]")
+_ORNAMENT = re.compile("[✅✔☑➜➡🧾😊✨\U0001f300-\U0001f44d\U0001f44f-\U0001f4ff]")
 _SIGNS = str.maketrans(
     dict.fromkeys("“”„‟«»‹›「」『』＂", '"')
     | dict.fromkeys("‘’‚‛′ʼ´", "'")

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 
+from hpcbench.parsers.label_text import OPEN
+
 
 def _words(*lists: str) -> frozenset[str]:
     return frozenset(word for one in lists for word in one.split())
@@ -23,7 +25,7 @@ def _words(*lists: str) -> frozenset[str]:
 def _either(listed: str, unspaced: str = "") -> str:
     """A pattern of any of the words; those of scripts without spaces may be parts of longer ones."""
     spaced = [re.escape(one).replace("_", r"\s+").replace(r"\*", r"\w*") for one in listed.split()]
-    pattern = rf"(?<!\w)(?:{'|'.join(spaced)})(?!\w)"
+    pattern = rf"(?:(?<!\w)|(?<=[{OPEN}]))(?:{'|'.join(spaced)})(?:(?!\w)|(?=[{OPEN}]))"
     return f"{pattern}|{'|'.join(unspaced.split())}" if unspaced else pattern
 
 
@@ -44,6 +46,11 @@ NOUNS = _words(
 )
 """Nouns that announce the label: such a sentence is an answer, whatever was considered before it."""
 
+SORTS = _words(
+    "class type category kind класс тип категория klasse typ kategorie classe catégorie clase tipo"
+)
+"""Those of them that make a name together with a letter: `Type A`."""
+
 VERBS = _words(
     "is it's that's shows depicts displays represents",
     "это является представлен представлена представлено показан показана изображён изображена",
@@ -54,9 +61,9 @@ VERBS = _words(
 
 ADVERBS = _words(
     "a an the probably likely most clearly definitely certainly obviously simply just indeed",
-    "скорее всего вероятно очевидно явно точно определённо просто",
+    "скорее всего вероятно очевидно явно точно однозначно определённо просто",
     "ein eine einen einer eines der die das wahrscheinlich eindeutig offensichtlich vermutlich klar",
-    "un une le la l' d'une d'un probablement clairement sûrement certainement",
+    "un une le la l' d'une d'un bien probablement clairement sûrement certainement",
     "una el uno claramente probablemente seguramente",
     "il un' probabilmente chiaramente um uma o provavelmente",
 )
@@ -71,6 +78,8 @@ CARRIERS = (
         "above uploaded here my our final correct right best overall main predicted so therefore thus hence",
         "consequently and i we think believe conclude as sure okay ok",
         "typical standard scanned printed handwritten simple single",
+        "form risk priority severity urgency rating animal object item product gender",
+        "species genre intent emotion",
         "statement language grade status sentiment topic subject level quality currency country",
         "orientation",
         "этот эта данный данная документ документа изображение мой вид я думаю считаю полагаю что",
@@ -97,7 +106,7 @@ CJK_NOUNS = (
 CJK_VERBS = "就是|是|为|為|属于|屬於|显示的|显示|は"
 CJK_CARRIERS = re.compile(
     rf"(?:{CJK_NOUNS}|{CJK_VERBS}|这|這|该|該|此|本|文件|文档|文檔|图片|圖片|图像|图中|图|单据|單據|内容|"
-    "正确|正確|最终|最終|我认为|我認為|我的|我|一|张|張|份|个|個|种|的|很明显|显然|明显|因此|所以|故|"
+    "正确|正確|最终|最終|我认为|我認為|我的|我|一|张|張|份|个|個|种|只|条|页|封|中|的|很明显|显然|明显|因此|所以|故|"
     "だから|したがって|よって|これ|この|それ|その|書類|文書|画像|の|最も)+"
 )
 """The same of scripts without spaces."""
@@ -123,7 +132,22 @@ SAME = re.compile(
     r"handelt (?:es )?sich (?:hier(?:bei)? )?um|s'agit(?= d')|se trata de|si tratta di|trata-se de|to jest)"
     r"(?=\W|$))"
 )
-"""Phrases for which a simpler one is read: what adds nothing, and long ways to say `type` and `is`."""
+"""Phrases for which a simpler one is read: what adds nothing, and long ways to say `answer` and `is`."""
+
+ASIDE = re.compile(
+    r",\s?(?:скорее всего|вероятно|очевидно|видимо|конечно|безусловно|однозначно|"
+    r"most likely|probably|clearly|indeed|of course|obviously|in fact|wahrscheinlich|offensichtlich|"
+    r"sans doute|bien sûr|sin duda|claramente),"
+)
+"""Adverbs between commas."""
+
+REPLIES = _words(
+    "yes no true false correct incorrect да нет верно неверно ja nein oui non sí vrai faux sim não"
+)
+"""Labels that may be followed by a comma and a whole sentence."""
+
+NOES = _words("no нет nein non não nej nee hayır 否 不 不是 没有 いいえ 아니요 لا")
+"""Labels after which a negation says the same again: `No, it is not signed`."""
 
 LEAD_IN = _begins(
     """
@@ -252,7 +276,7 @@ NEGATION = re.compile(
         아니 아닙 아님 않 없 못 틀
         """,
     )
-    + r"|(?<!\w)(?:no(?!\s+doubt)|\w+n't|n'\w+)(?!\w)"
+    + rf"|(?:(?<!\w)|(?<=[{OPEN}]))no(?!\s+doubt)(?:(?!\w)|(?=[{OPEN}]))|(?<!\w)(?:\w+n't|n'\w+)(?!\w)"
     + r"|!(?=[=\w\ufffc])|¬|≠|\\(?:neg|not|sout|cancel|st)\b|<(?:s|del|strike)>"
 )
 """Words that deny, and signs that do."""

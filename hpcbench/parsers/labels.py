@@ -195,13 +195,17 @@ class _Known:
         if not isinstance(value, _Pairs):
             return self._value(value[0], depth - 1) if len(value) == 1 else None
         answers = [one for key, one in value if _is_answer(key)]
-        if not answers and len(value) == 1 and not _is_denied(value[0][0]):
+        if not answers and len(value) == 1 and not self._is_about(value[0][0]):
             answers = [one for _, one in value if not isinstance(one, int)]
         read = [self._value(one, depth - 1) for one in answers]
         known = {one for one in read if one is not None and one[1] != NONE}
         if len(known) == 1:
             return known.pop()
         return (None, SEVERAL) if len(known) > 1 else None
+
+    def _is_about(self, key: str) -> bool:
+        """Whether a key says something of labels, as in `{"invoice": "no"}` or `{"excluded": "invoice"}`."""
+        return _is_denied(key) or bool(self.mentions(shown(key[:200])))
 
     # --- mentions -------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ A wrong label is worse than none: the share of answers that are read as another 
 
 from __future__ import annotations
 
+import re
 import time
 import unicodedata
 from collections import Counter
@@ -66,6 +67,30 @@ def test_the_corpus_has_many_answers_of_both_kinds_in_many_languages() -> None:
     for language in ("en", "ru", "de", "fr", "es", "zh", "it", "pt", "ja", "ko", "ar"):
         assert read[language] >= 2
         assert refused[language] >= 3
+
+
+DENIALS = {
+    "en": ("not ", "no longer ", "hardly ", "anything but ", "non-", "un", "nearly ", "maybe "),
+    "ru": ("не ", "вовсе не ", "почти "),
+    "de": ("nicht ", "kein ", "nie "),
+    "fr": ("pas ", "jamais ", "plus "),
+    "es": ("no ", "nunca "),
+    "zh": ("不是", "非", "没有"),
+}
+
+
+def test_an_answer_of_the_corpus_in_which_its_label_is_denied_is_not_read() -> None:
+    denied = [
+        (group["labels"], answer[: found.start()] + denial + answer[found.start() :], label)
+        for group in GROUPS
+        for answer, label in group.get("read", ())
+        for found in re.finditer(re.escape(label), answer, re.IGNORECASE)
+        for denial in DENIALS.get(group["language"], ())
+        if len(re.findall(re.escape(label), answer, re.IGNORECASE)) == 1
+        and not re.search(r"Answer: .\s*(?:$|\n)", answer)  # the letter names it, too
+    ]
+    assert len(denied) > 1000
+    assert [one for one in denied if read_label(one[1], one[0])[0] == one[2]] == []
 
 
 # --- laws about all labels --------------------------------------------------------------------------------
