@@ -280,6 +280,8 @@ class Answer:
         before = self.sentences[claim.sentence - 1] if claim.sentence else None
         if before is not None and words.SUPPOSITION.match(self.low, before.start, before.end):
             return DOUBTED
+        if self._spots[CORRECTED].within(reasons, sentence.end):
+            return CORRECTED
         return self._taken_back(mention.place, reasons, rest)
 
     def _reasons(self, claim: _Claim) -> tuple[int, int]:

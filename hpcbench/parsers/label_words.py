@@ -36,13 +36,13 @@ def _begins(listed: str, unspaced: str = "") -> re.Pattern[str]:
 # --- words before a label ---------------------------------------------------------------------------------
 
 NOUNS = _words(
-    "answer label class category type option choice classification result prediction kind verdict",
+    "answer label class category type option choice classification result prediction output kind verdict",
     "ответ метка класс категория тип вариант",
     "antwort klasse kategorie typ dokumenttyp bezeichnung",
     "réponse étiquette classe catégorie choix",
     "respuesta etiqueta clase categoría tipo opción",
     "risposta etichetta categoria opzione resposta opção",
-    "답 정답 유형 الإجابة الجواب النوع الفئة cevap",
+    "답 정답 유형 답은 정답은 유형은 الإجابة الجواب النوع الفئة cevap",
 )
 """Nouns that announce the label: such a sentence is an answer, whatever was considered before it."""
 
@@ -77,7 +77,7 @@ CARRIERS = (
         "it this that these document image page picture photo scan file shown provided attached given",
         "above uploaded here my our final correct right best overall main predicted so therefore thus hence",
         "consequently and i we think believe conclude as sure okay ok",
-        "typical standard scanned printed handwritten simple single",
+        "appropriate suitable fitting typical standard scanned printed handwritten simple single",
         "form risk priority severity urgency rating animal object item product gender",
         "species genre intent emotion",
         "statement language grade status sentiment topic subject level quality currency country",
@@ -95,7 +95,7 @@ CARRIERS = (
         "idioma sentimiento tema estado país moneda",
         "questo questa immagine l'immagine corretta credo che quindi",
         "isto imagem correta minha acho portanto",
-        "이 정답은 답은 유형은 المستند الوثيقة bu belge",
+        "이 المستند الوثيقة bu belge",
     )
 )
 """Words that may come before a label in its clause and change nothing."""
@@ -118,6 +118,7 @@ _CLASSIFIED = "(?:classified|categori[sz]ed|identified|labell?ed|recogni[sz]ed) 
 SAME = re.compile(
     r"(?P<plain>\b(?:without (?:a |any )?doubt|no doubt|без (?:всякого )?сомнения|ohne zweifel|sin duda|"
     r"(?:in|on) (?:the|this) (?:image|picture|photo|page|document|scan)|(?:to|of) (?:the|your|this) question|"
+    r"for (?:the|this) (?:document|image|page)|"
     r"of (?:the|this) (?:review|document|text|tweet|comment|article|message|email|sentence)|"
     r"i(?:'m| am) (?:confident|certain|sure|convinced) that|"
     r"(?:that )?you(?: have|'ve)? (?:provided|shared|uploaded|sent|gave)|"
@@ -128,7 +129,8 @@ SAME = re.compile(
     r"(?:choose|select|pick)|(?:tipo|type|clase|classe|categoría|catégorie|categoria) d[ei] documento?)\b)"
     rf"|(?P<verb>\b(?:(?:appears|seems) to be|looks like|(?:can|should) be {_CLASSIFIED}|is {_CLASSIFIED}|"
     r"(?:(?:i|we)(?:'d| would)? )?(?:classify|categori[sz]e|label) (?:it|(?:this|the)(?: \w+)?) as|"
-    r"(?:belongs to|falls (?:in|into|under)) the (?:class|category|type)|(?:i|we)(?:'d| would) say(?: that)?|"
+    r"(?:belongs to|falls (?:in|into|under)) the (?:class|category|type)(?: of)?|"
+    r"is (?:best )?described as|can be (?:best )?described as|(?:i|we)(?:'d| would) say(?: that)?|"
     r"handelt (?:es )?sich (?:hier(?:bei)? )?um|s'agit(?= d')|se trata de|si tratta di|trata-se de|to jest)"
     r"(?=\W|$))"
 )
@@ -151,9 +153,10 @@ NOES = _words("no нет nein non não nej nee hayır 否 不 不是 没有 い�
 
 LEAD_IN = _begins(
     """
-    based_on given_that given_the given_its since because as_it as_the as_there judging considering
-    looking_at according_to_the according_to_its with_its yes sure okay of_course i_think i_believe
-    so therefore thus hence
+    based_on given_that given_the given_its since because as_it as_there judging considering looking_at
+    according_to_its according_to_the_layout according_to_the_header according_to_the_title with_its
+    according_to_the_heading according_to_the_content according_to_the_image
+    yes sure okay of_course i_think i_believe so therefore thus hence
     да судя_по так_как поскольку исходя_из на_основе скорее_всего думаю считаю
     полагаю я_думаю я_считаю поэтому следовательно значит итак таким_образом
     ja aufgrund da weil laut ich_denke ich_glaube also daher oui d'après selon puisque comme donc
@@ -192,7 +195,7 @@ _CONCLUDING = """
 _CONCLUDING_CJK = "所以 因此 だから したがって よって"
 
 CONCLUSION = re.compile(
-    rf"(?:{_either(_CONCLUDING + 'but_the_answer but_the_final_answer but_the_correct_answer')})(?!\s*,)"
+    rf"(?:{_either(_CONCLUDING)})(?!\s*,)"
     f"|{'|'.join(_CONCLUDING_CJK.split())}"
 )
 """What makes the words before it reasons, and those after it the answer."""
@@ -290,7 +293,7 @@ DOUBT = re.compile(
         kind_of more_or_less so_to_speak in_a_way in_a_sense partly partially somewhat in_theory
         theoretically technically at_first_glance apparently seemingly
         или либо возможно может наверное если ли сомн* неясно непонятно якобы будто бы мог* затрудняюсь
-        oder entweder vielleicht möglicherweise eventuell könnte wäre würde wenn falls ob unklar unsicher
+        oder entweder vielleicht möglicherweise eventuell könnte wäre würde wenn ob unklar unsicher
         angeblich
         ou soit peut-être peut pourrait serait incertain incertaine possiblement doute
         quizá quizás tal_vez puede podría sería posiblemente acaso o_un o_una o_algo
@@ -298,7 +301,8 @@ DOUBT = re.compile(
         """,
         "或 也许 可能 如果 若 是否 吗 嗎 似乎 假如 要么 与其 かも もし または でしょうか",
     )
-    + r"|(?<!\w)si(?!\w|\s+tratta)|(?<!without )(?<!no )(?<!a )(?<!any )(?<!\w)doubt\w*"
+    + r"|(?<!\w)si(?!\w|\s+tratta)"
+    + r"|(?<!\w)falls(?!\w|\s+(?:in|into|under)\b)|(?<!without )(?<!no )(?<!a )(?<!any )(?<!\w)doubt\w*"
 )
 """Words that leave it open."""
 
