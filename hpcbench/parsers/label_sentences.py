@@ -325,7 +325,7 @@ class Answer:
         if introduction is None:
             return None
         clause, tokens, verb = introduction
-        lead = self.low[sentence.start : clause].rstrip(" ,")
+        lead = self.low[sentence.start : min(clause, sentence.start + _FAR)].rstrip(" ,")
         announced = any(is_noun(one) for one in tokens)
         brief = (not lead or words.CONCLUDED.fullmatch(lead)) and all(
             one in words.ADVERBS or words.CONCLUDED.fullmatch(one) for one in tokens
@@ -378,7 +378,7 @@ class Answer:
         """Whether digits are a number by themselves, and an option's number is announced."""
         if not self.text[mention.start].isdigit():
             return True
-        signed = self.low[: mention.start][-9:].rstrip(" \"'([")[-1:] in ("-", "–", "−", "+")
+        signed = self._just_before(mention) in ("-", "–", "−", "+")
         if signed or not mention.mark:
             return not signed
         quote = self.text[mention.start - 1 : mention.start]
@@ -395,8 +395,11 @@ class Answer:
             return False
         if not mention.mark or mention.mark.isupper() or not self.text[mention.end - 1].isalpha():
             return True
-        before = self.low[: mention.start][-9:].rstrip(" \"'([\n")[-1:]
-        return announced and (before == ":" or after == ".")
+        return announced and (self._just_before(mention) == ":" or after == ".")
+
+    def _just_before(self, mention: Mention) -> str:
+        """The character before a mention, white space, quotes and brackets aside."""
+        return self.low[max(0, mention.start - 9) : mention.start].rstrip(" \"'([\n")[-1:]
 
     def _end(self, mention: Mention, sentence: _Sentence, verb: bool) -> int | None:
         """Where a name ends, if what follows lets it be the whole name; None: it does not."""

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Literal
 
-BEFORE, AFTER = " \t\n.\"'([{", " \t\n.,;:!\"')]}"
+BEFORE, AFTER = " \t\n.¡\"'([{", " \t\n.,;:!\"')]}"
 """Signs around a name that are no part of it."""
 
 OPEN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"

@@ -65,7 +65,7 @@ ADVERBS = _words(
     "ein eine einen einer eines der die das wahrscheinlich eindeutig offensichtlich vermutlich klar",
     "un une le la l' d'une d'un bien probablement clairement sûrement certainement",
     "una el uno claramente probablemente seguramente",
-    "il un' probabilmente chiaramente um uma o provavelmente",
+    "il un' probabilmente chiaramente um uma provavelmente",
 )
 """Articles, and words that make a statement stronger or a little weaker without another meaning."""
 
@@ -94,7 +94,7 @@ CARRIERS = (
         "esto este esta documento imagen página correcta mi creo pienso entonces",
         "idioma sentimiento tema estado país moneda",
         "questo questa immagine l'immagine corretta credo che quindi",
-        "isto imagem correta minha acho portanto",
+        "isto imagem correta minha acho portanto o",
         "이 المستند الوثيقة bu belge",
     )
 )
@@ -171,7 +171,7 @@ INVERTED = re.compile(
 )
 """How a clause begins that asks, even without its mark."""
 
-HANGING = _begins("that_this that_it that_the that_these that_is что dass que qu'il che")
+HANGING = _begins("that_this that_it that_the that_these что dass que qu'il che")
 """How a sentence begins that is only a part of one."""
 
 SUPPOSITION = _begins(

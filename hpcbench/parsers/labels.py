@@ -132,6 +132,7 @@ class _Known:
     # --- whole answers --------------------------------------------------------------------------------
 
     def read(self, text: str) -> Read:
+        """The label that an answer names, or why it names none."""
         place = self.written.get(normalised(text.strip(), "NFC"))
         if place is not None:
             return place, ""
@@ -152,7 +153,7 @@ class _Known:
         text = re.sub(r"^[-•+#]{1,6}\s+(?=[^\d\s])", "", text.strip())
         if len(text) > 2000:
             return None
-        place = self.names.get(name(text)) if not text.startswith("...") else None
+        place = self.names.get(name(text))
         if place is not None:
             return (None, SEVERAL) if place == NO_ONE else (place, "")
         match = _OPTION.fullmatch(text)
@@ -188,7 +189,10 @@ class _Known:
         if isinstance(value, str):
             place = self.written.get(normalised(value.strip(), "NFC"))
             return self._plain(value) if place is None else (place, "")
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, bool):
+            place = self.names.get("true" if value else "false")
+            return None if place is None else (place, "")
+        if isinstance(value, int):
             return self._plain(str(value)) if abs(value) < 10**9 else None
         if not depth or not isinstance(value, list):
             return None
@@ -224,23 +228,15 @@ class _Known:
             if after < len(named) and named[after].start < match.end():
                 continue
             parted = _SEPARATED.match(text, match.end("mark"))
-            name = starts.get(_past_quotes(text, parted.end())) if parted else None
-            if name is not None and self.places(match["mark"]):
-                place = name.place if name.place in self.places(match["mark"]) else NO_ONE
-                taken.add(name.start)
-                found.append(Mention(match.start(), name.end, place))
-                continue
-            place_or_none = self.place(match["mark"])
-            if place_or_none is not None:
-                found.append(
-                    Mention(
-                        match.start(),
-                        match.end(),
-                        place_or_none,
-                        match["mark"],
-                        _counts(text, match),
-                    )
-                )
+            option = starts.get(_past_quotes(text, parted.end())) if parted else None
+            places, place = self.places(match["mark"]), self.place(match["mark"])
+            if option is not None and places:
+                taken.add(option.start)
+                agreed = option.place if option.place in places else NO_ONE
+                found.append(Mention(match.start(), option.end, agreed))
+            elif place is not None:
+                start, end = match.span()
+                found.append(Mention(start, end, place, match["mark"], _counts(text, match)))
         kept = [one for one in named if one.start not in taken]
         return sorted(kept + found, key=lambda one: one.start)
 
@@ -257,11 +253,10 @@ def _bounded(phrase: str) -> str:
 
 
 def _counts(text: str, match: re.Match[str]) -> bool:
-    mark, bracketed = match["mark"], bool(match["close"])
-    if mark.isdigit():
-        return False
-    if bracketed:
-        return True
+    """Whether a mark means an option for certain: a letter in brackets, or a capital that is no article."""
+    mark = match["mark"]
+    if mark.isdigit() or match["close"]:
+        return not mark.isdigit()
     article = mark.casefold() in ONE_LETTER_WORDS and _BEFORE_WORD.match(text, match.end())
     return mark.isupper() and not article
 
