@@ -8,7 +8,7 @@ the rest of the answer, in which any word may occur.
 
 All is written as `label_text.folded` leaves a text: NFKC, lower case, straight quotes. In lists of words
 `_`
-stands for white space and `*` for any ending.
+means white space and `*` for any ending.
 """
 
 from __future__ import annotations
