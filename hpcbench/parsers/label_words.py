@@ -6,9 +6,8 @@ that is missing here costs a reading and never makes a wrong one. `NEGATION`, `D
 for
 the rest of the answer, in which any word may occur.
 
-All is written as `label_text.folded` leaves a text: NFKC, lower case, straight quotes. In lists of words
-`_`
-means white space and `*` for any ending.
+All is written as `label_text.folded` leaves a text: NFKC, lower case, straight quotes. In lists of words `_`
+means white space and `*` any ending.
 """
 
 from __future__ import annotations
