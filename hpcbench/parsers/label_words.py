@@ -1,10 +1,8 @@
 """The words by which sentences name a label, deny it, doubt it or take it back, in a dozen languages.
 
 A sentence names a label only where every word before the label in its clause is one of `CARRIERS`. So a
-word
-that is missing here costs a reading and never makes a wrong one. `NEGATION`, `DOUBT` and `CORRECTION` are
-for
-the rest of the answer, in which any word may occur.
+word that is missing here costs a reading and never makes a wrong one. `NEGATION`, `DOUBT` and `CORRECTION`
+are for the rest of the answer, in which any word may occur.
 
 All is written as `label_text.folded` leaves a text: NFKC, lower case, straight quotes. In lists of words `_`
 means white space and `*` any ending.
