@@ -1,0 +1,471 @@
+"""Which label the sentences of an answer name, by the words around it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from hpcbench.parsers import label_words as words
+from hpcbench.parsers.label_text import AFTER, OPEN, folded
+
+NONE = "no label of the list"
+SEVERAL = "several labels"
+NEGATED = "a negation beside the label"
+DOUBTED = "a doubt beside the label"
+CORRECTED = "a correction beside the label"
+ASKED = "a question beside the label"
+UNCLEAR = "the label in an unclear sentence"
+REASONS = (NONE, SEVERAL, NEGATED, DOUBTED, CORRECTED, ASKED, UNCLEAR)
+"""All reasons for which a label is refused."""
+
+NO_ONE = -1
+"""The place of two labels named at once: an option's letter before the name of another."""
+
+ONE_LETTER_WORDS = frozenset("aeiouyавикосуяéèàó")
+"""Letters that are words, too."""
+
+_FAR = 240
+"""Characters before and after a label that are looked at as its clause."""
+_TRIED = 20
+"""Claims of one answer that are looked at, where none settles it."""
+
+_NOUN = "|".join(map(re.escape, sorted(words.NOUNS, key=len, reverse=True)))
+_STOP = re.compile(
+    rf"(?:[!?…؟]+|\.+)[\"')\]*]*(?=\s|$)|[!?]+[\"']*(?=[{OPEN}])|。+[\"']*"
+    rf"|(?<!:)(?<!: )\n(?=[^\w\n]{{0,6}}"
+    rf"(?:(?:[^\W\d_]{{1,20}} ){{0,3}}?(?:{_NOUN}) ?(?:[:—–-]|(?:is|ist|est|es|è)\b)"
+    rf"|(?:最终)?(?:{words.CJK_NOUNS})(?:[:是为は])|{words.EXPLANATION.pattern}))",
+    re.IGNORECASE,
+)
+"""Ends of sentences: marks, and lines before one that announces the answer or its reasons."""
+_LONE_MARK = re.compile(r"(?<!\w)(?:[^\W\d_]|\d{1,3})[\"')\]*]*\Z")
+_CONCLUSION = re.compile(rf"(?<=[,;:—–-])\s{{0,9}}(?={words.CONCLUSION.pattern})")
+_TOKEN = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*'?|\d+|\S")
+_WHOLE_NAME = re.compile(
+    r"[\"')\]}>]{0,4}\s{0,2}[.!?。…]*[\"')\]}>]{0,4}(?:\s*$|[ ]?\n)"
+    rf"|[\"')\]}}>]{{0,4}}\s?(?:[;…]|,(?=\s|$|[{OPEN}])|\s[-–—(])(?!\s*[\d+\-.])"
+)
+"""What ends a name: the sentence, a line, or signs that part it from what follows."""
+_ENDS = re.compile(r"[\"')\]]{0,3}\s*(?:$|[.!,;。?\n])")
+_IN_BRACKETS = re.compile(r" \([^()\n]{0,200}\)[.!]?\s*(?:$|\n)")
+_DASHED = re.compile(r"\s[-–—]\s")
+_IT_IS = re.compile(r"\s+(?:it|this|that|there)\s+(?:is|was|does|has|are|do)\b")
+_NUMBER_ENDS = re.compile(r"[)\]*]{0,3}(?:[.!]?(?:\s+\D|\s*$|\s*\n)|[,;]\s*\D)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A place of a text that may name a label."""
+
+    start: int
+    end: int
+    place: int
+    """Of the label in the list, or `NO_ONE`."""
+    mark: str = ""
+    """The letter or number, if it is one; of an option with its name: empty."""
+    counts: bool = True
+    """Whether it speaks of the label for certain: the article `A` and plain numbers need not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    start: int
+    end: int
+    concludes: bool
+    """It begins with `so`, `therefore` or the like."""
+    asks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A mention in a sentence of a form that says: this is the answer."""
+
+    mention: Mention
+    sentence: int
+    clause: int
+    """Where the words begin that introduce it."""
+    announced: bool
+    """A noun such as `answer` or `class` introduces it."""
+    final: bool
+    """It is the last word: `final answer`, or a conclusion."""
+    settles: bool
+    """What was said before it does not count."""
+    end: int
+    """Where the name ends, and `, not another` after it."""
+
+
+class _Spots:
+    """Where something occurs in a text."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self.places = places
+
+    @classmethod
+    def of(cls, pattern: re.Pattern[str], text: str) -> _Spots:
+        return cls([one.start() for one in pattern.finditer(text)])
+
+    def first(self, low: int, high: int) -> int | None:
+        """The first in [low, high)."""
+        at = bisect_left(self.places, low)
+        return self.places[at] if at < len(self.places) and self.places[at] < high else None
+
+    def within(self, low: int, high: int) -> bool:
+        return self.first(low, high) is not None
+
+
+class Answer:
+    """An answer in sentences.
+
+    Args:
+        text: as `label_text.shown` gives it.
+        mentions: where it may name a label, in order.
+    """
+
+    def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
+        self.text, self.low, self.size = text, folded(text), len(text) + 1
+        self.mentions = mentions
+        self.counted = [one for one in mentions if one.counts]
+        self.starts = [one.start for one in self.counted]
+
+    def read(self) -> tuple[int | None, str]:
+        """Place of the label that the sentences name, else None and one of `REASONS`."""
+        claims = list(self._claims())
+        settled = [one for one in claims if one.settles]
+        if settled:
+            last = settled[-1]
+            reason = SEVERAL if self._rivals(last, settled) else self._spoilt(last)
+            return (None, reason) if reason else (last.mention.place, "")
+        reason = ""
+        for claim in islice(claims, _TRIED):
+            reason = self._spoilt(claim)
+            if not reason:
+                return claim.mention.place, ""
+        return None, reason or self.why()
+
+    def why(self) -> str:
+        """Why nothing is read."""
+        places = {one.place for one in self.counted}
+        if not places:
+            return NONE
+        if len(places) > 1 or NO_ONE in places:
+            return SEVERAL
+        for reason in (NEGATED, ASKED, DOUBTED, CORRECTED):
+            if self._spots[reason].within(0, self.size):
+                return reason
+        return UNCLEAR
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether it says nothing for or against any label."""
+        return not self.counted and not any(
+            self._spots[reason].within(0, self.size) for reason in (NEGATED, DOUBTED, CORRECTED)
+        )
+
+    # --- its parts ------------------------------------------------------------------------------------
+
+    @cached_property
+    def sentences(self) -> list[_Sentence]:
+        """All sentences, in order; a conclusion amid one begins another."""
+        cuts = [0]
+        for stop in _STOP.finditer(self.text):
+            if not (stop.group().startswith(".") and self._is_initial(stop)):
+                cuts.append(stop.end())
+        cuts.append(len(self.text))
+        conditions = _Spots.of(words.CONDITION, self.low)
+        found = []
+        for start, end in zip(cuts, cuts[1:], strict=False):
+            inner = [start]
+            for cut in _CONCLUSION.finditer(self.low, start, end):
+                if not conditions.within(inner[-1], cut.start()):
+                    inner.append(cut.end())
+            tail = self.text[max(start, end - 8) : end]
+            for low, high in zip(inner, [*inner[1:], end], strict=True):
+                if self.text[low:high].strip():
+                    concludes = (
+                        low != start or words.CONCLUDED.match(self.low, low, high) is not None
+                    )
+                    found.append(_Sentence(low, high, concludes, "?" in tail or "؟" in tail))
+        return found
+
+    def _is_initial(self, stop: re.Match[str]) -> bool:
+        """Whether a full stop follows a letter or number and does not end a sentence, as in `A. Smith`."""
+        if not _LONE_MARK.search(self.text, max(0, stop.start() - 6), stop.start()):
+            return False
+        rest = self.low[stop.end() : stop.end() + 60]
+        following = rest.lstrip()
+        if not following or "\n" in rest[: len(rest) - len(following)]:
+            return False
+        token = _TOKEN.match(following)
+        starts_sentence = words.CONCLUDED.match(following) or words.EXPLANATION.match(following)
+        return not (starts_sentence or token and is_carrier(token.group()))
+
+    @cached_property
+    def _bare(self) -> str:
+        """The text in lower case without its labels and without offers of more help."""
+        pieces, at = [], 0
+        for one in self.counted:
+            if one.start >= at:
+                pieces += [self.low[at : one.start], "\ufffc" * (one.end - one.start)]
+                at = one.end
+        bare = "".join([*pieces, self.low[at:]])
+        for one_sentence in self.sentences:
+            low, high = one_sentence.start, one_sentence.end
+            if words.COURTESY.match(bare, low, high):
+                bare = bare[:low] + " " * (high - low) + bare[high:]
+        return bare
+
+    @cached_property
+    def _spots(self) -> dict[str, _Spots]:
+        """Where something denies, corrects, doubts or asks, by the reason that it gives."""
+        asking = [
+            one for one in self.sentences if one.asks and self._bare[one.start : one.end].strip()
+        ]
+        return {
+            NEGATED: _Spots.of(words.NEGATION, self._bare),
+            CORRECTED: _Spots.of(words.CORRECTION, self._bare),
+            DOUBTED: _Spots.of(words.DOUBT, self._bare),
+            ASKED: _Spots([one.end for one in asking]),
+        }
+
+    @cached_property
+    def _explained(self) -> _Spots:
+        """Where reasons for the answer begin."""
+        return _Spots.of(words.EXPLANATION, self.low)
+
+    @cached_property
+    def _truths(self) -> _Spots:
+        """Words about the answer itself: `right`, `sure`."""
+        return _Spots.of(words.TRUTH, self._bare)
+
+    def _counted_in(self, low: int, high: int) -> Iterator[Mention]:
+        for at in range(bisect_left(self.starts, low), len(self.starts)):
+            if self.starts[at] >= high:
+                return
+            yield self.counted[at]
+
+    # --- what spoils a claim --------------------------------------------------------------------------
+
+    def _rivals(self, last: _Claim, settled: Sequence[_Claim]) -> bool:
+        """Whether other claims name another label; the last word, `final answer` or `so`, has none."""
+        return any(
+            one.mention.place != last.mention.place
+            and not (last.announced and last.final and not (one.announced and one.final))
+            for one in settled
+        )
+
+    def _spoilt(self, claim: _Claim) -> str:
+        """Why what a claim says is not the answer; empty: it is."""
+        mention, sentence = claim.mention, self.sentences[claim.sentence]
+        if mention.place == NO_ONE:
+            return SEVERAL
+        start = sentence.start if claim.settles else 0
+        reasons, rest = self._reasons(claim)
+        parts = [(start, claim.clause), (claim.end, reasons), (rest, self.size)]
+        for low, high in ((start, mention.start), *parts[1:]):
+            if any(one.place != mention.place for one in self._counted_in(low, high)):
+                return SEVERAL
+        denial = self.low[mention.start : mention.end] in words.NOES
+        for low, high in parts:
+            for reason in (NEGATED, CORRECTED, DOUBTED):
+                if self._spots[reason].within(low, high) and not (
+                    reason == NEGATED and denial and not self._truths.within(claim.end, self.size)
+                ):
+                    return reason
+        if sentence.asks or self._spots[ASKED].within(claim.end, self.size):
+            return ASKED
+        before = self.sentences[claim.sentence - 1] if claim.sentence else None
+        if before is not None and words.SUPPOSITION.match(self.low, before.start, before.end):
+            return DOUBTED
+        if self._spots[CORRECTED].within(reasons, sentence.end):
+            return CORRECTED
+        return self._taken_back(mention.place, reasons, rest)
+
+    def _reasons(self, claim: _Claim) -> tuple[int, int]:
+        """From where to where an answer gives reasons, in which other labels and negations may occur."""
+        marked = self._explained.first(claim.end, self.size)
+        because = words.BECAUSE.match(self.low, claim.end)
+        if because is None:
+            return (self.size, self.size) if marked is None else (marked, self.size)
+        end = self.sentences[claim.sentence].end
+        return because.start(), self.size if marked is not None and marked <= end + 3 else end
+
+    def _taken_back(self, place: int, low: int, high: int) -> str:
+        """Whether reasons take back or deny what they are reasons for."""
+        if words.TAKEN_BACK.search(self._bare, low, high):
+            return CORRECTED
+        for one in self.sentences:
+            start, end = max(one.start, low), min(one.end, high)
+            if self._spots[NEGATED].within(start, end) and any(
+                one.place == place for one in self._counted_in(start, end)
+            ):
+                return NEGATED
+        return ""
+
+    # --- claims ---------------------------------------------------------------------------------------
+
+    def _claims(self) -> Iterator[_Claim]:
+        at = 0
+        for mention in self.mentions:
+            while at < len(self.sentences) and self.sentences[at].end <= mention.start:
+                at += 1
+            if at == len(self.sentences):
+                return
+            claim = self._claim(mention, at)
+            if claim is not None:
+                yield claim
+
+    def _claim(self, mention: Mention, at: int) -> _Claim | None:
+        """What a sentence says of a mention, if its form says that this is the answer."""
+        sentence = self.sentences[at]
+        introduction = self._introduction(mention, sentence)
+        if introduction is None:
+            return None
+        clause, tokens, verb = introduction
+        lead = self.low[sentence.start : min(clause, sentence.start + _FAR)].rstrip(" ,")
+        announced = any(is_noun(one) for one in tokens)
+        brief = (not lead or words.CONCLUDED.fullmatch(lead)) and all(
+            one in words.ADVERBS or words.CONCLUDED.fullmatch(one) for one in tokens
+        )
+        if not (announced or verb or brief) or lead and not words.LEAD_IN.match(lead):
+            return None
+        if mention.mark and not verb and tokens and tokens[-1] in words.SORTS:
+            return None
+        if not self._is_whole_number(mention, announced) or not self._is_letter(mention, announced):
+            return None
+        end = self._end(mention, sentence, announced or verb)
+        if end is None or not (announced or verb or self._stops(mention, tokens)):
+            return None
+        alone = not lead and not tokens and not self.text[mention.end : sentence.end].strip(AFTER)
+        last = alone and at == len(self.sentences) - 1 and self._begins_line(mention.start)
+        final = sentence.concludes or any(one in words.FINAL for one in tokens)
+        settles = announced or sentence.concludes or last
+        return _Claim(mention, at, clause, announced, final, settles, end)
+
+    def _introduction(
+        self, mention: Mention, sentence: _Sentence
+    ) -> tuple[int, list[str], bool] | None:
+        """Where the clause of a mention begins, its words so far, and whether one is a verb.
+
+        None: some of the words may change the meaning.
+        """
+        floor = max(sentence.start, mention.start - _FAR)
+        left = words.ASIDE.sub(_blank, self.low[floor : mention.start]).rstrip('"([{<')
+        if left.endswith("'") and left[-2:-1] in ("", " ", "\n", ":"):
+            left = left[:-1]
+        if left and not re.search(rf"[\s:'{OPEN}]\Z", left[-1]):
+            return None
+        cut = 1 + max(map(left.rfind, ",;("))
+        if floor > sentence.start and not cut:
+            return None
+        clause, wording = floor + cut, words.SAME.sub(_simpler, left[cut:])
+        tokens = [one for one in _TOKEN.findall(wording) if one not in ":-–—#|*"]
+        asks = words.INVERTED.match(left[cut:].lstrip(" -–—#*\n"))
+        hangs = clause == sentence.start and words.HANGING.match(wording)
+        if asks or hangs or not all(map(is_carrier, tokens)):
+            return None
+        verb = any(one in words.VERBS or re.search(words.CJK_VERBS, one) for one in tokens)
+        return (
+            clause,
+            tokens,
+            verb or bool(tokens) and wording.rstrip().endswith((":", " -", " –", " —")),
+        )
+
+    def _is_whole_number(self, mention: Mention, announced: bool) -> bool:
+        """Whether digits are a number by themselves, and an option's number is announced."""
+        if not self.text[mention.start].isdigit():
+            return True
+        signed = self._just_before(mention) in ("-", "–", "−", "+")
+        if signed or not mention.mark:
+            return not signed
+        quote = self.text[mention.start - 1 : mention.start]
+        end = mention.end + (quote in ("'", '"') and self.text.startswith(quote, mention.end))
+        return announced and _NUMBER_ENDS.match(self.text[end : end + 9]) is not None
+
+    def _is_letter(self, mention: Mention, announced: bool) -> bool:
+        """Whether a letter means an option or a label, and is no article or other word of one letter."""
+        letters = self.low[mention.start : mention.end].strip("()[]")
+        if letters not in ONE_LETTER_WORDS:
+            return mention.mark.isupper() or not mention.mark.islower() or announced
+        after = self.text[mention.end : mention.end + 1]
+        if after == "," and not words.BECAUSE.match(self.low, mention.end) and not announced:
+            return False
+        if not mention.mark or mention.mark.isupper() or not self.text[mention.end - 1].isalpha():
+            return True
+        return announced and (self._just_before(mention) == ":" or after == ".")
+
+    def _just_before(self, mention: Mention) -> str:
+        """The character before a mention, white space, quotes and brackets aside."""
+        return self.low[max(0, mention.start - 9) : mention.start].rstrip(" \"'([\n")[-1:]
+
+    def _end(self, mention: Mention, sentence: _Sentence, verb: bool) -> int | None:
+        """Where a name ends, if what follows lets it be the whole name; None: it does not."""
+        contrast = words.CONTRAST.match(self.low, mention.end)
+        if contrast is not None:
+            for other in self._counted_in(contrast.end() - 1, contrast.end() + 1):
+                if other.place != mention.place and _ENDS.match(self.low, other.end):
+                    return other.end
+        rest = self.low[mention.end : min(sentence.end, mention.end + _FAR)]
+        if re.match(r"\s{0,2}[.:]\s*\d", self.low[mention.end : mention.end + 9]):
+            return None
+        if mention.mark and _DASHED.match(rest):
+            return None
+        whole = _WHOLE_NAME.match(rest)
+        if whole is not None and not (
+            whole.group().endswith("\n")
+            and self.text[mention.end + whole.end() :].lstrip()[:1].islower()
+        ):
+            return mention.end
+        if rest[:1] == ":" and not rest[1:].strip() or words.BECAUSE.match(rest):
+            return mention.end
+        closed = rest.lstrip("\"')]}>")
+        verdict = words.VERDICT.match(closed)
+        if verdict is not None and _ENDS.match(closed, verdict.end()):
+            return mention.end + len(rest) - len(closed) + verdict.end()
+        if self.low[mention.start : mention.end] in ("yes", "no") and _IT_IS.match(rest):
+            return None if verb or mention.start - sentence.start > 3 else mention.end
+        if verb and not mention.mark and words.CONNECTOR.match(closed.replace("\n", " ")):
+            return mention.end
+        return None
+
+    def _stops(self, mention: Mention, tokens: list[str]) -> bool:
+        """Whether a name that no verb comes before is all that is said, and not what a sentence begins with.
+
+        `An invoice, as we know, lists items` says nothing of the document.
+        """
+        rest = self.low[mention.end : mention.end + _FAR].lstrip("\"')]}>")
+        if words.BECAUSE.match(rest) or words.CONTRAST.match(rest):
+            return True
+        if rest.startswith(","):
+            following = _TOKEN.findall(rest[1:].split(".")[0])
+            reply = self.low[mention.start : mention.end] in words.REPLIES
+            return reply or all(one in words.ADVERBS for one in following)
+        if rest.startswith(" ("):
+            return _IN_BRACKETS.match(rest) is not None
+        return not tokens or not _DASHED.match(rest)
+
+    def _begins_line(self, at: int) -> bool:
+        before = self.text[:at].rstrip(" \"'([")
+        return not before or before.endswith("\n")
+
+
+def is_carrier(word: str) -> bool:
+    """Whether a word may come before a label and changes nothing."""
+    return word in words.CARRIERS or words.CJK_CARRIERS.fullmatch(word) is not None
+
+
+def is_noun(word: str) -> bool:
+    """Whether a word announces a label."""
+    return word in words.NOUNS or re.search(words.CJK_NOUNS, word) is not None
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
+def _simpler(match: re.Match[str]) -> str:
+    """The simpler word for a phrase of `words.SAME`."""
+    return {"verb": " shows ", "noun": " answer "}.get(match.lastgroup or "", " ")

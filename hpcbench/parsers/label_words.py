@@ -1,0 +1,344 @@
+"""The words by which sentences name a label, deny it, doubt it or take it back, in a dozen languages.
+
+A sentence names a label only where every word before the label in its clause is one of `CARRIERS`. So a
+word that is missing here costs a reading and never makes a wrong one. `NEGATION`, `DOUBT` and `CORRECTION`
+are for the rest of the answer, in which any word may occur.
+
+All is written as `label_text.folded` leaves a text: NFKC, lower case, straight quotes. In lists of words `_`
+means white space and `*` any ending.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hpcbench.parsers.label_text import OPEN
+
+
+def _words(*lists: str) -> frozenset[str]:
+    return frozenset(word for one in lists for word in one.split())
+
+
+def _either(listed: str, unspaced: str = "") -> str:
+    """A pattern of any of the words; those of scripts without spaces may be parts of longer ones."""
+    spaced = [re.escape(one).replace("_", r"\s+").replace(r"\*", r"\w*") for one in listed.split()]
+    pattern = rf"(?:(?<!\w)|(?<=[{OPEN}]))(?:{'|'.join(spaced)})(?:(?!\w)|(?=[{OPEN}]))"
+    return f"{pattern}|{'|'.join(unspaced.split())}" if unspaced else pattern
+
+
+def _begins(listed: str, unspaced: str = "") -> re.Pattern[str]:
+    return re.compile(rf"\s{{0,9}}(?:{_either(listed, unspaced)})")
+
+
+# --- words before a label ---------------------------------------------------------------------------------
+
+NOUNS = _words(
+    "answer label class category type option choice classification result prediction output kind verdict",
+    "ответ метка класс категория тип вариант",
+    "antwort klasse kategorie typ dokumenttyp bezeichnung",
+    "réponse étiquette classe catégorie choix",
+    "respuesta etiqueta clase categoría tipo opción",
+    "risposta etichetta categoria opzione resposta opção",
+    "답 정답 유형 답은 정답은 유형은 الإجابة الجواب النوع الفئة cevap",
+)
+"""Nouns that announce the label: such a sentence is an answer, whatever was considered before it."""
+
+SORTS = _words(
+    "class type category kind класс тип категория klasse typ kategorie classe catégorie clase tipo"
+)
+"""Those of them that make a name together with a letter: `Type A`."""
+
+VERBS = _words(
+    "is it's that's shows depicts displays represents",
+    "это является представлен представлена представлено показан показана изображён изображена",
+    "ist lautet zeigt est c'est montre représente es muestra è mostra é",
+    "هي هو هذه هذا bir jest 이것은 문서는 이미지는",
+)
+"""Words that say of a document that it is something."""
+
+ADVERBS = _words(
+    "a an the probably likely most clearly definitely certainly obviously simply just indeed",
+    "скорее всего вероятно очевидно явно точно однозначно определённо просто",
+    "ein eine einen einer eines der die das wahrscheinlich eindeutig offensichtlich vermutlich klar",
+    "un une le la l' d'une d'un bien probablement clairement sûrement certainement",
+    "una el uno claramente probablemente seguramente",
+    "il un' probabilmente chiaramente um uma provavelmente",
+)
+"""Articles, and words that make a statement stronger or a little weaker without another meaning."""
+
+CARRIERS = (
+    NOUNS
+    | VERBS
+    | ADVERBS
+    | _words(
+        "it this that these document image page picture photo scan file shown provided attached given",
+        "above uploaded here my our final correct right best overall main predicted so therefore thus hence",
+        "consequently and i we think believe conclude as sure okay ok",
+        "appropriate suitable fitting typical standard scanned printed handwritten simple single",
+        "form risk priority severity urgency rating animal object item product gender",
+        "species genre intent emotion",
+        "statement language grade status sentiment topic subject level quality currency country",
+        "orientation",
+        "этот эта данный данная документ документа изображение мой вид я думаю считаю полагаю что",
+        "итоговый окончательный правильный верный правильная верная",
+        "поэтому следовательно значит итак таким образом",
+        "язык тональность тема оценка утверждение статус страна валюта",
+        "dies dieses diese dieser es dokument bild seite hier richtige korrekte endgültige meine",
+        "ich denke glaube dass also daher deshalb somit folglich",
+        "sprache stimmung thema aussage note währung land",
+        "ce ceci cet cette document l'image bonne correcte finale ma je pense crois que qu'il donc ainsi",
+        "langue sujet statut pays devise",
+        "esto este esta documento imagen página correcta mi creo pienso entonces",
+        "idioma sentimiento tema estado país moneda",
+        "questo questa immagine l'immagine corretta credo che quindi",
+        "isto imagem correta minha acho portanto o",
+        "이 المستند الوثيقة bu belge",
+    )
+)
+"""Words that may come before a label in its clause and change nothing."""
+
+CJK_NOUNS = (
+    "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|答え|回答|正解"
+)
+CJK_VERBS = "就是|是|为|為|属于|屬於|显示的|显示|は"
+CJK_CARRIERS = re.compile(
+    rf"(?:{CJK_NOUNS}|{CJK_VERBS}|这|這|该|該|此|本|文件|文档|文檔|图片|圖片|图像|图中|图|单据|單據|内容|"
+    "正确|正確|最终|最終|我认为|我認為|我的|我|一|张|張|份|个|個|种|只|条|页|封|中|的|很明显|显然|明显|因此|所以|故|"
+    "だから|したがって|よって|これ|この|それ|その|書類|文書|画像|の|最も)+"
+)
+"""The same of scripts without spaces."""
+
+FINAL = _words("final overall итоговый окончательный endgültige finale finalmente 最终 最終")
+"""Words that make an answer the last word."""
+
+_CLASSIFIED = "(?:classified|categori[sz]ed|identified|labell?ed|recogni[sz]ed) as"
+SAME = re.compile(
+    r"(?P<plain>\b(?:without (?:a |any )?doubt|no doubt|без (?:всякого )?сомнения|ohne zweifel|sin duda|"
+    r"(?:in|on) (?:the|this) (?:image|picture|photo|page|document|scan)|(?:to|of) (?:the|your|this) question|"
+    r"for (?:the|this) (?:document|image|page)|"
+    r"of (?:the|this) (?:review|document|text|tweet|comment|article|message|email|sentence)|"
+    r"i(?:'m| am) (?:confident|certain|sure|convinced) that|"
+    r"(?:that )?you(?: have|'ve)? (?:provided|shared|uploaded|sent|gave)|"
+    r"(?:an? |the )?(?:image|photo|picture|scan|copy) of|"
+    r"на (?:этом |данном )?(?:изображении|картинке|странице|фото)|auf (?:dem|diesem) (?:bild|dokument)|"
+    r"bei (?:dem|diesem) (?:dokument|bild)|hierbei)\b,?|毫无疑问,?|无疑)"
+    r"|(?P<noun>\b(?:(?:type|kind|class|category) of document|(?:i|we)(?:'d|'ll| would| will)? "
+    r"(?:choose|select|pick)|(?:tipo|type|clase|classe|categoría|catégorie|categoria) d[ei] documento?)\b)"
+    rf"|(?P<verb>\b(?:(?:appears|seems) to be|looks like|(?:can|should) be {_CLASSIFIED}|is {_CLASSIFIED}|"
+    r"(?:(?:i|we)(?:'d| would)? )?(?:classify|categori[sz]e|label) (?:it|(?:this|the)(?: \w+)?) as|"
+    r"(?:belongs to|falls (?:in|into|under)) the (?:class|category|type)(?: of)?|"
+    r"is (?:best )?described as|can be (?:best )?described as|(?:i|we)(?:'d| would) say(?: that)?|"
+    r"handelt (?:es )?sich (?:hier(?:bei)? )?um|s'agit(?= d')|se trata de|si tratta di|trata-se de|to jest)"
+    r"(?=\W|$))"
+)
+"""Phrases for which a simpler one is read: what adds nothing, and long ways to say `answer` and `is`."""
+
+ASIDE = re.compile(
+    r",\s?(?:скорее всего|вероятно|очевидно|видимо|конечно|безусловно|однозначно|"
+    r"most likely|probably|clearly|indeed|of course|obviously|in fact|wahrscheinlich|offensichtlich|"
+    r"sans doute|bien sûr|sin duda|claramente),"
+)
+"""Adverbs between commas."""
+
+REPLIES = _words(
+    "yes no true false correct incorrect да нет верно неверно ja nein oui non sí vrai faux sim não"
+)
+"""Labels that may be followed by a comma and a whole sentence."""
+
+NOES = _words("no нет nein non não nej nee hayır 否 不 不是 没有 いいえ 아니요 لا")
+"""Labels after which a negation says the same again: `No, it is not signed`."""
+
+LEAD_IN = _begins(
+    """
+    based_on given_that given_the given_its since because as_it as_there judging considering looking_at
+    according_to_its according_to_the_layout according_to_the_header according_to_the_title with_its
+    according_to_the_heading according_to_the_content according_to_the_image
+    yes sure okay of_course i_think i_believe so therefore thus hence
+    да судя_по так_как поскольку исходя_из на_основе скорее_всего думаю считаю
+    полагаю я_думаю я_считаю поэтому следовательно значит итак таким_образом
+    ja aufgrund da weil laut ich_denke ich_glaube also daher oui d'après selon puisque comme donc
+    sí según como dado_que por_lo_tanto por_tanto sì poiché quindi sim portanto
+    """,
+    "根据 因为 由于 是的 所以 因此",
+)
+"""How the part of a sentence before the label's clause may begin."""
+
+INVERTED = re.compile(
+    r"(?:is|are|was|does|ist|est|est-ce|sind)\b|(?:es|è|é)\s(?:est[aeo]|es[aeo]|el|la|il|o|quest[ao])\b"
+)
+"""How a clause begins that asks, even without its mark."""
+
+HANGING = _begins("that_this that_it that_the that_these что dass que qu'il che")
+"""How a sentence begins that is only a part of one."""
+
+SUPPOSITION = _begins(
+    """
+    suppose assume imagine pretend hypothetically let's_say let's_suppose let's_assume
+    let_us_say let_us_suppose let_us_assume предположим допустим представим angenommen nehmen_wir
+    supposons imaginons supongamos imaginemos supponiamo suponhamos
+    """,
+    "假设 假如 假定",
+)
+"""How a sentence begins after which nothing is claimed."""
+
+# --- conclusions and reasons ------------------------------------------------------------------------------
+
+_CONCLUDING = """
+    so therefore thus hence consequently and_so and_therefore поэтому следовательно значит итак
+    таким_образом
+    also daher deshalb somit folglich donc ainsi por_lo_tanto por_tanto así_que
+    quindi pertanto portanto 따라서
+    """
+_CONCLUDING_CJK = "所以 因此 だから したがって よって"
+
+CONCLUSION = re.compile(
+    rf"(?:{_either(_CONCLUDING)})(?!\s*,)"
+    f"|{'|'.join(_CONCLUDING_CJK.split())}"
+)
+"""What makes the words before it reasons, and those after it the answer."""
+
+CONCLUDED = _begins(_CONCLUDING + "in_conclusion to_conclude", _CONCLUDING_CJK)
+"""The same at the beginning of a sentence, where a comma may follow."""
+
+CONDITION = re.compile(
+    _either("if unless were had_it suppos* assum* если wenn falls si se", "如果 若 假如 もし")
+)
+"""What keeps a conclusion from being one."""
+
+BECAUSE = re.compile(
+    r"[,:]?\s{0,3}(?:(?:because|since|as (?:it|there|the)|потому что|так как|поскольку|weil|denn|da|parce qu|"
+    r"car|porque|ya que|perché|poiché)(?!\w)|因为|由于)"
+)
+EXPLANATION = re.compile(
+    r"(?<!\w)(?:explanation|reasons?|reasoning|rationale|justification|"
+    r"объяснение|пояснение|обоснование|причина|begründung|erklärung|explication|raison|"
+    r"explicación|razón|justificación|motivo|spiegazione|explicação|解释|解釋|理由|原因|说明|説明)\s{0,3}:"
+)
+"""Where reasons begin, in which a negation is about something else."""
+
+# --- words after a label ----------------------------------------------------------------------------------
+
+CONNECTOR = re.compile(
+    r"\s+(?:as|from|issued|dated|with|by|that|which|showing|containing|listing|for|addressed|"
+    r"от|для|который|которая|von|vom|für|mit|über|avec|pour|qui|émise|datée|con|para|emitida|com)(?!\w)"
+)
+"""What may follow a label that a verb comes before: it says more of the same thing."""
+
+VERDICT = re.compile(
+    r"\s*(?:is|seems|appears) (?:the )?(?:correct|right|best|most likely|final)"
+    r"(?: (?:answer|option|choice|label|class|category|one))?|\s*is the (?:answer|label|class|category)"
+    r"|\s*[—-] (?:это )?(?:правильный|верный) ответ"
+    r"|\s*ist (?:die )?(?:richtige antwort|richtig|korrekt)|\s*ist"
+    r"|\s*(?:document|class|category)|\s*(?:です|である|だ)|\s*(?:입니다|이다|예요|이에요)|类型|类别|类"
+)
+"""What may follow a label and end its sentence."""
+
+CONTRAST = re.compile(
+    r"\s?,?\s?(?:(?:and|but|а|und|et|y|e|而)\s?)?(?:not|не|nicht|keine?n?|pas|no|non|não|不是|并非)\s?"
+    r"(?:(?:an?|the|ein|eine|einen|un|une|una|um|uma|为|一张)\s)?[\"'(]?"
+)
+"""What comes between a label and another that it is not: `invoice, not a receipt`."""
+
+COURTESY = _begins(
+    """
+    let_me_know please_let_me_know would_you_like do_you_want feel_free if_you_need if_you_have if_you_want
+    if_you_would is_there_anything дайте_знать если_вам если_у_вас sag_mir n'hésite* no_dudes
+    """,
+    "如果您",
+)
+"""How a sentence begins that offers more help and says nothing of the document."""
+
+# --- words anywhere ---------------------------------------------------------------------------------------
+
+NEGATION = re.compile(
+    _either(
+        """
+        not non none never neither nor nothing nobody nowhere nope cannot isnt arent wasnt dont doesnt
+        didnt cant wont wouldnt couldnt shouldnt aint hardly barely scarcely rarely seldom wrong*
+        incorrect* false* untrue mistak* erroneous* unlikely impossible reject* exclud* except rules_out
+        ruled_out rule_out ruling_out rules_it_out rules_this_out deny denies denied lack lacks lacking
+        disagree* far_from anything_but everything_but rather_than instead_of other_than opposite contrary
+        by_no_means lie lied lying
+        не нет ни никак никогда никто нельзя невозможно неверн* неправильн* неправда лож* ошиб* отнюдь
+        вряд едва кроме вместо исключ* отсутств* отверг* нисколько
+        nicht nichts kein keine keiner keinen keinem keines nie niemals nein weder statt anstatt sondern
+        ausser falsch unmöglich kaum unwahrscheinlich ausgeschlossen alles_andere keinesfalls keineswegs
+        mitnichten
+        ne pas jamais aucun aucune ni sauf au_lieu faux fausse incorrecte guère loin_d* improbable exclu*
+        nunca ninguno ninguna ningún jamás tampoco salvo excepto falso falsa incorrecto incorrecta
+        imposible lejos_de en_lugar en_vez sino todo_menos né nessun nessuno nessuna tranne invece
+        tutt'altro
+        não nem nenhum nenhuma exceto em_vez niet geen nooit nee żaden nigdy değil hayır yok
+        ليس ليست لا لم لن غير
+        """,
+        """
+        非(?!常) 无(?!疑) 不 没 沒 無 未 否 勿 错 錯 除了 ない ません なく じゃな 違 誤
+        아니 아닙 아님 않 없 못 틀
+        """,
+    )
+    + rf"|(?:(?<!\w)|(?<=[{OPEN}]))no(?!\s+doubt)(?:(?!\w)|(?=[{OPEN}]))|(?<!\w)(?:\w+n't|n'\w+)(?!\w)"
+    + r"|!(?=[=\w\ufffc])|¬|≠|\\(?:neg|not|sout|cancel|st)\b|<(?:s|del|strike)>"
+)
+"""Words that deny, and signs that do."""
+
+DOUBT = re.compile(
+    _either(
+        """
+        or either maybe perhaps possibly possible could might may_be may_also may_well may_have unclear
+        unsure uncertain undecided guess* ambiguous difficult hard_to if unless whether assum* suppos*
+        hypothetical* allegedly so-called pretend* claims claim claimed said thought wonder* sort_of
+        kind_of more_or_less so_to_speak in_a_way in_a_sense partly partially somewhat in_theory
+        theoretically technically at_first_glance apparently seemingly
+        или либо возможно может наверное если ли сомн* неясно непонятно якобы будто бы мог* затрудняюсь
+        oder entweder vielleicht möglicherweise eventuell könnte wäre würde wenn ob unklar unsicher
+        angeblich
+        ou soit peut-être peut pourrait serait incertain incertaine possiblement doute
+        quizá quizás tal_vez puede podría sería posiblemente acaso o_un o_una o_algo
+        forse potrebbe sarebbe oppure talvez poderia seria pode 또는 혹은 아마* 만약 ربما أو إذا belki veya
+        """,
+        "或 也许 可能 如果 若 是否 吗 嗎 似乎 假如 要么 与其 かも もし または でしょうか",
+    )
+    + r"|(?<!\w)si(?!\w|\s+tratta)"
+    + r"|(?<!\w)falls(?!\w|\s+(?:in|into|under)\b)|(?<!without )(?<!no )(?<!a )(?<!any )(?<!\w)doubt\w*"
+)
+"""Words that leave it open."""
+
+CORRECTION = re.compile(
+    _either(
+        """
+        wait actually sorry oops kidding joking apolog* never_mind scrap_that strike_that forget_that
+        scratch disregard_that my_bad changed_my_mind change_my_mind correction reconsider* second_thought
+        second_thoughts hmm hmmm but however although though yet on_reflection
+        подожди* стоп вернее точнее извин* исправ* но однако хотя впрочем
+        warte moment doch entschuldigung korrektur aber jedoch obwohl allerdings vielmehr
+        attend* pardon désolé désolée mais cependant toutefois plutôt
+        espera* perdón pero sin_embargo aunque mejor_dicho corrección
+        aspetta scusa ma però tuttavia mas porém desculp* 하지만 그러나 잠깐
+        """,
+        "但 等等 其实 抱歉 更正 不过 然而 しかし でも",
+    )
+)
+"""Words that take something back."""
+
+TAKEN_BACK = re.compile(
+    _either(
+        """
+        wait actually sorry oops kidding apolog* never_mind scrap_that strike_that forget_that scratch_that
+        disregard_that my_bad correction reconsider* on_second_thought i_was_wrong
+        подожди* стоп извин* исправ* warte entschuldigung korrektur pardon désolé perdón corrección
+        """,
+        "等等 抱歉 更正",
+    )
+)
+"""Those of them that take an answer back even amid its reasons."""
+
+TRUTH = re.compile(
+    _either(
+        """
+        right true correct sure certain answer case quite really exactly so прав* верно уверен* ответ
+        richtig sicher vrai sûr verdad seguro cierto
+        """,
+        "对",
+    )
+)
+"""Words about the answer itself. After `no`, a negation is of the document, but not beside one of these."""
