@@ -208,6 +208,8 @@ class Bleu(NgramMetric):
 
     def _count(self, answer: str, expected: Sequence[str]) -> Sequence[float]:
         part = _tokenizer(self.tokenize)
+        if self.tokenize == "script":
+            answer, *expected = spaced([answer, *expected])
         said = part(answer)
         known = [said if text == answer else part(text) for text in expected]
         size = len(said)
@@ -531,10 +533,8 @@ def _chrf_names(characters: int, words: int) -> tuple[str, ...]:
 
 @functools.cache
 def _tokenizer(name: str) -> Callable[[str], list[str]]:
-    """Parts a text into words; all but `script`, `13a` and `none` are sacrebleu's."""
-    if name == "script":
-        return lambda text: words_of_13a(spaced(text))
-    if name == "13a":
+    """Parts a text into words; those that are not written here are sacrebleu's."""
+    if name in ("script", "13a"):
         return words_of_13a
     if name == "none":
         return str.split

@@ -127,7 +127,8 @@ class Contains(TextMetric):
     def signature(self) -> str:
         """E.g. `contains|words:any|case:lower|ws:collapse|unicode:nfc|v1`; of whole words it is v2."""
         if self.words:
-            return self.describe(self.name, "words:whole").removesuffix("v1") + "v2"
+            options, _, _ = self.describe(self.name, "words:whole").rpartition("|")
+            return f"{options}|v2"
         return self.describe(self.name, "words:any")
 
 
@@ -276,17 +277,15 @@ class Wer(TextMetric):
 
         No text is scored as an empty one: everything is missing.
         """
+        known = acceptable(self.name, references)
+        texts = [read_text(prediction) or "", *(reference_text(self.name, one) for one in known)]
+        if self.words == "script":
+            texts = spaced([self.compose(text) for text in texts])
         number: dict[str, str] = {}
-        answer = self._words(read_text(prediction) or "", number)
-
-        def cost(reference: object) -> tuple[float, float, Parts]:
-            return _errors(self._words(reference_text(self.name, reference), number), answer)
-
-        return best(self.name, references, cost)
+        answer, *expected = (self._words(text, number) for text in texts)
+        return best(self.name, expected, lambda one: _errors(one, answer))
 
     def _words(self, text: str, number: dict[str, str]) -> str:
-        if self.words == "script":
-            text = spaced(self.compose(text))
         return spell([word for word in self.normalise(text).split(" ") if word], number)
 
 

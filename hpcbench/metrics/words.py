@@ -17,7 +17,7 @@ import re
 import string
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _WITHOUT_SPACES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -97,14 +97,15 @@ def spell(words: Iterable[str], number: dict[str, str]) -> str:
     return "".join([take(word, chr(len(number))) for word in words])
 
 
-def spaced(text: str) -> str:
-    """The text with spaces around each character of a script without spaces, and around its punctuation.
+def spaced(texts: Sequence[str]) -> list[str]:
+    """Texts with spaces around each character of a script without spaces, and around its punctuation.
 
-    Numbers stay whole. A text without such characters comes back as it is, whatever its punctuation.
+    Numbers stay whole. Where no text has such a character, all come back as they are, whatever their
+    punctuation: the texts of one sample are treated alike.
     """
-    if text.isascii() or not _patterns().character.search(text):
-        return text
-    return " ".join(_patterns().part.split(text))
+    if all(map(str.isascii, texts)) or not any(map(_patterns().character.search, texts)):
+        return list(texts)
+    return [" ".join(_patterns().part.split(text)) for text in texts]
 
 
 def goes_on(before: str, after: str) -> bool:
