@@ -27,7 +27,8 @@ _WITHOUT_SPACES = (
     (0x1A20, 0x1AAF),  # Tai Tham
     (0x1B00, 0x1B7F),  # Balinese
     (0x2E80, 0x2FDF),  # radicals of Han
-    (0x3001, 0x303F),  # punctuation and iteration marks of Chinese and Japanese
+    (0x3001, 0x302D),  # punctuation, numerals and tones of Chinese and Japanese
+    (0x3030, 0x303F),  # the same; Korean tones are between
     (0x3040, 0x312F),  # Hiragana, Katakana, Bopomofo
     (0x31A0, 0x31BF),  # Bopomofo
     (0x31F0, 0x31FF),  # Katakana
@@ -43,7 +44,7 @@ _WITHOUT_SPACES = (
 )
 _FURTHER_HAN = "\U00020000-\U0003fffd"
 _TAGS = "\U000e0020-\U000e007f"  # of flags
-_FULL_WIDTH_PUNCTUATION = "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+_FULL_WIDTH_PUNCTUATION = "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\uffe0-\uffee"
 
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f"
@@ -75,7 +76,8 @@ def script_words(text: str) -> list[str]:
     if text.isascii():
         words = text.translate(_ASCII_TEXT).split()
     else:
-        words = _patterns().word.findall(_INVISIBLE.sub("", text))
+        text, known = _INVISIBLE.sub("", text), _patterns()
+        words = (known.word_beyond if known.beyond.search(text) else known.word).findall(text)
     return words or characters(text)
 
 
@@ -118,7 +120,7 @@ def goes_on(before: str, after: str) -> bool:
     if (before + after).isascii():
         return _is_ascii_word(before) and _is_ascii_word(after)
     pair = _LIKE_LETTERS.sub("a", before + after)
-    found = _patterns().word.match(pair)
+    found = _patterns().word_beyond.match(pair)
     return found is not None and found.end() == 2
 
 
@@ -134,15 +136,17 @@ class _Patterns:
 
     def __init__(self) -> None:
         kinds = _kinds()
-        every_mark = kinds["mark"] + kinds["own mark"]
-        marks = f"{_class(every_mark, _TAGS)}*"
+        marks = f"{_class(kinds['mark'] + kinds['own mark'], _TAGS)}*"
         character = _class(kinds["own letter"] + kinds["own mark"], _FURTHER_HAN) + marks
         symbol = _class(kinds["symbol"] + kinds["own symbol"]) + marks
         letters = kinds["letter"] + kinds["mark"]
         low = _class((run for run in letters if run[0] < _BEYOND), "A-Za-z0-9")
-        high = _class([run for run in letters if run[0] >= _BEYOND] + every_mark)
+        high = _class(run for run in letters if run[0] >= _BEYOND)
         # Below U+10000 a class looks a character up; beyond, it tries range after range.
-        self.word = re.compile(f"{low}+|{character}|(?=[\U00010000-\U0010ffff]){high}+|{symbol}")
+        run = f"(?:{low}+|(?=[{_HIGH}]){high}+)+"
+        self.word = re.compile(f"{low}+|{character}|{symbol}")
+        self.word_beyond = re.compile(f"{run}|{character}|{symbol}")
+        self.beyond = re.compile(f"[{_HIGH}]")
         others = _class(kinds["own symbol"] + kinds["own punctuation"], _FULL_WIDTH_PUNCTUATION)
         self.character = re.compile(character)
         self.part = re.compile(f"({character}|{others})")
@@ -176,6 +180,7 @@ def _kinds() -> dict[str, list[tuple[int, int]]]:
 
 _KIND = {"L": "letter", "N": "letter", "M": "mark", "S": "symbol", "P": "punctuation"}
 _BEYOND = 0x10000
+_HIGH = "\U00010000-\U0010ffff"
 _END = 0x20000
 
 
