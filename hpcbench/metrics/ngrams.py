@@ -99,10 +99,10 @@ class NgramMetric:
     def score(self, prediction: object, references: Sequence[object]) -> Counts:
         """Counts of n-grams, by the names in `_names`. No text is scored as an empty one."""
         expected = [
-            self._comparable(reference_text(self.name, reference))
+            _comparable(reference_text(self.name, reference), self.unicode, self.case)
             for reference in acceptable(self.name, references)
         ]
-        answer = self._comparable(read_text(prediction) or "")
+        answer = _comparable(read_text(prediction) or "", self.unicode, self.case)
         found = self._count(answer, expected)
         counts: dict[str, float] = dict(zip(self._names(), found, strict=True))
         counts["some"] = 0 if self._nothing(found, answer, expected) else 1
@@ -143,10 +143,6 @@ class NgramMetric:
         other = [f"compat:{self.compat}"] if self.compat else []
         shared = [f"case:{self.case}", f"unicode:{self.unicode}", *other]
         return "|".join((self.name, *options, *shared, f"sacrebleu:{_version()}", "v1"))
-
-    def _comparable(self, text: str) -> str:
-        text = compose(text, self.unicode)
-        return text.lower() if self.case == "lower" else text
 
     def _names(self) -> tuple[str, ...]:
         """What the counts of a sample are, in their order."""
@@ -391,11 +387,12 @@ class RougeL:
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """F1 in [0, 1] with the closest reference, over 1. No text scores 0."""
         read = read_text(prediction)
-        answer = self._comparable(read or "")
+        answer = _comparable(read or "", self.unicode, self.case)
         said: list[str] | None = None
         most = 0.0
         for reference in acceptable(self.name, references):
-            expected = self._comparable(reference_text(self.name, reference))
+            text = reference_text(self.name, reference)
+            expected = _comparable(text, self.unicode, self.case)
             if expected == answer and not self.compat:
                 most = 1.0
             elif read is not None and most < 1:
@@ -415,10 +412,6 @@ class RougeL:
             return "|".join((self.name, *options, f"compat:{self.compat}", "v1"))
         return "|".join((self.name, *options, "v2"))
 
-    def _comparable(self, text: str) -> str:
-        text = compose(text, self.unicode)
-        return text.lower() if self.case == "lower" else text
-
     def _words(self, text: str) -> list[str]:
         if self.words == "script":
             return script_words(text)
@@ -436,6 +429,11 @@ class RougeL:
             return 0.0
         precision, recall = common / len(said), common / len(expected)
         return float(2 * precision * recall / (precision + recall))
+
+
+def _comparable(text: str, unicode: UnicodeForm, case: Case) -> str:
+    text = compose(text, unicode)
+    return text.lower() if case == "lower" else text
 
 
 def shared_ngrams(said: str, expected: Sequence[str], longest: int) -> list[int]:

@@ -219,3 +219,38 @@ def test_equals_rouge_score_on_10_000_pairs() -> None:
         ours = value_of(metric, metric.score(prediction, [reference, further]))
         best = theirs.score_multi([reference, further], prediction)["rougeL"].fmeasure
         assert ours == best
+
+
+# --- counts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", BLEU_OPTIONS[:6], ids=str)
+def test_counts_of_bleu_are_those_of_sacrebleu(options: dict[str, Any]) -> None:
+    from sacrebleu import BLEU
+
+    compat = {"compat": "sacrebleu"} if not options else {"unicode": "none"}
+    has_counts_of(BLEU(**in_their_words(options), force=True), Bleu(**options, **compat))
+
+
+@pytest.mark.parametrize("options", CHRF_OPTIONS, ids=str)
+def test_counts_of_chrf_are_those_of_sacrebleu(options: dict[str, Any]) -> None:
+    from sacrebleu import CHRF
+
+    compat = {"compat": "sacrebleu"} if not options else {"unicode": "none"}
+    has_counts_of(CHRF(**in_their_words(options)), Chrf(**options, **compat))
+
+
+def has_counts_of(theirs: Any, metric: Any) -> None:
+    """For one to three references, to the bit."""
+    found = list(pairs(14, 900, longest=16))
+    for at, (prediction, reference) in enumerate(found):
+        references = [reference, *(found[at - one][1] for one in range(1, 1 + at % 3))]
+        counts = list(metric.score(prediction, references).values())[:-1]
+        stream = [[one] for one in references]
+        assert counts == theirs._extract_corpus_statistics([prediction], stream)[0], references
+
+
+def test_a_text_may_have_more_words_than_one_plane_of_unicode() -> None:
+    words = [str(number) for number in range(70_000)]
+    assert rouge_l(" ".join(words[:-1]), " ".join(words)) == pytest.approx(1.0, abs=1e-4) != 1.0
+    assert bleu(" ".join(words[:-1]), " ".join(words)) == pytest.approx(100.0, abs=1e-2)
