@@ -153,7 +153,7 @@ def ours(row: Row) -> Side:
 def compare(row: Row, kind: str, language: str, rounds: int, answers: int) -> float:
     """Print a line, with the options if it is no dialect; gives the median ratio."""
     mine = ours(row)
-    chance = random.Random(f"{kind} {language}")
+    chance = random.Random(f"{row.name} {row.options} {row.of_set} {kind} {language}")
     count = max(answers // FEWER[kind] // row.slow, 2)
     first = some_pairs(chance, kind, language, max(count // 4, 2))
     for pair, value, expected in zip(first, mine(first), row.theirs(first), strict=False):

@@ -46,11 +46,13 @@ _FURTHER_HAN = "\U00020000-\U0003fffd"
 _TAGS = "\U000e0020-\U000e007f"  # of flags
 _FULL_WIDTH_PUNCTUATION = "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\uffe0-\uffee"
 
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f"
-    "\ufeff\U000e0100-\U000e01ef]"
+_UNSEEN = (
+    "\u00ad\u034f\u061c\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069"
+    "\ufe00-\ufe0f\ufeff"
 )
-"""Soft hyphens, joiners, marks of direction, variation selectors: no reader sees them."""
+"""Soft hyphens, joiners, marks of direction, variation selectors."""
+_INVISIBLE = re.compile(f"[{_UNSEEN}\U000e0100-\U000e01ef]")
+_INVISIBLE_OR_HIGH = re.compile(f"[{_UNSEEN}\U00010000-\U0010ffff]")
 
 _ASCII_BYTES = bytes(
     code if chr(code) in string.ascii_letters + string.digits else 0x20 for code in range(256)
@@ -76,8 +78,9 @@ def script_words(text: str) -> list[str]:
     if text.isascii():
         words = text.translate(_ASCII_TEXT).split()
     else:
-        text, known = _INVISIBLE.sub("", text), _patterns()
-        words = (known.word_beyond if known.beyond.search(text) else known.word).findall(text)
+        rare = _INVISIBLE_OR_HIGH.search(text)
+        word = _patterns().word_beyond if rare else _patterns().word
+        words = word.findall(_INVISIBLE.sub("", text) if rare else text)
     return words or characters(text)
 
 
@@ -132,24 +135,31 @@ _LIKE_LETTERS = re.compile("[_\u200c\u200d]")
 
 
 class _Patterns:
-    """Expressions made of all of Unicode, in some 25 ms; only texts beyond ASCII need them."""
+    """Expressions made of all of Unicode, in some 25 ms; only texts beyond ASCII need them.
+
+    Below U+10000 a class of an expression looks a character up; beyond, it tries range after range. So texts
+    without characters from there on have an expression of their own.
+    """
 
     def __init__(self) -> None:
         kinds = _kinds()
-        marks = f"{_class(kinds['mark'] + kinds['own mark'], _TAGS)}*"
-        character = _class(kinds["own letter"] + kinds["own mark"], _FURTHER_HAN) + marks
-        symbol = _class(kinds["symbol"] + kinds["own symbol"]) + marks
         letters = kinds["letter"] + kinds["mark"]
-        low = _class((run for run in letters if run[0] < _BEYOND), "A-Za-z0-9")
-        high = _class(run for run in letters if run[0] >= _BEYOND)
-        # Below U+10000 a class looks a character up; beyond, it tries range after range.
-        run = f"(?:{low}+|(?=[{_HIGH}]){high}+)+"
-        self.word = re.compile(f"{low}+|{character}|{symbol}")
-        self.word_beyond = re.compile(f"{run}|{character}|{symbol}")
-        self.beyond = re.compile(f"[{_HIGH}]")
-        others = _class(kinds["own symbol"] + kinds["own punctuation"], _FULL_WIDTH_PUNCTUATION)
+        marks = kinds["mark"] + kinds["own mark"]
+        own = kinds["own letter"] + kinds["own mark"]
+        symbols = kinds["symbol"] + kinds["own symbol"]
+        low = _below(letters, "A-Za-z0-9")
+        low_marks = f"{_below(marks)}*"
+        self.word = re.compile(f"{low}+|{_below(own)}{low_marks}|{_below(symbols)}{low_marks}")
+        run = f"(?:{low}+|{_beyond(letters)}+)+"
+        every_mark = f"(?:{_below(marks)}|{_beyond(marks, _TAGS)})*"
+        character = f"(?:{_below(own)}|{_beyond(own, _FURTHER_HAN)})"
+        symbol, emoji = _below(symbols), _beyond(symbols)  # emoji first: they are the usual ones
+        self.word_beyond = re.compile(
+            f"{emoji}{every_mark}|{run}|{character}{every_mark}|{symbol}{every_mark}"
+        )
         self.character = re.compile(character)
-        self.part = re.compile(f"({character}|{others})")
+        others = _below(kinds["own symbol"] + kinds["own punctuation"], _FULL_WIDTH_PUNCTUATION)
+        self.part = re.compile(f"({character}{every_mark}|{others})")
 
 
 @functools.cache
@@ -179,9 +189,16 @@ def _kinds() -> dict[str, list[tuple[int, int]]]:
 
 
 _KIND = {"L": "letter", "N": "letter", "M": "mark", "S": "symbol", "P": "punctuation"}
-_BEYOND = 0x10000
-_HIGH = "\U00010000-\U0010ffff"
 _END = 0x20000
+
+
+def _below(runs: Iterable[tuple[int, int]], more: str = "") -> str:
+    return _class((run for run in runs if run[0] < 0x10000), more)
+
+
+def _beyond(runs: Iterable[tuple[int, int]], more: str = "") -> str:
+    high = _class((run for run in runs if run[0] >= 0x10000), more)
+    return f"(?:(?=[\U00010000-\U0010ffff]){high})"
 
 
 def _class(runs: Iterable[tuple[int, int]], more: str = "") -> str:

@@ -252,5 +252,5 @@ def has_counts_of(theirs: Any, metric: Any) -> None:
 
 def test_a_text_may_have_more_words_than_one_plane_of_unicode() -> None:
     words = [str(number) for number in range(70_000)]
-    assert rouge_l(" ".join(words[:-1]), " ".join(words)) == pytest.approx(1.0, abs=1e-4) != 1.0
+    assert 0.9999 < rouge_l(" ".join(words[:-1]), " ".join(words)) < 1.0
     assert bleu(" ".join(words[:-1]), " ".join(words)) == pytest.approx(100.0, abs=1e-2)
