@@ -181,7 +181,7 @@ class Bleu(NgramMetric):
     }
 
     tokenize: Tokenizer = "script"
-    """How words are parted."""
+    """`script`: as `13a`, but each character of a script without spaces is a word; others are sacrebleu's."""
     smooth: Smoothing = "exp"
     """What an order with no match counts."""
 
@@ -370,7 +370,7 @@ class RougeL:
     }
 
     words: RougeWords = "script"
-    """What a word is."""
+    """`script`: words of any script, one character where it has no spaces; `ascii`: runs of a-z and 0-9."""
     case: Case = "lower"
     """Does case count."""
     unicode: UnicodeForm = "nfc"

@@ -257,7 +257,7 @@ class Wer(TextMetric):
     dialects: ClassVar[Mapping[str, Mapping[str, object]]] = {"jiwer": {"unicode": "none"}}
 
     words: WerWords = "spaces"
-    """What a word is."""
+    """`spaces`: what is between spaces; `script`: the same, but one character where a script has none."""
     whitespace: Whitespace = "runs"
     compat: str = ""
     """Compute as somebody else does, see `dialects`."""
@@ -282,11 +282,10 @@ class Wer(TextMetric):
         if self.words == "script":
             texts = spaced([self.compose(text) for text in texts])
         number: dict[str, str] = {}
-        answer, *expected = (self._words(text, number) for text in texts)
+        answer, *expected = [
+            spell(filter(None, self.normalise(text).split(" ")), number) for text in texts
+        ]
         return best(self.name, expected, lambda one: _errors(one, answer))
-
-    def _words(self, text: str, number: dict[str, str]) -> str:
-        return spell([word for word in self.normalise(text).split(" ") if word], number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
