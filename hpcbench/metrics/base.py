@@ -19,10 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 Aggregation = Literal["mean", "ratio", "corpus"]
 """How samples become one number; tells which interval fits (hpcbench.statistics)."""
+
+One = TypeVar("One")
 
 Bounds = tuple[float, float | None]
 """Least and greatest value a metric can take; None: no limit."""
@@ -142,7 +144,7 @@ def over_one(value: float) -> Parts:
     return Parts(value, 1) if value else _WRONG
 
 
-def acceptable(metric: str, references: Sequence[object]) -> Sequence[object]:
+def acceptable(metric: str, references: Sequence[One]) -> Sequence[One]:
     """The references themselves.
 
     Args:
@@ -158,7 +160,7 @@ def acceptable(metric: str, references: Sequence[object]) -> Sequence[object]:
 
 
 def best(
-    metric: str, references: Sequence[object], key: Callable[[object], tuple[float, float, Parts]]
+    metric: str, references: Sequence[One], key: Callable[[One], tuple[float, float, Parts]]
 ) -> Parts:
     """The parts of the reference that suits a prediction best.
 

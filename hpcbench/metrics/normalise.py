@@ -78,7 +78,7 @@ class TextOptions:
 
 def compose(text: str, form: UnicodeForm) -> str:
     """The text in a Unicode form."""
-    if form == "none":
+    if form == "none" or text.isascii():  # ASCII is in all forms
         return text
     return unicodedata.normalize("NFC" if form == "nfc" else "NFKC", text)
 

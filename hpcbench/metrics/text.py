@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from hpcbench.metrics.base import (
     Aggregation,
@@ -34,9 +34,18 @@ from hpcbench.metrics.normalise import (
     Case,
     TextOptions,
     Whitespace,
+    one_of,
     read_text,
     reference_text,
 )
+from hpcbench.metrics.words import goes_on, spaced, spell
+
+WerWords = Literal["spaces", "script"]
+"""What a word of WER is.
+
+`spaces` what is between spaces, as in jiwer · `script` the same, but in scripts without spaces each character
+is a word, and so is their punctuation
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +100,10 @@ class Contains(TextMetric):
     name: ClassVar[str] = "contains"
 
     words: bool = False
-    """Must it stand there as whole words: "no" is then not in "another", nor "12" in "112"."""
+    """Must it stand there as whole words: "no" is then not in "another", nor "12" in "112".
+
+    In scripts without spaces each character is a word, so that "天气" is in "今天天气很好".
+    """
     case: Case = "lower"
     whitespace: Whitespace = "collapse"
 
@@ -114,8 +126,11 @@ class Contains(TextMetric):
 
     @property
     def signature(self) -> str:
-        """E.g. `contains|words:any|case:lower|ws:collapse|unicode:nfc|v1`."""
-        return self.describe(self.name, f"words:{'whole' if self.words else 'any'}")
+        """E.g. `contains|words:any|case:lower|ws:collapse|unicode:nfc|v1`; of whole words it is v2."""
+        if self.words:
+            options, _, _ = self.describe(self.name, "words:whole").rpartition("|")
+            return f"{options}|v2"
+        return self.describe(self.name, "words:any")
 
 
 _OFFICIAL = {"raw_length": True, "unicode": "none"}
@@ -236,7 +251,8 @@ class Wer(TextMetric):
 
     As in jiwer, a lone tab or newline does *not* part words ("a⇥b" is one word), two whitespace
     characters in a row do; for pages of text set `whitespace="collapse"`, where all whitespace does.
-    Signature: `wer|case:keep|ws:runs|unicode:nfc|v1`.
+    A Chinese sentence is one word, and one wrong character is a rate of 1: take `words="script"`, which
+    the literature calls mixed error rate, or `Cer`.
     """
 
     name: ClassVar[str] = "wer"
@@ -245,6 +261,8 @@ class Wer(TextMetric):
     bounds: ClassVar[Bounds] = (0.0, None)
     dialects: ClassVar[Mapping[str, Dialect]] = {"jiwer": Dialect({"unicode": "none"}, JIWER)}
 
+    words: WerWords = "spaces"
+    """`spaces`: what is between spaces; `script`: the same, but one character where a script has none."""
     whitespace: Whitespace = "runs"
     compat: str = ""
     """Compute as somebody else does, see `dialects`."""
@@ -252,24 +270,27 @@ class Wer(TextMetric):
     def __post_init__(self) -> None:
         take_dialect(self)
         TextOptions.__post_init__(self)
+        one_of("words", self.words, get_args(WerWords))
+
+    @property
+    def signature(self) -> str:
+        """E.g. `wer|case:keep|ws:runs|unicode:nfc|v1`, or `wer|words:script|case:keep|…|v1`."""
+        return self.describe(self.name, *([] if self.words == "spaces" else ["words:script"]))
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Edits over words of the reference with the lowest rate (if equal, the shorter one).
 
         No text is scored as an empty one: everything is missing.
         """
-        # Words become numbers: rapidfuzz compares hashes, and those of small numbers cannot collide.
-        number: dict[str, int] = {}
-        answer = self._words(read_text(prediction) or "", number)
-
-        def cost(reference: object) -> tuple[float, float, Parts]:
-            return _errors(self._words(reference_text(self.name, reference), number), answer)
-
-        return best(self.name, references, cost)
-
-    def _words(self, text: str, number: dict[str, int]) -> list[int]:
-        words = [word for word in self.normalise(text).split(" ") if word]
-        return [number.setdefault(word, len(number)) for word in words]
+        known = acceptable(self.name, references)
+        texts = [read_text(prediction) or "", *(reference_text(self.name, one) for one in known)]
+        if self.words == "script":
+            texts = spaced([self.compose(text) for text in texts])
+        number: dict[str, str] = {}
+        answer, *expected = [
+            spell(filter(None, self.normalise(text).split(" ")), number) for text in texts
+        ]
+        return best(self.name, expected, lambda one: _errors(one, answer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,19 +343,15 @@ def _upper_length(*texts: str) -> int:
 
 
 def _stands_alone(piece: str, text: str) -> bool:
-    """Is a piece, not empty, somewhere in a text where no letter or digit goes on at either end of it."""
+    """Is a piece, not empty, somewhere in a text where no word goes on at either end of it."""
     at = text.find(piece)
     while at >= 0:
         end = at + len(piece)
         before, after = text[max(at - 1, 0) : at], text[end : end + 1]
-        if not (_in_words(before, piece[0]) or _in_words(piece[-1], after)):
+        if not (goes_on(before, piece[0]) or goes_on(piece[-1], after)):
             return True
         at = text.find(piece, at + 1)
     return False
-
-
-def _in_words(*characters: str) -> bool:
-    return all(character.isalnum() or character == "_" for character in characters)
 
 
 def _errors(expected: Sequence[Hashable], answer: Sequence[Hashable]) -> tuple[float, float, Parts]:

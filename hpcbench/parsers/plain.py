@@ -28,7 +28,6 @@ class Label:
     """The answer is the name of a class: case, quotes and a full stop do not count."""
 
     api: ClassVar[int] = 1
-    version: ClassVar[str] = "2"
     wants: ClassVar[Output] = "label"
     version: ClassVar[int] = 2
 

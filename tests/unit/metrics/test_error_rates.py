@@ -118,3 +118,25 @@ def test_signatures() -> None:
     assert Cer().signature == "cer|case:keep|ws:strip|unicode:nfc|v1"
     assert Wer(case="lower").signature == "wer|case:lower|ws:runs|unicode:nfc|v1"
     assert Wer(compat="jiwer").signature == "wer|case:keep|ws:runs|unicode:none|v1"
+    by_script = "wer|words:script|case:keep|ws:runs|unicode:nfc|v1"
+    assert Wer(words="script").signature == by_script
+
+
+def test_without_spaces_one_wrong_character_is_one_wrong_word_when_asked() -> None:
+    assert wer("今天天气不好", "今天天气很好") == 1.0
+    assert wer("今天天气不好", "今天天气很好", words="script") == pytest.approx(1 / 6)
+    assert wer("今天\n天气不好。", "今天 天气很好。", words="script") == pytest.approx(1 / 7)
+    assert wer("第 12 页, ok", "第12页, ok.", words="script") == 0.2
+    assert wer("か\u3099", "が", words="script") == 0.0
+
+
+def test_words_by_script_are_those_between_spaces_where_there_are_spaces() -> None:
+    by_script = Wer(words="script")
+    for prediction, reference in pairs(12, 2_000):
+        if not set("總計") & {*prediction, *reference}:
+            assert by_script.score(prediction, [reference]) == Wer().score(prediction, [reference])
+
+
+def test_wer_refuses_other_words() -> None:
+    with pytest.raises(ValueError, match="words is 'any'; it can be spaces, script"):
+        Wer(words="any")

@@ -34,6 +34,17 @@ def test_contains() -> None:
         ("дома", "дом", 0.0),
         ("a_b", "a", 0.0),
         ("(a)", "(a)", 1.0),
+        ("☑ Ja", "☑", 1.0),
+        ("今天天气很好", "天气", 1.0),  # no spaces there: each character is a word
+        ("第12页", "12", 1.0),
+        ("第112页", "12", 0.0),
+        ("วันนี้อากาศดี", "อากาศ", 1.0),
+        ("ดี", "ด", 0.0),  # a character goes on in its vowel sign
+        ("हिन्दी", "हिन्द", 0.0),  # and so does a word
+        ("हिन्दी में", "हिन्दी", 1.0),
+        ("كِتَاب", "كِتَ", 0.0),
+        ("대한민국은", "대한민국", 0.0),
+        ("می\u200cخواهم", "می", 0.0),
     ],
 )
 def test_contains_whole_words(prediction: str, reference: str, found: float) -> None:
@@ -73,7 +84,8 @@ def test_aggregate_is_the_mean() -> None:
 def test_signatures() -> None:
     assert ExactMatch().signature == "exact_match|case:keep|ws:strip|unicode:nfc|v1"
     assert Contains().signature == "contains|words:any|case:lower|ws:collapse|unicode:nfc|v1"
-    assert Contains(words=True).signature.startswith("contains|words:whole|")
+    whole = "contains|words:whole|case:lower|ws:collapse|unicode:nfc|v2"
+    assert Contains(words=True).signature == whole
     assert Accuracy().signature == "accuracy|case:lower|ws:collapse|unicode:nfc|v1"
 
 
