@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import polars
@@ -19,7 +20,7 @@ from hpcbench.gate import past
 from tests.unit.dying import Dying
 from tests.unit.gate.judged import ended, speeds, wrong
 
-NIGHTS = 14
+NIGHTS = 20
 
 
 @pytest.fixture
@@ -59,6 +60,21 @@ def test_a_trend_is_in_order_of_time_and_shows_where_it_changed(root: Path) -> N
     (change,) = found.changes
     assert change.at == NIGHTS // 2
     assert change.before > change.after
+
+
+def test_a_later_start_shows_fewer_points_and_the_same_changes(root: Path) -> None:
+    for here in nights(root):
+        past.record(here)
+    (whole,) = past.trends(root, "exact_match")
+    (change,) = whole.changes
+    for first in (5, change.at):
+        (part,) = past.trends(root, "exact_match", since=whole.points[first].time)
+        assert part.points == whole.points[first:]
+        moved = replace(change, at=change.at - first, seen=change.seen - first)
+        assert part.changes == (moved,)
+    (rest,) = past.trends(root, "exact_match", since=whole.points[change.at + 1].time)
+    assert rest.changes == ()
+    assert past.trends(root, "exact_match", since=whole.points[-1].time + 1) == []
 
 
 def test_written_twice_it_counts_once_and_the_newest(root: Path) -> None:

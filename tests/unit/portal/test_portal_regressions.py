@@ -94,6 +94,19 @@ def test_without_a_name_only_metrics_of_quality_are_shown(tmp_path: Path) -> Non
     assert judged(History(tmp_path), plan="another").rows == ()
 
 
+def test_a_later_start_sends_fewer_points_and_the_same_changes(tmp_path: Path) -> None:
+    wrote(tmp_path, LEVELS)
+    history = History(tmp_path)
+    (whole,) = judged(history).rows
+    (change,) = whole.changes
+    (part,) = judged(history, since=change.time).rows
+    assert part.points == whole.points[12:]
+    assert part.changes == whole.changes
+    (rest,) = judged(history, since=change.time + 1).rows
+    assert rest.changes == ()
+    assert judged(history, since=whole.points[-1].time + 1).rows == ()
+
+
 def test_what_changed_on_disk_is_seen(tmp_path: Path) -> None:
     history = History(tmp_path)
     assert judged(history) == Trends(names=(), plans=(), rows=())
