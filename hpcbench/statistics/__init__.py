@@ -58,7 +58,13 @@ from hpcbench.statistics.parts import (
     parts_table,
     table_interval,
 )
-from hpcbench.statistics.power import design_effect, detectable, samples_needed
+from hpcbench.statistics.power import (
+    design_effect,
+    detectable,
+    fewest_documents,
+    samples_needed,
+    usual_cv,
+)
 from hpcbench.statistics.quantiles import (
     early_stopping_estimate,
     fewest_for_quantile,
@@ -88,6 +94,7 @@ __all__ = [
     "design_effect",
     "detectable",
     "early_stopping_estimate",
+    "fewest_documents",
     "fewest_for_quantile",
     "holm",
     "intraclass_correlation",
@@ -108,5 +115,6 @@ __all__ = [
     "spent",
     "sums_interval",
     "table_interval",
+    "usual_cv",
     "with_holm",
 ]

@@ -331,6 +331,11 @@ def _power(verb: Verb) -> None:
         help="samples a document, on average (1, or as seen)",
     )  # fmt: skip
     power.add_argument(
+        "--questions-cv", type=float, metavar="CV",
+        help="their standard deviation over that average; 0: all documents are of one size "
+        "(that of 1 to 2 M - 1 samples, each number as frequent, or as seen)",
+    )  # fmt: skip
+    power.add_argument(
         "--icc", type=float,
         help="correlation of differences within a document (0, or that of scores as seen)",
     )  # fmt: skip
