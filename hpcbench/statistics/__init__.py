@@ -16,8 +16,8 @@ has a cluster, the document it belongs to, and documents are the unit of chance:
   for many (`with_holm`);
 - two arms that take turns: looks at the comparison while it runs (`nominal_levels`), and what it is to come
   second taken out (`crossover`);
-- one figure over many nights: where its level changed (`changes`);
-- before a run: how many documents it takes (`samples_needed`, `detectable`).
+- one figure over many nights: where its level changed, at a stated risk for all nights (`changes`);
+- before a run: how many documents it takes, also of unequal sizes (`samples_needed`, `detectable`).
 
 Where the data cannot tell, `low` and `high` are None and `method` says why; no number is made up. Sums do not
 depend on the order of what is added, and clusters are put in an order of their own before random numbers meet
