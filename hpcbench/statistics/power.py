@@ -16,8 +16,8 @@ noncentral t's with
 (Miller 2024, arXiv 2411.00640, section 5, with normal quantiles, which promise too much below about 30
 documents). The t-test of G documents has G - 1 degrees of freedom. Two fewer make up for what `compare`
 asks beside the interval: swapping the runs document by document has to give a small p-value, too. Below 10
-documents that costs more than reckoned here, and up to 5 of them can never show a difference at 5 %, for
-there are only 2^5 ways to swap.
+documents this is rough, for p-values come in coarse steps, and up to 5 documents can never show a
+difference at 5 %: there are only 2^5 ways to swap.
 """
 
 from __future__ import annotations
