@@ -197,11 +197,11 @@ FLAT: dict[str, Nights] = {
     "three values": of_normal(lambda nights: np.clip(np.round(nights * 0.7), -1, 1)),
     "right or wrong, 10 %": of_normal(lambda nights: (nights > 1.28).astype(float)),
     "2 % outliers": outliers,
-    "right or wrong, 5 %, in runs": partial(sticky, share=0.3, often=0.05),
 }
 """What the promise is about; an autocorrelation of 0.3 unless they say otherwise."""
 
 BEYOND: dict[str, Nights] = {
+    "right or wrong, 5 %, in runs": partial(sticky, share=0.3, often=0.05),
     "normal, autocorrelation 0.4": partial(correlated, share=0.4),
     "normal, autocorrelation 0.5": partial(correlated, share=0.5),
     "3 nights of 10 repeat the last": partial(repeated, share=0.3),
@@ -226,7 +226,7 @@ def history_cells() -> Iterator[Cell]:
         )  # fmt: skip
     for name, draw in BEYOND.items():
         yield Cell(f"flat, {name}, 365 nights", _alarms(draw, 365))
-    yield Cell("one step of 3 after 60 nights, a second change in 180 more", _second, most=0.05)
+    yield Cell("step of 3 after 60 nights, a second change in 180 more", _second, most=0.05)
     for (flat, step, within), least in SHOWN.items():
         name = f"step of {step} after {flat} nights, shown within {within}"
         yield Cell(name, _shown(flat, step, within, 0.0), least=least, quick=flat == 30)
@@ -258,9 +258,11 @@ def _shown(flat: int, step: float, within: int, share: float) -> Callable[[Chanc
 
 
 def _second(chance: Chance, rounds: int) -> float:
+    """Share of series with one step that show another change after it."""
     series = correlated(chance, rounds, 240, 0.3)
     series[:, 60:] += 3
-    return sum(len(statistics.changes(one.tolist())) > 1 for one in series) / rounds
+    told = [statistics.changes(one.tolist()) for one in series]
+    return sum(sum(one.seen >= 60 for one in changes) > 1 for changes in told) / rounds
 
 
 # --- planning ------------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ SIZES: dict[str, Sizes] = {
     "geometric, 4 questions": lambda chance, count: chance.geometric(0.25, count),
 }
 
-LARGE = 20_000
+LARGE = 40_000
 """Documents from which a kind of scores is measured before it is planned with."""
 
 
@@ -301,28 +303,29 @@ class Scores:
         for shift in (0.0, step):
             own = math.sqrt(self.together) * chance.standard_normal(documents)[of]
             own += math.sqrt(1 - self.together) * chance.standard_normal(len(of))
-            latent = common + math.sqrt(0.5) * own + shift
-            if self.kind == "binary":
-                latent = (latent > -NormalDist().inv_cdf(self.mean)).astype(float)
-            elif self.kind == "graded":
-                latent = np.clip(self.mean + 0.25 * latent, 0, 1)
-            runs.append(latent)
+            runs.append(self._scored(common + math.sqrt(0.5) * own + shift))
         return runs[0], runs[1], of
 
-    def planned(self, step: float) -> tuple[float, int]:
-        """What a step in the latent score is worth in the metric, and the documents it takes."""
-        one, other, of = self.drawn(np.random.default_rng(1), LARGE, step)
+    def _scored(self, latent: np.ndarray) -> np.ndarray:
+        if self.kind == "binary":
+            latent = (latent > -NormalDist().inv_cdf(self.mean)).astype(float)
+        return np.clip(self.mean + 0.25 * latent, 0, 1) if self.kind == "graded" else latent
+
+    def planned(self, step: float) -> int:
+        """Documents that it takes to find a step in the latent score."""
+        chance = np.random.default_rng(1)
+        one, other, of = self.drawn(chance, LARGE, step)
+        latent = chance.standard_normal(len(of))
+        effect = float((self._scored(latent + step) - self._scored(latent)).mean())
         spread = math.sqrt((one.var() + other.var()) / 2)
-        together = statistics.intraclass_correlation(other - one, of)
-        assert together is not None
         sizes = np.bincount(of)
-        effect = float((other - one).mean())
         samples = statistics.samples_needed(
             effect, spread, 1 - float((other - one).var()) / (2 * spread**2),
             cluster_size=float(sizes.mean()), cluster_cv=float(sizes.std() / sizes.mean()),
-            icc=max(0.0, together),
+            icc=max(0.0, statistics.intraclass_correlation(other - one, of) or 0.0),
+            step=float(self.kind == "binary"),
         )  # fmt: skip
-        return effect, math.ceil(samples / sizes.mean() - 1e-9)
+        return math.ceil(samples / float(sizes.mean()) - 1e-9)
 
 
 def power_cells() -> Iterator[Cell]:
@@ -335,6 +338,7 @@ def power_cells() -> Iterator[Cell]:
         (Scores("normal", "8 questions", 0.3), 15, False),
         (Scores("normal", "geometric, 4 questions", 0.6), 20, False),
         (Scores("graded", "1 to 20 questions", 0.1), 15, False),
+        (Scores("graded", "1 question", 0.0), 20, False),
         (Scores("graded", "1 to 20 questions", 0.6), 40, True),
         (Scores("graded", "geometric, 4 questions", 0.3), 100, False),
         (Scores("binary", "1 to 20 questions", 0.1), 12, False),
@@ -344,24 +348,20 @@ def power_cells() -> Iterator[Cell]:
         (Scores("binary", "1 question", 0.0), 60, False),
     ):
         name = f"power, {scores.kind} about {scores.mean:g}, {scores.sizes}, {scores.together:g} together"
-        yield Cell(
-            f"{name}, some {documents} documents", _power(scores, documents), 0.80, 0.85, quick
-        )
+        yield Cell(f"{name}, {documents} documents", _power(scores, documents), 0.80, 0.85, quick)
 
 
 def _power(scores: Scores, about: int) -> Callable[[Chance, int], float]:
     """Share of comparisons with as many documents as planned that say `better`."""
 
     def found(chance: Chance, rounds: int) -> float:
-        low, high = 0.0, 4.0  # more step, fewer documents
-        for _ in range(14):
+        low, high = 0.0, 4.0
+        for _ in range(14):  # the least step that this number is enough for: no document too many
             middle = (low + high) / 2
-            few = scores.planned(middle)[1] < about
-            low, high = (low, middle) if few else (middle, high)
-        _, documents = scores.planned(low)
+            low, high = (low, middle) if scores.planned(middle) <= about else (middle, high)
         hits = 0
         for _ in range(rounds):
-            one, other, of = scores.drawn(chance, documents, low)
+            one, other, of = scores.drawn(chance, about, high)
             hits += statistics.compare(one, other, of).verdict == "better"
         return hits / rounds
 

@@ -40,6 +40,8 @@ class Spread:
     """Samples a document, on average."""
     cv: float
     """Standard deviation of the samples a document over that."""
+    step: float
+    """Between a sample's possible scores: 1 for right or wrong, 0 for graded ones."""
     documents: int | None
     """Documents there are."""
 
@@ -98,6 +100,7 @@ def _supposed(arguments: argparse.Namespace) -> Spread:
         arguments.icc or 0.0,
         questions or 1.0,
         _cv(arguments, 0.0, questions),
+        1.0,
         None,
     )
 
@@ -132,6 +135,7 @@ def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spr
                 min(1.0, max(0.0, icc)) if arguments.icc is None else arguments.icc,
                 questions or fmean(sizes),
                 _cv(arguments, pstdev(sizes) / fmean(sizes), questions),
+                1.0 if set(values) <= {0, 1} else 0.0,
                 len(sizes),
             )
 
@@ -179,7 +183,7 @@ def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[di
     """What is printed of a spread: a row for each effect asked for, or one for each number of documents."""
     shape = {
         "cluster_size": one.questions, "cluster_cv": one.cv, "icc": one.icc,
-        "alpha": ALPHA, "power": POWER,
+        "step": one.step, "alpha": ALPHA, "power": POWER,
     }  # fmt: skip
     told = {**asdict(one), "questions_per_document": one.questions, "questions_cv": one.cv}
     del told["questions"], told["cv"]

@@ -11,13 +11,14 @@ independent ones times the design effect
 35:1292). n samples in G = n / m documents find a difference d with the power of a two-sided t-test, the
 noncentral t's with
 
-    noncentrality d / (sd √(2 (1 - rho) D / n)), G - 3 degrees of freedom
+    noncentrality (d - s / n) / (sd √(2 (1 - rho) D / n)), G - 3 degrees of freedom
 
 (Miller 2024, arXiv 2411.00640, section 5, with normal quantiles, which promise too much below about 30
-documents). The t-test of G documents has G - 1 degrees of freedom. Two fewer make up for what `compare`
-asks beside the interval: swapping the runs document by document has to give a small p-value, too. Below 10
-documents this is rough, for p-values come in coarse steps, and up to 5 documents can never show a
-difference at 5 %: there are only 2^5 ways to swap.
+documents). The t-test of G documents has G - 1 degrees of freedom. Two fewer, and s / n, make up for what
+`compare` asks beside the interval: McNemar's p-value, or that of swapping the runs document by document,
+has to be small, too. These come in steps, where scores come in steps s (the usual correction for
+continuity). Below 10 documents this is rough, and up to 5 documents can never show a difference at 5 %:
+there are only 2^5 ways to swap.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def samples_needed(
     cluster_size: float = 1.0,
     cluster_cv: float | None = None,
     icc: float = 0.0,
+    step: float = 1.0,
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> int:
@@ -47,6 +49,7 @@ def samples_needed(
         cluster_size: samples a document, on average.
         cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
         icc: correlation of differences within a document, 0 to 1.
+        step: between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded ones.
         alpha: share of false alarms that is allowed, two-sided.
         power: chance to find the difference.
 
@@ -59,10 +62,13 @@ def samples_needed(
     if not effect or not math.isfinite(effect):
         raise ValueError(f"effect is {effect}; it is a number other than 0")
     one = _one_sample(sd, rho, cluster_size, cluster_cv, icc)
+    _check_step(step)
 
     def enough(samples: int) -> bool:
-        reach = _reach(alpha, power, samples / cluster_size)
-        return reach * one <= abs(effect) * math.sqrt(samples) * (1 + 1e-12)
+        found = (
+            _reach(alpha, power, samples / cluster_size) * one / math.sqrt(samples) + step / samples
+        )
+        return found <= abs(effect) * (1 + 1e-12)
 
     # The test's own least number of documents, and then the first number that is enough.
     most = max(2, math.ceil(fewest_documents(alpha) * cluster_size - 1e-9))
@@ -85,6 +91,7 @@ def detectable(
     cluster_size: float = 1.0,
     cluster_cv: float | None = None,
     icc: float = 0.0,
+    step: float = 1.0,
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> float:
@@ -97,6 +104,7 @@ def detectable(
         cluster_size: samples a document, on average.
         cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
         icc: correlation of differences within a document, 0 to 1.
+        step: between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded ones.
         alpha: share of false alarms that is allowed, two-sided.
         power: chance to find the difference.
 
@@ -109,7 +117,8 @@ def detectable(
     if not samples >= 2 or not math.isfinite(samples):
         raise ValueError(f"samples are {samples}; 2 or more are wanted")
     one = _one_sample(sd, rho, cluster_size, cluster_cv, icc)
-    return _reach(alpha, power, samples / cluster_size) * one / math.sqrt(samples)
+    _check_step(step)
+    return _reach(alpha, power, samples / cluster_size) * one / math.sqrt(samples) + step / samples
 
 
 def fewest_documents(alpha: float = 0.05) -> int:
@@ -157,6 +166,11 @@ def design_effect(cluster_size: float, icc: float, cluster_cv: float | None = No
     if not 0 <= icc <= 1:
         raise ValueError(f"icc is {icc}; it lies between 0 and 1")
     return 1 + ((1 + cv * cv) * cluster_size - 1) * icc
+
+
+def _check_step(step: float) -> None:
+    if not 0 <= step < math.inf:
+        raise ValueError(f"step is {step}; it is 0 or more")
 
 
 def _check_size(cluster_size: float) -> None:

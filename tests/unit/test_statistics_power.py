@@ -34,22 +34,29 @@ def test_published_vectors_of_the_normal_limit_and_two_more_for_t(
     effect: float, rho: float, samples: int
 ) -> None:
     """A t-test takes about 1.96² / 2 samples more than the normal one."""
-    needed = samples_needed(effect, 0.5, rho)
-    assert needed == samples + 2 == samples_needed(-effect, 0.5, rho)
-    assert detectable(needed, 0.5, rho) <= effect < detectable(needed - 1, 0.5, rho)
+    needed = samples_needed(effect, 0.5, rho, step=0)
+    assert needed == samples + 2 == samples_needed(-effect, 0.5, rho, step=0)
+    assert detectable(needed, 0.5, rho, step=0) <= effect
+    assert effect < detectable(needed - 1, 0.5, rho, step=0)
+
+
+def test_right_or_wrong_takes_two_over_the_effect_more() -> None:
+    """The usual correction for continuity of McNemar's test."""
+    assert samples_needed(0.03) == pytest.approx(samples_needed(0.03, step=0) + 2 / 0.03, abs=1)
 
 
 def test_few_documents_take_one_more_than_tables_of_the_paired_t_test_say() -> None:
     """These tables give 10 pairs for d = 1 at 80 % power; swapping documents is a little weaker."""
-    assert samples_needed(1.0, sd=1.0, rho=0.5) == 11
+    assert samples_needed(1.0, sd=1.0, rho=0.5, step=0) == 11
 
 
 def test_questions_of_one_document_are_worth_fewer() -> None:
     assert design_effect(4, 0.3, 0) == pytest.approx(1.9)
     assert design_effect(4, 0.3, 0.5) == pytest.approx(2.2)
-    alike = samples_needed(0.03, cluster_size=4, cluster_cv=0, icc=1)
-    assert math.ceil(alike / 4) == samples_needed(0.03) == 2183
-    assert 2183 < samples_needed(0.03, cluster_size=4, icc=0) < 2190  # of 547 documents
+    alike = samples_needed(0.03, cluster_size=4, cluster_cv=0, icc=1, step=0)
+    assert math.ceil(alike / 4) == samples_needed(0.03, step=0) == 2183
+    loose = samples_needed(0.03, cluster_size=4, icc=0, step=0)
+    assert 2183 < loose < 2190  # a quarter as many documents
     equal = samples_needed(0.03, cluster_size=4, cluster_cv=0, icc=0.3)
     assert equal < samples_needed(0.03, cluster_size=4, icc=0.3)
 
@@ -99,7 +106,7 @@ def test_so_many_unequal_documents_do_find_the_difference_in_80_percent(
 ) -> None:
     """Documents of 1 to 20 questions; 400 comparisons: within 0.8 ± 0.06 in 99.7 % of cases."""
     chance = numpy.random.default_rng(2)
-    samples = samples_needed(effect, sd=0.5, rho=0.5, cluster_size=10.5, icc=icc)
+    samples = samples_needed(effect, sd=0.5, rho=0.5, cluster_size=10.5, icc=icc, step=0)
     count, found = math.ceil(samples / 10.5), 0
     for _ in range(400):
         documents = numpy.repeat(numpy.arange(count), chance.integers(1, 21, count))
@@ -119,6 +126,7 @@ def test_so_many_unequal_documents_do_find_the_difference_in_80_percent(
         (lambda: samples_needed(0.1, cluster_size=0.5), "cluster_size is 0.5"),
         (lambda: samples_needed(0.1, cluster_cv=-1), "cluster_cv is -1"),
         (lambda: samples_needed(0.1, icc=-0.1), "icc is -0.1"),
+        (lambda: samples_needed(0.1, step=-1), "step is -1"),
         (lambda: samples_needed(0.1, alpha=5), "alpha is 5"),
         (lambda: samples_needed(0.1, power=80), "power is 80"),
         (lambda: samples_needed(0.1, power=0.001), "less than the false alarms"),
@@ -167,9 +175,9 @@ def scored(
 
 def test_documents_for_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = rows(capsys, "--effect", "0.03")
-    assert (row["samples"], row["documents"], row["questions_cv"]) == (2183, 2183, 0)
+    assert (row["samples"], row["documents"], row["questions_cv"]) == (2249, 2249, 0)
     (row,) = rows(capsys, "--effect=-0.03", "--questions-per-document", "4", "--icc", "0.3")
-    assert (row["samples"], row["documents"], row["effect"]) == (4805, 1202, 0.03)
+    assert (row["samples"], row["documents"], row["effect"]) == (4871, 1218, 0.03)
     assert row["questions_cv"] == 0.5
     (row,) = rows(capsys, "--effect", "0.03", "--rho", "0", "--sd", "0.25")
     assert row["samples"] == samples_needed(0.03, 0.25, 0)
@@ -186,10 +194,10 @@ def test_what_is_assumed_of_documents_is_printed(capsys: pytest.CaptureFixture[s
 
 
 def test_what_documents_can_show(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = rows(capsys, "--documents", "1202", "--questions-per-document", "4", "--icc", "0.3")
+    (row,) = rows(capsys, "--documents", "1218", "--questions-per-document", "4", "--icc", "0.3")
     assert row["effect"] == pytest.approx(0.03, abs=5e-5)
-    assert row["samples"] == 4808
-    equal = ("--documents", "1202", "--questions-per-document", "4", "--icc", "0.3")
+    assert row["samples"] == 4872
+    equal = ("--documents", "1218", "--questions-per-document", "4", "--icc", "0.3")
     (less,) = rows(capsys, *equal, "--questions-cv", "0")
     assert less["effect"] < row["effect"]
 
@@ -197,7 +205,7 @@ def test_what_documents_can_show(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_question_it_tells_of_some_effects(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["power"]) == 0
     out = capsys.readouterr().out
-    assert "2,183" in out
+    assert "2,249" in out
     assert "80% power" in out
     assert len(rows(capsys)) == 5
 
@@ -211,13 +219,13 @@ def test_scores_of_an_experiment_say_how_they_spread(
     assert row["questions_per_document"] == 3
     assert row["sd"] == pytest.approx(math.sqrt(0.18), rel=0.15)
     assert row["icc"] == pytest.approx(0.5, abs=0.15)
-    assert row["questions_cv"] == 0
-    expected = detectable(300, row["sd"], cluster_size=3, cluster_cv=0, icc=row["icc"])
+    assert (row["questions_cv"], row["step"]) == (0, 0)
+    expected = detectable(300, row["sd"], cluster_size=3, cluster_cv=0, icc=row["icc"], step=0)
     assert row["effect"] == pytest.approx(expected)
     (told,) = rows(
         capsys, "@last", "--effect", "0.02", "--sd", "1", "--icc", "0", "--metric", "exact_match"
     )
-    assert told["samples"] == samples_needed(0.02, 1, cluster_size=3)
+    assert told["samples"] == samples_needed(0.02, 1, cluster_size=3, step=0)
     assert main(["power", "@last", "--run-task", "rt"]) == 0
     assert "exact_match" in capsys.readouterr().out
 
