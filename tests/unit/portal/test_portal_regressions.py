@@ -78,8 +78,8 @@ def test_the_answer_is_what_the_model_would_write(tmp_path: Path) -> None:
 
 
 def test_rows_that_fell_last_come_first(tmp_path: Path) -> None:
-    wrote(tmp_path, (0.5,) * 20, run_task="steady")
-    wrote(tmp_path, (0.9,) * 6 + (0.6,) * 14, run_task="fell early")
+    wrote(tmp_path, (0.5,) * 20, run_task="a steady one")
+    wrote(tmp_path, (0.9,) * 8 + (0.6,) * 12, run_task="fell early")
     wrote(tmp_path, LEVELS, run_task="fell late")
     wrote(tmp_path, tuple(reversed(LEVELS)), run_task="rose")
     names = [row.run_task for row in judged(History(tmp_path)).rows]
