@@ -105,9 +105,8 @@ def _print(found: Sequence[Trend]) -> None:
             if change is not None:
                 better = (change.after > change.before) == one.higher_is_better
                 word = "[green]better[/]" if better else "[bold red]worse[/]"
-                mark = (
-                    f"◆ {word}: {change.before:.4g} → {change.after:.4g}, p = {change.p_value:.3f}"
-                )
+                seen = time.strftime("%Y-%m-%d", time.localtime(one.points[change.seen].time))
+                mark = f"◆ {word}: {change.before:.4g} → {change.after:.4g}, seen {seen}"
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.time))
             table.add_row(" ", when, point.experiment, f"{point.value:.4g}", interval, mark)
         out.print(table)
@@ -211,7 +210,7 @@ def _figure(found: Sequence[Trend]) -> Figure:
         ]
         notes += [
             f"{name}, {one.points[change.at].experiment}: {change.before:.4g} → {change.after:.4g} "
-            f"(p = {change.p_value:.3f})"
+            f"(seen with {one.points[change.seen].experiment})"
             for change in one.changes
         ]
     arrow = "↑" if found[0].higher_is_better else "↓"

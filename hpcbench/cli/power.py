@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from statistics import fmean, pstdev
 from typing import Any
 
 from hpcbench import statistics
@@ -35,7 +37,11 @@ class Spread:
     icc: float
     """Correlation within documents."""
     questions: float
-    """Samples a document."""
+    """Samples a document, on average."""
+    cv: float
+    """Standard deviation of the samples a document over that."""
+    step: float
+    """Between a sample's possible scores: 1 for right or wrong, 0 for graded ones."""
     documents: int | None
     """Documents there are."""
 
@@ -62,7 +68,7 @@ def power(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"alpha": ALPHA, "power": POWER, "rho": rho, "rows": rows})
         return 0
-    _print(rows, rho, seen=experiment is not None)
+    _print(rows, rho, _assumed(arguments), seen=experiment is not None)
     return 0
 
 
@@ -73,8 +79,11 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.effect is not None and not (arguments.effect and math.isfinite(arguments.effect)):
         raise UserError(f"--effect is {arguments.effect}; it is a number other than 0")
-    if arguments.documents is not None and arguments.documents < 2:
-        raise UserError(f"--documents is {arguments.documents}; a comparison needs 2 or more")
+    fewest = statistics.fewest_documents(ALPHA)
+    if arguments.documents is not None and arguments.documents < fewest:
+        raise UserError(
+            f"--documents is {arguments.documents}; fewer than {fewest} can show no difference"
+        )
     questions = arguments.questions_per_document
     if questions is not None and not (questions >= 1 and math.isfinite(questions)):
         raise UserError(f"--questions-per-document is {questions}; it is 1 or more")
@@ -83,14 +92,24 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _supposed(arguments: argparse.Namespace) -> Spread:
+    questions = arguments.questions_per_document
     return Spread(
         None,
         None,
         DEVIATION if arguments.sd is None else arguments.sd,
         arguments.icc or 0.0,
-        1.0 if arguments.questions_per_document is None else arguments.questions_per_document,
+        questions or 1.0,
+        _cv(arguments, 0.0, questions),
+        1.0,
         None,
     )
+
+
+def _cv(arguments: argparse.Namespace, seen: float, questions: float | None) -> float:
+    """Spread of documents' sizes: as given, else what is usual for a given size, else as seen."""
+    if arguments.questions_cv is not None:
+        return float(arguments.questions_cv)
+    return seen if questions is None else statistics.usual_cv(questions)
 
 
 def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spread]:
@@ -107,13 +126,17 @@ def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spr
             if sd == 0 and arguments.sd is None:
                 say(f"{run_task}: {metric} is the same at all samples, which tells no spread")
                 continue
+            sizes = list(Counter(documents).values())
+            questions = arguments.questions_per_document
             yield Spread(
                 run_task,
                 metric,
                 sd,
                 min(1.0, max(0.0, icc)) if arguments.icc is None else arguments.icc,
-                arguments.questions_per_document or len(values) / interval.clusters,
-                interval.clusters,
+                questions or fmean(sizes),
+                _cv(arguments, pstdev(sizes) / fmean(sizes), questions),
+                1.0 if set(values) <= {0, 1} else 0.0,
+                len(sizes),
             )
 
 
@@ -158,12 +181,20 @@ def _scores(
 
 def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[dict[str, Any]]:
     """What is printed of a spread: a row for each effect asked for, or one for each number of documents."""
-    shape = {"cluster_size": one.questions, "icc": one.icc, "alpha": ALPHA, "power": POWER}
-    told = {**asdict(one), "questions_per_document": one.questions}
-    del told["questions"]
+    shape = {
+        "cluster_size": one.questions, "cluster_cv": one.cv, "icc": one.icc,
+        "step": one.step, "alpha": ALPHA, "power": POWER,
+    }  # fmt: skip
+    told = {**asdict(one), "questions_per_document": one.questions, "questions_cv": one.cv}
+    del told["questions"], told["cv"]
     documents = arguments.documents
     if documents is None and arguments.effect is None:
         documents = one.documents
+        if documents is not None and documents < statistics.fewest_documents(ALPHA):
+            say(
+                f"{one.run_task}: {one.metric} has {documents} documents, too few for any difference"
+            )
+            documents = None
     if documents is not None:
         samples = documents * one.questions
         effect = statistics.detectable(samples, one.sd, rho, **shape)
@@ -171,17 +202,25 @@ def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[di
         return
     for effect in EFFECTS if arguments.effect is None else (arguments.effect,):
         samples = statistics.samples_needed(effect, one.sd, rho, **shape)
-        needed = max(2, math.ceil(samples / one.questions - 1e-9))
+        needed = math.ceil(samples / one.questions - 1e-9)
         yield {**told, "effect": abs(effect), "samples": samples, "documents": needed}
 
 
-def _print(rows: list[dict[str, Any]], rho: float, *, seen: bool) -> None:
+def _print(rows: list[dict[str, Any]], rho: float, assumed: Iterable[str], *, seen: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("run task", "metric") if seen else ():
         table.add_column(head)
-    for head in ("difference", "documents", "samples", "sd", "questions a document", "icc"):
+    for head in (
+        "difference",
+        "documents",
+        "samples",
+        "sd",
+        "questions a document",
+        "their cv",
+        "icc",
+    ):
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(
@@ -191,6 +230,7 @@ def _print(rows: list[dict[str, Any]], rho: float, *, seen: bool) -> None:
             f"{row['samples']:,}",
             f"{row['sd']:.3g}",
             f"{row['questions_per_document']:.3g}",
+            f"{row['questions_cv']:.2g}",
             f"{row['icc']:.2g}",
         )
     out = console()
@@ -201,3 +241,19 @@ def _print(rows: list[dict[str, Any]], rho: float, *, seen: bool) -> None:
         f"two-sided at {ALPHA:.0%}; {whence}, correlation of the two runs' scores {rho:g}",
         soft_wrap=True,
     )
+    for line in assumed:
+        out.print(f"assumed: {line}", soft_wrap=True)
+
+
+def _assumed(arguments: argparse.Namespace) -> Iterator[str]:
+    """What neither the command line nor an experiment says of documents with several questions."""
+    questions = arguments.questions_per_document or 1.0
+    if questions <= 1:
+        return
+    if arguments.questions_cv is None:
+        yield (
+            f"documents have 1 to {2 * questions - 1:.3g} questions, each number as frequent "
+            "(--questions-cv 0: all the same)"
+        )
+    if arguments.icc is None and arguments.experiment is None:
+        yield "differences do not go together within a document (--icc 0.3: they do)"

@@ -1,7 +1,7 @@
 """Results over months: rows of the heat map, where their level changed, and who took note of that.
 
 What is read is the history that `hpcbench history` reads. Change points are worked out once for the same
-points, and beside requests: a long series takes a good part of a second.
+points, and beside requests: a thousand series take seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,8 +37,9 @@ ROWS = 200
 SERIES = 1_000
 """Series that one question looks at, those with the newest points."""
 
-POINTS = 120
-"""Points of a series that are judged, the newest: the work grows with their square."""
+POINTS = 1_000
+"""Points of a series that are judged, the newest: nearly three years of nights. Fewer would start a series
+elsewhere each night, and changes that were shown would come and go."""
 
 QUESTIONS = 16
 """Questions whose series and answers are kept."""
@@ -175,16 +176,21 @@ class History:
         pending = sum(one is None for one in judged)
         # A note that ends is one no more: looked at again each minute.
         when = stamp, noted_stamp(self.root), pending, int(time.time() // 60)
-        return self._answers.of((name, plan, since), when, lambda: self._written(found, judged))
+        return self._answers.of(
+            (name, plan, since), when, lambda: self._written(found, judged, since)
+        )
 
     def _written(
-        self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None]
+        self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None], since: float
     ) -> bytes:
         """An answer in JSON; of its rows only those that changed are written anew."""
-        head, rows = self._sorted(found, judged)
+        head, rows = self._sorted(found, judged, since)
         texts = (
-            self._rows.of(one.id, (one.key, changes), partial(_row_text, one, changes))
+            self._rows.of(
+                one.id, (one.key, changes, shown), partial(_row_text, one, changes, shown)
+            )
             for one, changes in rows
+            for shown in (_shown(one, since),)
         )
         empty = head.model_dump_json().encode()
         return empty.replace(b'"rows":[]', b'"rows":[' + b",".join(texts) + b"]", 1)
@@ -200,8 +206,8 @@ class History:
             since: only experiments made then or later, seconds since the epoch.
         """
         found = self._questioned(name, plan, since)
-        head, rows = self._sorted(found, self.judge.changes(found))
-        shown = tuple(_row(one, changes) for one, changes in rows)
+        head, rows = self._sorted(found, self.judge.changes(found), since)
+        shown = tuple(_row(one, changes, _shown(one, since)) for one, changes in rows)
         return head.model_copy(update={"rows": shown})
 
     def find(self, identity: str) -> tuple[Series, Change] | None:
@@ -214,7 +220,7 @@ class History:
         return None
 
     def _sorted(
-        self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None]
+        self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None], since: float
     ) -> tuple[Trends, list[tuple[Series, tuple[Regression, ...]]]]:
         """An answer without its rows, and these in order."""
         whole = self._table()
@@ -222,7 +228,7 @@ class History:
             return Trends(names=(), plans=(), rows=()), []
         notes = _by_trend(self.root)
         rows = [
-            (one, tuple(_regression(one, change, notes) for change in changes or ()))
+            (one, tuple(_regression(one, change, notes) for change in _since(one, changes, since)))
             for one, changes in zip(found, judged, strict=True)
         ]
         rows.sort(key=lambda row: _newest_fall(*row), reverse=True)
@@ -248,19 +254,21 @@ class History:
         whole = self._table()
         if whole is None:
             return []
-        return self._series.of(
-            (name, plan, since, every),
+        found = self._series.of(
+            (name, plan, every),
             past.stamp(self.root),
-            lambda: [Series.of(one) for one in _chosen(whole, name, plan, since, every=every)],
+            lambda: [Series.of(one) for one in _chosen(whole, name, plan, every=every)],
         )
+        # All points of a series decide where its level changed, also those before `since`.
+        return [one for one in found if one.trend.points[-1].time >= since]
 
 
 def _chosen(
-    whole: polars.DataFrame, name: str | None, plan: str | None, since: float, *, every: bool
+    whole: polars.DataFrame, name: str | None, plan: str | None, *, every: bool
 ) -> list[past.Trend]:
     import polars
 
-    wanted = (polars.col("state") == "done") & (polars.col("created") >= since)
+    wanted = polars.col("state") == "done"
     if name is not None:
         wanted &= polars.col("name") == name
     elif not every:
@@ -287,11 +295,22 @@ def _hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _row_text(series: Series, changes: tuple[Regression, ...]) -> bytes:
-    return _row(series, changes).model_dump_json().encode()
+def _since(series: Series, changes: Sequence[Change] | None, since: float) -> Iterator[Change]:
+    """Changes that begin then or later."""
+    points = series.trend.points
+    return (one for one in changes or () if points[one.at].time >= since)
 
 
-def _row(series: Series, changes: tuple[Regression, ...]) -> TrendRow:
+def _shown(series: Series, since: float) -> int:
+    """How many of the newest points are sent."""
+    return sum(one.time >= since for one in series.trend.points[-SHOWN:])
+
+
+def _row_text(series: Series, changes: tuple[Regression, ...], shown: int) -> bytes:
+    return _row(series, changes, shown).model_dump_json().encode()
+
+
+def _row(series: Series, changes: tuple[Regression, ...], shown: int) -> TrendRow:
     trend = series.trend
     return TrendRow(
         id=series.id,
@@ -304,7 +323,7 @@ def _row(series: Series, changes: tuple[Regression, ...]) -> TrendRow:
         higher_is_better=trend.higher_is_better,
         points=tuple(
             TrendPoint(experiment=p.experiment, time=p.time, value=p.value, low=p.low, high=p.high)
-            for p in trend.points[-SHOWN:]
+            for p in trend.points[-shown:]
         ),
         changes=changes,
     )

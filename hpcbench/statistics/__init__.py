@@ -16,8 +16,8 @@ has a cluster, the document it belongs to, and documents are the unit of chance:
   for many (`with_holm`);
 - two arms that take turns: looks at the comparison while it runs (`nominal_levels`), and what it is to come
   second taken out (`crossover`);
-- one figure over many nights: where its level changed (`changes`);
-- before a run: how many documents it takes (`samples_needed`, `detectable`).
+- one figure over many nights: where its level changed, at a stated risk for all nights (`changes`);
+- before a run: how many documents it takes, also of unequal sizes (`samples_needed`, `detectable`).
 
 Where the data cannot tell, `low` and `high` are None and `method` says why; no number is made up. Sums do not
 depend on the order of what is added, and clusters are put in an order of their own before random numbers meet
@@ -58,7 +58,13 @@ from hpcbench.statistics.parts import (
     parts_table,
     table_interval,
 )
-from hpcbench.statistics.power import design_effect, detectable, samples_needed
+from hpcbench.statistics.power import (
+    design_effect,
+    detectable,
+    fewest_documents,
+    samples_needed,
+    usual_cv,
+)
 from hpcbench.statistics.quantiles import (
     early_stopping_estimate,
     fewest_for_quantile,
@@ -88,6 +94,7 @@ __all__ = [
     "design_effect",
     "detectable",
     "early_stopping_estimate",
+    "fewest_documents",
     "fewest_for_quantile",
     "holm",
     "intraclass_correlation",
@@ -108,5 +115,6 @@ __all__ = [
     "spent",
     "sums_interval",
     "table_interval",
+    "usual_cv",
     "with_holm",
 ]

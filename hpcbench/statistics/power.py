@@ -1,20 +1,29 @@
 """How many samples and documents a comparison needs, and what a given number of them can show.
 
 Two runs answer the same samples; a sample's two scores correlate with rho, so their difference has variance
-2 sd² (1 - rho). Samples of a document go together: m of them, whose differences correlate with icc, are
-worth m / (1 + (m - 1) icc) independent ones (Kish 1965, *Survey Sampling*, section 5.4). With that design
-effect D a two-sided test finds a difference d with the power wanted from
+2 sd² (1 - rho). Samples of a document go together. With sizes of mean m and coefficient of variation cv,
+and differences that correlate with icc within a document, a mean over the samples has the variance of
+independent ones times the design effect
 
-    n = (z(1 - alpha / 2) + z(power))² 2 sd² (1 - rho) D / d²
+    D = 1 + ((1 + cv²) m - 1) icc
 
-samples on (Miller 2024, arXiv 2411.00640, section 5). Normal quantiles: below about 30 documents this
-promises a little too much.
+(Kish 1965, *Survey Sampling*, section 5.4; unequal sizes: Eldridge, Ashby & Kerry 2006, Int. J. Epidemiol.
+35:1292). n samples in G = n / m documents find a difference d with the power of a two-sided t-test, the
+noncentral t's with
+
+    noncentrality (d - s / n) / (sd √(2 (1 - rho) D / n)), G - 3 degrees of freedom
+
+(Miller 2024, arXiv 2411.00640, section 5, with normal quantiles, which promise too much below about 30
+documents). The t-test of G documents has G - 1 degrees of freedom. Two fewer, and s / n, make up for what
+`compare` asks beside the interval: McNemar's p-value, or that of swapping the runs document by document,
+has to be small, too. These come in steps, where scores come in steps s (the usual correction for
+continuity). Below 10 documents this is rough, and up to 5 documents can never show a difference at 5 %:
+there are only 2^5 ways to swap.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 from hpcbench.statistics.clusters import check_share
 
@@ -25,7 +34,9 @@ def samples_needed(
     rho: float = 0.5,
     *,
     cluster_size: float = 1.0,
+    cluster_cv: float | None = None,
     icc: float = 0.0,
+    step: float = 1.0,
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> int:
@@ -36,7 +47,9 @@ def samples_needed(
         sd: standard deviation of one run's scores over samples; 0.5 is the most of shares in [0, 1].
         rho: correlation of the two runs' scores of a sample, usually 0.3 to 0.7.
         cluster_size: samples a document, on average.
+        cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
         icc: correlation of differences within a document, 0 to 1.
+        step: between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded ones.
         alpha: share of false alarms that is allowed, two-sided.
         power: chance to find the difference.
 
@@ -48,9 +61,26 @@ def samples_needed(
     """
     if not effect or not math.isfinite(effect):
         raise ValueError(f"effect is {effect}; it is a number other than 0")
-    one = _one_sample(sd, rho, cluster_size, icc)
-    # The formula's last digit is rounding: 100 is not to become 101.
-    return max(2, math.ceil((_reach(alpha, power) * one / effect) ** 2 - 1e-9))
+    one = _one_sample(sd, rho, cluster_size, cluster_cv, icc)
+    _check_step(step)
+
+    def enough(samples: int) -> bool:
+        found = (
+            _reach(alpha, power, samples / cluster_size) * one / math.sqrt(samples) + step / samples
+        )
+        return found <= abs(effect) * (1 + 1e-12)
+
+    # The test's own least number of documents, and then the first number that is enough.
+    most = max(2, math.ceil(fewest_documents(alpha) * cluster_size - 1e-9))
+    if enough(most):
+        return most
+    least = most
+    while not enough(most):
+        least, most = most, 2 * most
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if enough(middle) else (middle, most)
+    return most
 
 
 def detectable(
@@ -59,7 +89,9 @@ def detectable(
     rho: float = 0.5,
     *,
     cluster_size: float = 1.0,
+    cluster_cv: float | None = None,
     icc: float = 0.0,
+    step: float = 1.0,
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> float:
@@ -70,7 +102,9 @@ def detectable(
         sd: standard deviation of one run's scores over samples.
         rho: correlation of the two runs' scores of a sample.
         cluster_size: samples a document, on average.
+        cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
         icc: correlation of differences within a document, 0 to 1.
+        step: between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded ones.
         alpha: share of false alarms that is allowed, two-sided.
         power: chance to find the difference.
 
@@ -78,40 +112,101 @@ def detectable(
         In the metric's unit.
 
     Raises:
-        ValueError: an argument out of its range.
+        ValueError: an argument out of its range, or fewer than `fewest_documents`.
     """
     if not samples >= 2 or not math.isfinite(samples):
         raise ValueError(f"samples are {samples}; 2 or more are wanted")
-    return _reach(alpha, power) * _one_sample(sd, rho, cluster_size, icc) / math.sqrt(samples)
+    one = _one_sample(sd, rho, cluster_size, cluster_cv, icc)
+    _check_step(step)
+    return _reach(alpha, power, samples / cluster_size) * one / math.sqrt(samples) + step / samples
 
 
-def design_effect(cluster_size: float, icc: float) -> float:
-    """Variance of a mean of clustered samples over that of as many independent ones: 1 + (m - 1) icc.
+def fewest_documents(alpha: float = 0.05) -> int:
+    """Fewest documents with which a comparison can show any difference.
+
+    All of them point the same way in 2 of the 2^G ways to swap two runs, so 2^(1 - G) is the least p-value.
 
     Raises:
-        ValueError: less than one sample a cluster, or a correlation out of [0, 1].
+        ValueError: alpha out of its range.
     """
-    if not cluster_size >= 1 or not math.isfinite(cluster_size):
-        raise ValueError(f"cluster_size is {cluster_size}; it is 1 or more")
+    check_share(alpha, "alpha")
+    return math.ceil(1 - math.log2(alpha) - 1e-9)
+
+
+def usual_cv(cluster_size: float) -> float:
+    """Coefficient of variation of documents' sizes that is assumed where they are not known.
+
+    It is that of documents of 1 to 2 m - 1 samples with each number as frequent: √((m - 1) / (3 m)).
+
+    Raises:
+        ValueError: less than one sample a document.
+    """
+    _check_size(cluster_size)
+    return math.sqrt((cluster_size - 1) / (3 * cluster_size))
+
+
+def design_effect(cluster_size: float, icc: float, cluster_cv: float | None = None) -> float:
+    """Variance of a mean of clustered samples over that of as many independent ones.
+
+    Args:
+        cluster_size: samples a document, on average.
+        icc: correlation within a document, 0 to 1.
+        cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
+
+    Returns:
+        1 + ((1 + cv²) m - 1) icc.
+
+    Raises:
+        ValueError: less than one sample a document, a negative spread, a correlation out of [0, 1].
+    """
+    _check_size(cluster_size)
+    cv = usual_cv(cluster_size) if cluster_cv is None else cluster_cv
+    if not 0 <= cv < math.inf:
+        raise ValueError(f"cluster_cv is {cv}; it is 0 or more")
     if not 0 <= icc <= 1:
         raise ValueError(f"icc is {icc}; it lies between 0 and 1")
-    return 1 + (cluster_size - 1) * icc
+    return 1 + ((1 + cv * cv) * cluster_size - 1) * icc
 
 
-def _one_sample(sd: float, rho: float, cluster_size: float, icc: float) -> float:
+def _check_step(step: float) -> None:
+    if not 0 <= step < math.inf:
+        raise ValueError(f"step is {step}; it is 0 or more")
+
+
+def _check_size(cluster_size: float) -> None:
+    if not cluster_size >= 1 or not math.isfinite(cluster_size):
+        raise ValueError(f"cluster_size is {cluster_size}; it is 1 or more")
+
+
+def _one_sample(
+    sd: float, rho: float, cluster_size: float, cluster_cv: float | None, icc: float
+) -> float:
     """Standard error of the difference that one sample would leave."""
     if not sd > 0 or not math.isfinite(sd):
         raise ValueError(f"sd is {sd}; it is above 0")
     if not -1 <= rho < 1:
         raise ValueError(f"rho is {rho}; it lies between -1 and 1, and below 1")
-    return sd * math.sqrt(2 * (1 - rho) * design_effect(cluster_size, icc))
+    return sd * math.sqrt(2 * (1 - rho) * design_effect(cluster_size, icc, cluster_cv))
 
 
-def _reach(alpha: float, power: float) -> float:
-    """How many standard errors a difference must be to be found."""
+def _reach(alpha: float, power: float, documents: float) -> float:
+    """How many standard errors a difference must be to be found in so many documents."""
+    from scipy.special import nctdtr, stdtrit
+
     check_share(alpha, "alpha")
     check_share(power, "power")
-    found = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
-    if found <= 0:
+    if power <= alpha / 2:
         raise ValueError(f"power is {power}, less than the false alarms alone give")
-    return found
+    fewest = fewest_documents(alpha)
+    if documents < fewest * (1 - 1e-9):
+        raise ValueError(
+            f"{documents:.4g} documents can show no difference at alpha {alpha:g}; "
+            f"{fewest} or more are wanted"
+        )
+    degrees = max(1.0, documents - 3)
+    wanted = float(stdtrit(degrees, 1 - alpha / 2))
+    low, high = 0.0, 2 * wanted + 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if nctdtr(degrees, middle, wanted) > 1 - power else (low, middle)
+    return high

@@ -101,13 +101,20 @@ def _history(verb: Verb) -> None:
         "hpcbench history anls --plan nightly --since 90d --plot anls.html; every figure there is: "
         "hpcbench history",
     )  # fmt: skip
+    history.description = (
+        "Show a metric over all experiments, and where it changed. A ◆ marks the first night of a new "
+        "level. Of series without a change at most 5 % ever show one, however often they are read, and "
+        "what is shown once stays."
+    )
     history.add_argument(
         "metric", nargs="?", help="metric or figure, with * and ?; none: list what there is"
     )
     history.add_argument("--plan", default="*", metavar="NAME", help="only of this plan")
     history.add_argument("--run-task", default="*", metavar="NAME", help="only of this run task")
     history.add_argument(
-        "--since", metavar="WHEN", help="only later ones: a date 2026-11-01, or 90d, 12w"
+        "--since",
+        metavar="WHEN",
+        help="show only later ones: a date 2026-11-01, or 90d, 12w; all of them decide what changed",
     )
     history.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw it: FILE.svg, .png or .html"

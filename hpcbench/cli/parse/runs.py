@@ -311,6 +311,10 @@ def _power(verb: Verb) -> None:
         "hpcbench power --documents 200; with scores as they spread in an experiment: "
         "hpcbench power @last --effect 0.03 --metric anls",
     )  # fmt: skip
+    power.description = (
+        "Tell how many documents a comparison of two runs needs to find a difference in 80 % of cases, "
+        "from 10 documents on; samples of a document count less than their number."
+    )
     power.add_argument(
         "experiment", nargs="?", help=f"{EXPERIMENT}; its scores say how they spread"
     )
@@ -329,6 +333,11 @@ def _power(verb: Verb) -> None:
     power.add_argument(
         "--questions-per-document", type=float, metavar="M",
         help="samples a document, on average (1, or as seen)",
+    )  # fmt: skip
+    power.add_argument(
+        "--questions-cv", type=float, metavar="CV",
+        help="their standard deviation over that average; 0: all documents are of one size "
+        "(that of 1 to 2 M - 1 samples, each number as frequent, or as seen)",
     )  # fmt: skip
     power.add_argument(
         "--icc", type=float,

@@ -78,8 +78,8 @@ def test_the_answer_is_what_the_model_would_write(tmp_path: Path) -> None:
 
 
 def test_rows_that_fell_last_come_first(tmp_path: Path) -> None:
-    wrote(tmp_path, (0.5,) * 20, run_task="steady")
-    wrote(tmp_path, (0.9,) * 6 + (0.6,) * 14, run_task="fell early")
+    wrote(tmp_path, (0.5,) * 20, run_task="a steady one")
+    wrote(tmp_path, (0.9,) * 8 + (0.6,) * 12, run_task="fell early")
     wrote(tmp_path, LEVELS, run_task="fell late")
     wrote(tmp_path, tuple(reversed(LEVELS)), run_task="rose")
     names = [row.run_task for row in judged(History(tmp_path)).rows]
@@ -92,6 +92,19 @@ def test_without_a_name_only_metrics_of_quality_are_shown(tmp_path: Path) -> Non
     assert {row.name for row in judged(History(tmp_path)).rows} == {"anls"}
     assert {row.name for row in judged(History(tmp_path), name="ttft_p50").rows} == {"ttft_p50"}
     assert judged(History(tmp_path), plan="another").rows == ()
+
+
+def test_a_later_start_sends_fewer_points_and_the_same_changes(tmp_path: Path) -> None:
+    wrote(tmp_path, LEVELS)
+    history = History(tmp_path)
+    (whole,) = judged(history).rows
+    (change,) = whole.changes
+    (part,) = judged(history, since=change.time).rows
+    assert part.points == whole.points[12:]
+    assert part.changes == whole.changes
+    (rest,) = judged(history, since=change.time + 1).rows
+    assert rest.changes == ()
+    assert judged(history, since=whole.points[-1].time + 1).rows == ()
 
 
 def test_what_changed_on_disk_is_seen(tmp_path: Path) -> None:
