@@ -73,13 +73,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cells with these words in their names")
     arguments = parser.parse_args()
     rounds = QUICK if arguments.quick else FULL
-    known = remembered()
+    known, version = remembered(), code()
     fine = True
     print(f"{rounds} rounds a cell\n\n| cell | promised | found ± error | ok |\n|---|---|---|---|")
     for cell in (*history_cells(), *power_cells()):
         if (arguments.quick and not cell.quick) or arguments.only not in cell.name:
             continue
-        key = f"{cell.name} {rounds} {code()}"
+        key = f"{cell.name} {rounds} {version}"
         if key not in known:
             begun = time.perf_counter()
             seed = int.from_bytes(hashlib.sha256(cell.name.encode()).digest()[:8], "big")

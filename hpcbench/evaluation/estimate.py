@@ -118,7 +118,6 @@ def estimate(
     metric: Any,
     addends: Addends,
     clusters: NDArray[Any],
-    seed: int,
     weights: NDArray[Any] | None = None,
 ) -> dict[str, Any] | None:
     """Value with its interval; None of no samples.
@@ -127,7 +126,6 @@ def estimate(
         metric: what they are of.
         addends: one a sample.
         clusters: the document of each, (n,) whole numbers.
-        seed: of the bootstrap.
         weights: of each, (n,); None: all alike.
     """
     if not addends.size or (weights is not None and not weights.any()):
@@ -135,16 +133,16 @@ def estimate(
     weighed = addends.times(weights)
     found = value(metric, weighed)
     assert found is not None
-    return _told(metric, found, _interval(metric, addends, weighed, clusters, seed, weights))
+    return _told(metric, found, _interval(metric, addends, weighed, clusters, weights))
 
 
 def macro(
-    metric: Any, groups: Sequence[Addends], clusters: Sequence[NDArray[Any]], seed: int
+    metric: Any, groups: Sequence[Addends], clusters: Sequence[NDArray[Any]]
 ) -> dict[str, Any] | None:
     """Mean of the values of groups, each as heavy as any other; None of no groups.
 
-    The interval draws whole documents, of all groups together: one that has samples in several is drawn
-    with all of them. A group that a resample misses is left out of its mean.
+    The unit of chance is the document, over all groups together: one that has samples in several leaves them
+    all at once. A group that is empty without a document is left out of the mean.
     """
     import numpy
 
@@ -166,7 +164,7 @@ def macro(
         at += one.size
     combine = _mean_of_groups(metric, [one.names for one in groups])
     interval = statistics.sums_interval(
-        numpy.concatenate(columns, axis=1), combine, seed=seed, bounds=metric.bounds, n=len(codes)
+        numpy.concatenate(columns, axis=1), combine, bounds=metric.bounds, n=len(codes)
     )
     return {**_told(metric, found, interval), "average": "macro", "groups": len(groups)}
 
@@ -183,7 +181,6 @@ def _interval(
     addends: Addends,
     weighed: Addends,
     clusters: NDArray[Any],
-    seed: int,
     weights: NDArray[Any] | None,
 ) -> statistics.Interval | None:
     """Which interval fits a metric; None where there is no value to have one."""
@@ -193,7 +190,6 @@ def _interval(
         return statistics.sums_interval(
             weighed.by_cluster(clusters),
             _combine(metric, weighed.names),
-            seed=seed,
             bounds=metric.bounds,
             n=addends.size,
         )
@@ -208,7 +204,6 @@ def _interval(
         weighed.column("numerator"),
         weighed.column("denominator"),
         clusters,
-        seed=seed,
         bounds=metric.bounds,
     )
 

@@ -35,9 +35,6 @@ from hpcbench.schema.plan import Arms, ResolvedPlan
 LEAST = 1e-12
 """Below this share of the risk a look is only told, and no quantile is asked for."""
 
-RESAMPLED = 0.01
-"""Below this level ends of a bootstrap interval, of 2,000 draws, say too little to call arms equivalent."""
-
 
 def main(argv: Sequence[str]) -> None:
     """Look at the arms of one run task."""
@@ -184,11 +181,8 @@ def _metric(sides: Sides, metric: str, margin: float | None, level: float) -> di
     if not found.both.any():
         return None
     one = between(sides, found, found.both, margin, sides.asked_alone, level)
-    resampled = "bootstrap" in one.interval.method.lower() and 1 - level < RESAMPLED
-    verdict = "inconclusive" if resampled and one.verdict == "equivalent" else one.verdict
     return {
         **asdict(one),
-        "verdict": verdict,
         "signature": sides.first.signature(metric),
     }
 

@@ -53,7 +53,7 @@ class Scored:
     place: Place
     """Where the files are."""
     seed: int = 0
-    """Of bootstraps."""
+    """Of the random swaps of a comparison."""
     reading: str = ""
     """Parser and version that the answers were read by; empty: version 1."""
     signatures: Mapping[str, str] = field(default_factory=dict)
@@ -198,7 +198,6 @@ class _Samples:
     """Of each row: answered, invalid, lost, whether it counts under each policy, document, weight."""
     addends: estimate.Addends
     keys: Sequence[str]
-    seed: int
     on_invalid: str
     weight: str | None
 
@@ -237,7 +236,7 @@ class _Samples:
         policy = scored[0].policy.on_invalid
         arrays = {key: frame[key].to_numpy() for key in _ARRAYS if key in frame.columns}
         groups = frame.select(["#", *keys])
-        return cls(name, metric, groups, arrays, addends, keys, scored[0].seed, policy, weight)
+        return cls(name, metric, groups, arrays, addends, keys, policy, weight)
 
     def rows(self) -> list[Row]:
         """One row a group."""
@@ -256,9 +255,7 @@ class _Samples:
         for values, groups in found.items():
             kept = [self._counted(numbers) for numbers in groups]
             weighed = [self.addends.of(one).times(self._weights(one)) for one in kept]
-            entry = estimate.macro(
-                self.metric, weighed, [self._clusters(one) for one in kept], self.seed
-            )
+            entry = estimate.macro(self.metric, weighed, [self._clusters(one) for one in kept])
             by = dict(zip(outer, values, strict=True))
             told = {**by, "macro": " × ".join(inner)}
             rows.append(self._row(told, entry, numpy.concatenate(groups)))
@@ -287,7 +284,7 @@ class _Samples:
     def _estimate(self, numbers: NDArray[Any]) -> dict[str, Any] | None:
         kept = self._counted(numbers)
         return estimate.estimate(
-            self.metric, self.addends.of(kept), self._clusters(kept), self.seed, self._weights(kept)
+            self.metric, self.addends.of(kept), self._clusters(kept), self._weights(kept)
         )
 
     def _counted(self, numbers: NDArray[Any], policy: str | None = None) -> NDArray[Any]:

@@ -248,9 +248,7 @@ def series(
 
     counted = whole.filter(polars.col("state") == "done", polars.col("value").is_not_null())
     found = {}
-    for key, rows in (
-        counted.sort("created", "experiment").partition_by(SAME, as_dict=True).items()
-    ):
+    for key, rows in counted.sort("created", "experiment").partition_by(SAME, as_dict=True).items():
         wanted = ((key[2], name), (key[0], plan), (key[1], run_task))
         if all(fnmatchcase(one, pattern) for one, pattern in wanted):
             found[key] = _trend(rows)

@@ -6,10 +6,11 @@ of the difference is held against the margin M, in the direction in which the me
 - pass: the whole interval lies above -M; this is the test for non-inferiority at half the usual error
   (Piaggio et al. 2012, JAMA 308:2594, figure 1);
 - fail: the whole interval lies below -M: worse by more than is allowed, and not by chance;
-- inconclusive: else.
+- inconclusive: else, with the number of documents that would tell.
 
 So a candidate that is no worse than the margin is called failing in at most 2.5 % of cases (at 95 %),
-and one that is worse passes in at most 2.5 %. Of several runs of a run task each sample counts with its
+and one that is worse passes in at most 2.5 %. Answers that are all the same are judged like others: few
+documents without a difference prove little. Of several runs of a run task each sample counts with its
 mean over them, so the model's own chance is in the interval, and shrinks with every repeat (Miller 2024,
 arXiv 2411.00640, section 3.1).
 """
@@ -286,24 +287,31 @@ def _check(
     """The comparison against the margin."""
     margin = max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(found.baseline))
     low, high = found.interval.low, found.interval.high
-    difference = found.candidate - found.baseline
-    if low is None and not same and found.p_value <= 1 - policy.confidence:
-        low = high = difference  # the same step at every document: no spread, and no chance
+    taken = same and policy.identical == "pass"
     told: dict[str, Any] = {
         "baseline": found.baseline,
         "candidate": found.candidate,
-        "difference": difference,
-        "low": low,
-        "high": high,
+        "difference": found.candidate - found.baseline,
+        "low": None if taken else low,
+        "high": None if taken else high,
         "margin": margin,
+        "identical": same,
     }
     verdict, why = "inconclusive", ""
-    if same and policy.identical == "pass":
-        verdict, why = "pass", f"none of {found.n} samples differs"
+    if taken:
+        verdict, why = (
+            "pass",
+            f"none of {found.n} samples differs, which the policy takes for proof",
+        )
     elif not margin:
         why = "a margin of a share of 0 is none: give an absolute one, too"
     elif low is None or high is None:
         why = f"{found.clusters} documents tell no chance from a difference"
+    elif same and max(-low, high) >= margin:
+        why = (
+            f"no sample differs, but {found.clusters} documents cannot exclude a drop of {margin:.3g}: "
+            f"that takes {_needed(found, margin)} documents without a difference"
+        )
     else:
         better, worse = (high, low) if found.higher_is_better else (-low, -high)
         shown = f"{_signed(low)} to {_signed(high)} on {found.clusters} documents"
@@ -312,10 +320,18 @@ def _check(
         elif better < -margin:
             verdict, why = "fail", f"{shown}: worse by more than {margin:.3g}"
         else:
-            why = f"{shown}: whether it is worse by more than {margin:.3g} cannot be told"
+            why = (
+                f"{shown}: whether it is worse by more than {margin:.3g} cannot be told; "
+                f"if it is not worse at all, about {_needed(found, margin)} documents would tell"
+            )
     if found.only_baseline or found.only_candidate:
         why += f" ({found.n} samples in common, {found.only_baseline} only in the baseline)"
     return Check(name, metric, "quality", rule.level, verdict, why, **told)  # type: ignore[arg-type]
+
+
+def _needed(found: statistics.Comparison, margin: float) -> str:
+    needed = statistics.documents_needed(found, margin)
+    return "more" if needed is None else f"{needed:,}"
 
 
 def _signed(value: float) -> str:

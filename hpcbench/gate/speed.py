@@ -99,7 +99,7 @@ def _checked(
     lacking = [
         side for side, runs, some in zip(names, sides, values, strict=True) if len(some) < len(runs)
     ]
-    shown = {
+    shown: dict[str, Any] = {
         side: some[0].value if len(some) == 1 else geometric_mean(one.value for one in some)
         for side, some in zip(names, values, strict=True)
         if some
@@ -138,7 +138,7 @@ def _judged(
     kind: CheckKind,
     rule: RatioRule,
     values: Sequence[Sequence[Figure]],
-    shown: Mapping[str, float],
+    shown: Mapping[str, Any],
     confidence: float,
 ) -> Check:
     """The ratio's interval against the margin."""

@@ -50,6 +50,8 @@ class Check:
     """Upper end."""
     margin: float | None = None
     """How much worse it may be, in the unit of the difference, above 0."""
+    identical: bool = False
+    """No sample differs from the baseline's."""
 
     def __str__(self) -> str:
         where = f"{self.run_task}, " if self.run_task else ""
@@ -146,7 +148,7 @@ def decide(
         word = "NO-GO"
     elif open_ones or (advice and policy.on_advisory == "inconclusive"):
         word = "INCONCLUSIVE"
-    told = [*map(str, failed), *open_ones, *map(str, advice)]
+    told = [*map(str, failed), *open_ones, *_taken_for_proof(critical), *map(str, advice)]
     passed = f"{len(critical)} critical checks pass" if word == "GO" else ""
     return Verdict(
         baseline=baseline,
@@ -158,6 +160,30 @@ def decide(
         confirmed_by=tuple(confirmed_by),
         time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )
+
+
+def worth_an_alert(verdict: Mapping[str, Any]) -> bool:
+    """Whether people are to be notified of what `verdict.json` holds.
+
+    NO-GO is. INCONCLUSIVE is, unless nothing is open but checks of answers that are the baseline's: those say
+    that the dataset is small, and would say so every night.
+    """
+    if verdict["verdict"] != "INCONCLUSIVE":
+        return bool(verdict["verdict"] == "NO-GO")
+    checks = [one for one in verdict.get("checks") or () if one["verdict"] == "inconclusive"]
+    critical = [one for one in checks if one["level"] == "critical"]
+    return not critical or not all(one.get("identical") for one in critical)
+
+
+def _taken_for_proof(critical: Sequence[Check]) -> Iterator[str]:
+    passed = [
+        one for one in critical if one.identical and one.verdict == "pass" and one.low is None
+    ]
+    if passed:
+        yield (
+            f"{len(passed)} checks pass because no sample differs (`identical: pass`): "
+            "that a worse candidate passes in at most 2.5 % does not hold for them"
+        )
 
 
 def _nothing_judged(

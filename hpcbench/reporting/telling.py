@@ -28,6 +28,7 @@ from hpcbench.experiment.once import alone
 from hpcbench.experiment.outbox import Delivery, deliveries
 from hpcbench.experiment.results import metrics_of
 from hpcbench.experiment.submission import outcome
+from hpcbench.gate.verdict import worth_an_alert
 from hpcbench.notifiers.sending import LIMIT, send_apart
 from hpcbench.reporting.tables import metric_rows
 from hpcbench.schema.documents import Notification
@@ -56,7 +57,7 @@ def tell(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -
 
 
 def tell_verdict(experiment: Experiment, verdict: Mapping[str, Any]) -> list[str]:
-    """Send what a gate said, unless it said GO; the same verdict is told once.
+    """Notify people of a verdict that is worth it; the same verdict is sent once.
 
     Args:
         experiment: the candidate.
@@ -65,7 +66,7 @@ def tell_verdict(experiment: Experiment, verdict: Mapping[str, Any]) -> list[str
     Returns:
         What could not be done, one line each.
     """
-    if verdict["verdict"] == "GO":
+    if not worth_an_alert(verdict):
         return []
     lasting = {key: one for key, one in verdict.items() if key != "time"}
     text = json.dumps(lasting, sort_keys=True, ensure_ascii=False)

@@ -631,8 +631,9 @@ class Gate(Document):
     `samples` those that both have asked are judged, as after `--set run_tasks.X.limit=200`."""
     confidence: float = Field(default=0.95, ge=0.5, lt=1)
     """Of the two-sided intervals that margins are held against."""
-    identical: Literal["pass", "judge"] = "pass"
-    """Where no sample's score differs: passed, or judged like any, by how few documents there are."""
+    identical: Literal["pass", "judge"] = "judge"
+    """Where no sample's score differs: judged by the number of documents as any other check, or passed. With
+    `pass` the promise of 2.5 % does not hold, and the verdict says so."""
     on_inconclusive: Literal["inconclusive", "no-go"] = "inconclusive"
     """What a critical check that cannot be decided makes of the verdict, where no other one fails."""
     on_advisory: Literal["go", "inconclusive"] = "go"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpcbench import statistics
@@ -23,7 +24,9 @@ def latency(values: Any) -> dict[str, Any] | None:
 
     if not len(values):
         return None
-    mean = statistics.mean_interval(values, _batches(len(values)), bounds=(0, None))
+    mean = statistics.mean_interval(values, _batches(len(values)))
+    if mean.low is not None:
+        mean = replace(mean, low=max(0.0, mean.low))
     ordered = numpy.sort(values)
     return {
         "n": len(values),

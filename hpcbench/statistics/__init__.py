@@ -26,7 +26,6 @@ sequences or numpy arrays; with arrays of values and integers as clusters a mill
 second.
 """
 
-from hpcbench.statistics.bootstrap import ratio, ratio_interval, sums_interval
 from hpcbench.statistics.changes import Change, changes
 from hpcbench.statistics.clusters import (
     MANY_CLUSTERS,
@@ -46,6 +45,7 @@ from hpcbench.statistics.paired import (
     Pairs,
     Verdict,
     compare,
+    documents_needed,
     holm,
     mcnemar,
     pair,
@@ -72,6 +72,7 @@ from hpcbench.statistics.quantiles import (
 )
 from hpcbench.statistics.recovered import log_widths
 from hpcbench.statistics.sequential import crossover, nominal_levels, spent
+from hpcbench.statistics.sums import ratio, ratio_interval, sums_interval
 from hpcbench.statistics.variance import Repeats, intraclass_correlation, repeats
 
 __all__ = [
@@ -93,6 +94,7 @@ __all__ = [
     "crossover",
     "design_effect",
     "detectable",
+    "documents_needed",
     "early_stopping_estimate",
     "fewest_documents",
     "fewest_for_quantile",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from hpcbench.statistics.clusters import (
@@ -15,20 +14,15 @@ from hpcbench.statistics.clusters import (
     Interval,
     as_values,
     check_level,
-    clip,
     codes_of,
     exact_sum,
     exact_sums,
     t_quantile,
 )
+from hpcbench.statistics.limits import CR1, EXACT, VALUE, Caution, limits
 
 if TYPE_CHECKING:
     from hpcbench.statistics.clusters import Array, Clusters, Values
-
-CR1 = "t, clustered standard error CR1"
-
-FEW = 10
-"""Fewer right, or fewer wrong answers than this among the effective ones: the mean is not yet normal."""
 
 
 def mean_interval(
@@ -38,28 +32,25 @@ def mean_interval(
     *,
     bounds: Bounds | None = None,
     weights: Values | None = None,
+    caution: Caution = VALUE,
 ) -> Interval:
-    """Mean of values that come in clusters, with a t interval from the CR1 standard error.
+    """Mean of values that come in clusters.
 
-    A share near 0 or 1 is no case for t: where the bounds are 0 and 1, all values are one or the other and
-    the rarer kind makes up fewer than 10 effective samples, the interval is Wilson's with an effective
-    sample size. That is n over the design effect (Kish 1965, *Survey Sampling*, section 8.2), as Korn &
-    Graubard 1998 (Survey Methodology 24:193) do and Franco et al. 2019 (J. Surv. Stat. Methodol. 7:334)
-    find to cover well; but few samples of a kind cannot tell whether they go together, so the design effect
-    is taken as if one more cluster had gone wholly the other way. With none of a kind at all that leaves the
-    number of clusters: each counts as one sample.
+    With a bound on either side the limits are those of `hpcbench.statistics.limits`, which hold near the
+    bound, too. Without any they are Student's t with the CR1 standard error.
 
     Args:
         values: one per sample.
-        clusters: the cluster of each value; None: each stands for itself.
+        clusters: the cluster of each value; None: each value is a cluster.
         level: confidence, between 0 and 1.
-        bounds: the metric's least and greatest value, to clip the interval to.
+        bounds: the metric's least and greatest value.
         weights: of the samples, 0 or more; the mean is the sum of weight × value over the sum of weights,
             its error that of a ratio (linearised). None: all alike.
+        caution: how much weight the unseen has, see `limits`.
 
     Returns:
-        Ends are None for a single cluster, and where all cluster totals agree and are not all 0 or all 1:
-        such data bear no trace of chance, and an interval of width 0 would claim certainty.
+        Ends are None for a single cluster, and where all clusters agree and a side has no bound: such data
+        bear no trace of chance, and an interval of width 0 would claim certainty.
 
     Raises:
         ValueError: no values, unequal lengths, a value that is not finite, a level out of range, a negative
@@ -67,16 +58,52 @@ def mean_interval(
     """
     check_level(level)
     found = _spread(values, clusters, weights)
-    mean, groups, n = found.mean, found.groups, len(found.values)
+    n = len(found.values)
+    return sums_limits(
+        found.over, found.under, found.mean, n, level, bounds, caution,
+        error=found.error if found.groups > 1 else None,
+        nothing=found.groups > 1 and found.nothing,
+    )  # fmt: skip
+
+
+def sums_limits(
+    over: Array,
+    under: Array,
+    estimate: float,
+    n: int,
+    level: float,
+    bounds: Bounds | None,
+    caution: Caution,
+    *,
+    error: float | None,
+    nothing: bool,
+) -> Interval:
+    """Interval of a ratio of sums by cluster whose estimate and error are known.
+
+    Args:
+        over: (G,) numerators by cluster.
+        under: (G,) denominators by cluster.
+        estimate: the ratio.
+        n: samples.
+        level: confidence.
+        bounds: least and greatest value.
+        caution: how much weight the unseen has.
+        error: standard error.
+        nothing: whether clusters differ by no more than rounding.
+    """
+    groups = len(over)
+    least, greatest = bounds or (None, None)
     if groups == 1:
-        return Interval(mean, None, None, n, 1, ONE_CLUSTER, level)
-    if bounds == (0, 1) and (share := _share_interval(found, level)) is not None:
-        return share
-    if found.nothing:
-        return Interval(mean, None, None, n, groups, NO_SPREAD, level)
-    half = t_quantile((1 + level) / 2, groups - 1) * found.error
-    low, high = clip(mean - half, mean + half, bounds)
-    return Interval(mean, low, high, n, groups, CR1, level, found.error)
+        return Interval(estimate, None, None, n, 1, ONE_CLUSTER, level)
+    if nothing and (least is None or greatest is None):
+        return Interval(estimate, None, None, n, groups, NO_SPREAD, level)
+    if least is None and greatest is None:
+        assert error is not None
+        half = t_quantile((1 + level) / 2, groups - 1) * error
+        return Interval(estimate, estimate - half, estimate + half, n, groups, CR1, level, error)
+    found = limits(over, under, (least, greatest), level, caution)
+    low, high = min(found.low, estimate), max(found.high, estimate)
+    return Interval(estimate, low, high, n, groups, found.method, level, error)
 
 
 def clustered_standard_error(
@@ -103,7 +130,7 @@ def clustered_standard_error(
 
 
 def proportion_interval(successes: int, n: int, level: float = 0.95) -> Interval:
-    """Share of successes with Wilson's score interval (Wilson 1927), for independent samples.
+    """Share of successes of independent samples: Clopper and Pearson's interval (1934, Biometrika 26:404).
 
     Args:
         successes: samples that are right.
@@ -113,21 +140,17 @@ def proportion_interval(successes: int, n: int, level: float = 0.95) -> Interval
     Raises:
         ValueError: no samples, successes not between 0 and n, a level out of range.
     """
+    from scipy.special import betaincinv
+
     check_level(level)
     if n <= 0:
         raise ValueError("an interval needs at least one sample")
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes among {n} samples cannot be")
-    low, high = wilson(successes / n, n, NormalDist().inv_cdf((1 + level) / 2))
-    return Interval(successes / n, low, high, n, n, "Wilson", level)
-
-
-def wilson(share: float, n: float, z: float) -> tuple[float, float]:
-    """Ends of Wilson's interval of a share of n samples, z standard errors away."""
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # The ends are exactly 0 and 1 there; the formula misses them by rounding.
-    return 0.0 if share == 0 else middle - half, 1.0 if share == 1 else middle + half
+    tail, wrong = (1 - level) / 2, n - successes
+    low = float(betaincinv(successes, wrong + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, wrong, 1 - tail)) if wrong else 1.0
+    return Interval(successes / n, low, high, n, n, EXACT, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +158,19 @@ class _Spread:
     """A mean with what its error is made of."""
 
     values: Array
-    weights: Array | None
-    codes: Array
-    groups: int
+    over: Array
+    """Sums of weight × value by cluster."""
+    under: Array
+    """Sums of weights by cluster; counts of samples where there are none."""
     total: float
-    """Sum of weights; samples where there are none."""
+    """Sum of weights."""
     mean: float
     squares: float
     """Sum over clusters of the squared sum of residuals."""
+
+    @property
+    def groups(self) -> int:
+        return len(self.over)
 
     @property
     def error(self) -> float:
@@ -162,7 +190,7 @@ def _spread(values: Values, clusters: Clusters, weights: Values | None) -> _Spre
     numbers = as_values(values)
     codes, groups = codes_of(clusters, len(numbers))
     if weights is None:
-        heavy, weighed, total = None, numbers, float(len(numbers))
+        weighed, total = numbers, float(len(numbers))
         sizes = numpy.bincount(codes, minlength=groups).astype(numpy.float64)
     else:
         heavy = as_values(weights)
@@ -173,38 +201,6 @@ def _spread(values: Values, clusters: Clusters, weights: Values | None) -> _Spre
         weighed, total = numbers * heavy, exact_sum(heavy)
         sizes = exact_sums(heavy, codes, groups)
     mean = exact_sum(weighed) / total
-    residuals = exact_sums(weighed, codes, groups) - mean * sizes
-    return _Spread(numbers, heavy, codes, groups, total, mean, float(exact_sums(residuals**2)[0]))
-
-
-def _share_interval(found: _Spread, level: float) -> Interval | None:
-    """Wilson's interval of values that are all 0 or 1; None where they are not, or many are of each kind."""
-    import numpy
-
-    values, mean, n = found.values, found.mean, len(found.values)
-    if not ((values == 0) | (values == 1)).all():
-        return None
-    weights = numpy.ones(n) if found.weights is None else found.weights
-    sizes = exact_sums(weights, found.codes, found.groups)
-    alike = mean in (0, 1)
-    apart = found.groups == n
-    # Design effect: variance with clusters over variance without, each with one more cluster of the usual
-    # size (as a sample meets it) whose answers all go the other way.
-    usual = float(exact_sums(sizes**2)[0]) / found.total
-    heaviness = float(exact_sums(weights**2)[0]) / found.total
-    together = found.squares * (1 if apart else found.groups / (found.groups - 1)) + usual**2
-    alone = float(exact_sums((weights * (values - mean)) ** 2)[0]) + usual * heaviness
-    effect = 1.0 if apart else max(1.0, together / alone)
-    effective = found.total / heaviness / effect
-    if effective * min(mean, 1 - mean) >= FEW * (1 - ROUNDING):
-        return None
-    # Nothing is estimated of independent samples, nor of clusters that count as one sample each.
-    z = (
-        NormalDist().inv_cdf((1 + level) / 2)
-        if apart or alike
-        else t_quantile((1 + level) / 2, found.groups - 1)
-    )
-    low, high = wilson(mean, effective, z)
-    plain = apart and found.weights is None
-    method = "Wilson" if plain else f"Wilson, effective sample size {effective:.4g}"
-    return Interval(mean, low, high, n, found.groups, method, level)
+    sums = exact_sums(weighed, codes, groups)
+    residuals = sums - mean * sizes
+    return _Spread(numbers, sums, sizes, total, mean, float(exact_sums(residuals**2)[0]))

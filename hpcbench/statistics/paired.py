@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
-from hpcbench.statistics.bootstrap import block_sizes, ratio, sums_interval, values_of
 from hpcbench.statistics.clusters import (
     MANY_CLUSTERS,
-    NO_SPREAD,
     ROUNDING,
     Bounds,
     Interval,
@@ -29,11 +27,13 @@ from hpcbench.statistics.clusters import (
     sorted_clusters,
     t_quantile,
 )
-from hpcbench.statistics.intervals import mean_interval, wilson
+from hpcbench.statistics.intervals import mean_interval
+from hpcbench.statistics.limits import CHANGE, OPEN_CHANGE
+from hpcbench.statistics.sums import ratio, sums_interval, values_of
 
 if TYPE_CHECKING:
-    from hpcbench.statistics.bootstrap import Combine
     from hpcbench.statistics.clusters import Array, Clusters
+    from hpcbench.statistics.sums import Combine
 
 Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
 
@@ -42,7 +42,8 @@ POWER = 0.8
 EXACT_FLIPS = 13
 """Up to so many clusters that differ all 2^G ways to swap them are tried; else `PERMUTATIONS` random ones."""
 PERMUTATIONS = 9_999
-NOTHING_DIFFERS = "Wilson over clusters, no sample differs"
+NOTHING_DIFFERS = "no sample differs"
+"""`p_method` of two runs with the same values."""
 
 _BLOCK = 1_000_000
 
@@ -85,6 +86,9 @@ class Comparison:
     """Wins over losses of a metric that is right or wrong; None for others and without losses."""
     detectable: float | None
     """Smallest true difference that a comparison like this finds in 80 % of cases; None where undefined."""
+    reach: float | None
+    """Greatest difference that one sample can make: the metric's range; without bounds the greatest value
+    seen, and at least 1 for a ratio. None: all values are 0."""
     margin: float | None
     """Differences below it do not matter; None: none was stated."""
     higher_is_better: bool
@@ -107,15 +111,14 @@ def compare(
     level: float = 0.95,
     bounds: Bounds | None = None,
     seed: int = 0,
-    resamples: int = 2000,
     only_baseline: int = 0,
     only_candidate: int = 0,
 ) -> Comparison:
     """Compare two runs, paired by sample and clustered by document.
 
-    The interval of the difference is t with the CR1 standard error for a mean, `sums_interval` for a ratio
-    or corpus metric. If no sample differs, and that is seen in G clusters, at most Wilson's upper share of 0
-    in G would differ, each by the metric's whole range at most.
+    The limits of the difference are those of `hpcbench.statistics.limits` for a change: each side alone
+    misses the true difference in at most (1 - level) / 2 of comparisons, also where few samples differ or
+    none. A document outside the sample may differ by as much as `Comparison.reach`.
 
     The p-value is McNemar's exact one (1947, Psychometrika 12:153) for values 0 and 1 whose clusters are
     single samples, else that of swapping the two runs in whole clusters (sign flips): all 2^G ways for up to
@@ -126,8 +129,8 @@ def compare(
 
     - `equivalent`: the whole interval lies within ± margin, so that whatever difference there is does not
       matter (two one-sided tests at half the usual error, Schuirmann 1987; the level's interval is used);
-    - `better`, `worse`: the interval excludes 0 (or all differ by the same) and the p-value is at most
-      1 - level;
+    - `better`, `worse`: the p-value is at most 1 - level. The interval is more cautious than that test where
+      few clusters carry the difference, and may hold 0 beside it;
     - `inconclusive`: else. `detectable` says what would have been found.
 
     Args:
@@ -143,8 +146,7 @@ def compare(
             be a verdict.
         level: confidence of the interval.
         bounds: the metric's least and greatest value.
-        seed: of random numbers.
-        resamples: of the bootstrap.
+        seed: of the random swaps.
         only_baseline: samples left out because the candidate lacks them, to be told; see `pair`.
         only_candidate: the same of the baseline.
 
@@ -157,20 +159,20 @@ def compare(
         raise ValueError(f"margin is {margin}; it is above 0")
     runs = _Runs.of(baseline, candidate, clusters, combine)
     own = runs.own_values(values)
-    interval = runs.interval(level, bounds, seed, resamples)
+    reach = runs.reach(own, bounds)
+    interval = runs.interval(level, reach, bounded=_range(bounds) is not None)
     gains = (own[1] - own[0]) * (1 if higher_is_better else -1)
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
     binary = runs.mean and bool(((own == 0) | (own == 1)).all())
     if not (runs.swapped != 0).any():
-        interval = _nothing_differs(interval, own, bounds)
-        p_value, p_method = 1.0, "no sample differs"
+        p_value, p_method = 1.0, NOTHING_DIFFERS
     elif binary and runs.groups == runs.n:
         p_value, p_method = mcnemar(wins, losses), "McNemar, exact"
     else:
         p_value, p_method = runs.p_value(interval, seed)
     size, effective = _effect(own[1] - own[0], interval, mean=runs.mean)
     degrees = runs.groups - 1
-    reach = (
+    errors = (
         t_quantile((1 + level) / 2, degrees) + t_quantile(POWER, degrees) if degrees else math.nan
     )
     compared = Comparison(
@@ -190,13 +192,59 @@ def compare(
         effect_size=size,
         effective_n=effective,
         odds=wins / losses if binary and losses else None,
-        detectable=None if interval.error is None else reach * interval.error,
+        detectable=errors * interval.error if interval.error else None,
+        reach=reach,
         margin=margin,
         higher_is_better=higher_is_better,
         non_inferior=None,
         verdict="inconclusive",
     )
     return _judged(compared)
+
+
+def documents_needed(found: Comparison, margin: float) -> int | None:
+    """Documents that show in 80 % of cases that a candidate as good as its baseline is within the margin.
+
+    The spread of differences is that of the comparison. The limit of n documents lies below the estimate by
+    z s / √n and by what the pseudo-cluster of `hpcbench.statistics.limits` adds: up to 3.7 reach / n where no
+    document differs, with 3.7 = -ln(0.025) as in Clopper and Pearson's limit.
+
+    Args:
+        found: the comparison that could not tell.
+        margin: above 0, in the metric's unit.
+
+    Returns:
+        Rounded up to two digits; None where the comparison knows no reach.
+
+    Raises:
+        ValueError: a margin that is not above 0.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin is {margin}; it is above 0")
+    if not found.reach or found.clusters < 2:
+        return None
+    normal = NormalDist()
+    tail = (1 - found.interval.level) / 2
+    errors = normal.inv_cdf(1 - tail) + normal.inv_cdf(POWER)
+    reach = found.reach
+    spread = (found.interval.error or 0.0) * math.sqrt(found.clusters)
+    carrying = (spread / reach) ** 2
+
+    def short(count: float) -> bool:
+        few = min(1.0, (CHANGE.few / (carrying * count)) ** 2) if carrying else 1.0
+        unseen = CHANGE.floor + (-math.log(tail) - CHANGE.floor) * few
+        return errors * spread / math.sqrt(count) + unseen * reach / count > margin
+
+    most = 2.0
+    while short(most):
+        most *= 2
+    least = most / 2
+    while most - least > 0.5:
+        middle = (least + most) / 2
+        least, most = (middle, most) if short(middle) else (least, middle)
+    needed = math.ceil(most)
+    digits: int = 10 ** max(0, len(str(needed)) - 2)
+    return math.ceil(needed / digits) * digits
 
 
 def mcnemar(won: int, lost: int) -> float:
@@ -342,24 +390,40 @@ class _Runs:
             return numpy.stack([part[:, 0] for part in self.parts])
         return numpy.stack([values_of(self.combine, part) for part in self.parts])
 
-    def interval(self, level: float, bounds: Bounds | None, seed: int, resamples: int) -> Interval:
+    def reach(self, own: Array, bounds: Bounds | None) -> float | None:
+        """The greatest difference that one sample can make; None where all values are 0."""
+        import numpy
+
+        if (width := _range(bounds)) is not None:
+            return width
+        seen = own[numpy.isfinite(own)]
+        greatest = float(numpy.abs(seen).max()) if len(seen) else 0.0
+        return max(greatest, 0.0 if self.mean else 1.0) or None
+
+    def interval(self, level: float, reach: float | None, *, bounded: bool) -> Interval:
         """Of the difference."""
-        least, greatest = bounds or (None, None)
-        width = None if least is None or greatest is None else greatest - least
-        around = None if width is None else (-width, width)
+        import numpy
+
+        around = None if reach is None else (-reach, reach)
+        caution = CHANGE if bounded else OPEN_CHANGE
         if self.mean:
             differences = (self.parts[1] - self.parts[0])[:, 0]
-            return mean_interval(differences, self.codes, level, bounds=around)
+            return mean_interval(differences, self.codes, level, bounds=around, caution=caution)
+        scale = max(abs(self.value(0)), abs(self.value(1)))
         half = self.sums.shape[1] // 2
 
         def difference(rows: Array) -> Array:
             found: Array = self.combine(rows[:, half:]) - self.combine(rows[:, :half])
             return found
 
-        scale = max(abs(self.value(0)), abs(self.value(1)))
+        sums: Array = self.sums
+        combine: Combine = difference
+        if self.combine is ratio and (sums[:, 1] == sums[:, 3]).all():
+            # Equal references: the difference is one ratio, not two.
+            sums, combine = numpy.stack([self.swapped[:, 0], sums[:, 1]], axis=1), ratio
         return sums_interval(
-            self.sums, difference, level, seed, resamples, bounds=around, n=self.n, scale=scale
-        )
+            sums, combine, level, bounds=around, n=self.n, scale=scale, caution=caution
+        )  # fmt: skip
 
     def p_value(self, interval: Interval, seed: int) -> tuple[float, str]:
         """Of swapping the runs in whole clusters."""
@@ -407,32 +471,18 @@ def _random_swaps(count: int, seed: int) -> Iterator[Array]:
 
     generator = numpy.random.Generator(numpy.random.PCG64(seed))
     octets = -(-count // 8)
-    for rows in block_sizes(PERMUTATIONS, max(1, _BLOCK // count)):
+    most = max(1, _BLOCK // count)
+    for start in range(0, PERMUTATIONS, most):
+        rows = min(most, PERMUTATIONS - start)
         drawn = numpy.frombuffer(generator.bytes(rows * octets), numpy.uint8)
         bits = numpy.unpackbits(drawn.reshape(rows, octets), axis=1, count=count)
         yield bits.astype(numpy.float64)
 
 
-def _nothing_differs(interval: Interval, own: Array, bounds: Bounds | None) -> Interval:
-    """Interval where no sample differs: few documents would, and by the metric's range at most.
-
-    Where the metric has no bounds, the range of the values that were seen stands for it.
-    """
-    import numpy
-
+def _range(bounds: Bounds | None) -> float | None:
+    """From a metric's least value to its greatest; None without both."""
     least, greatest = bounds or (None, None)
-    seen = own[numpy.isfinite(own)]
-    if least is not None and greatest is not None:
-        width = greatest - least
-    else:
-        width = float(seen.max() - seen.min()) if len(seen) else 0.0
-    if interval.clusters == 1 or not width:
-        return dataclasses.replace(interval, low=None, high=None)
-    z = NormalDist().inv_cdf((1 + interval.level) / 2)
-    most = wilson(0.0, interval.clusters, z)[1] * width
-    return dataclasses.replace(
-        interval, estimate=0.0, low=-most, high=most, method=NOTHING_DIFFERS, error=None
-    )
+    return None if least is None or greatest is None else greatest - least
 
 
 def _effect(
@@ -442,7 +492,7 @@ def _effect(
     import numpy
 
     known = differences[numpy.isfinite(differences)]
-    if len(known) < 2 or interval.method == NO_SPREAD:
+    if len(known) < 2:
         return None, None
     middle = exact_sum(known) / len(known)
     deviation = math.sqrt(float(exact_sums((known - middle) ** 2)[0]) / (len(known) - 1))
@@ -458,19 +508,14 @@ def _judged(one: Comparison) -> Comparison:
     p_value = one.p_value if one.p_adjusted is None else one.p_adjusted
     sure = p_value <= 1 - one.interval.level + 1e-12
     if low is None or high is None:
-        # The same step at every document has no spread to measure, and yet is no chance.
-        better = (one.interval.estimate > 0) == one.higher_is_better
-        step: Verdict = ("better" if better else "worse") if sure else "inconclusive"
-        return dataclasses.replace(one, verdict=step, non_inferior=None)
+        return dataclasses.replace(one, verdict="inconclusive", non_inferior=None)
     if not one.higher_is_better:
         low, high = -high, -low
     verdict: Verdict = "inconclusive"
     if margin is not None and -margin < low and high < margin:
         verdict = "equivalent"
-    elif low > 0 and sure:
-        verdict = "better"
-    elif high < 0 and sure:
-        verdict = "worse"
+    elif sure:
+        verdict = "better" if (one.interval.estimate > 0) == one.higher_is_better else "worse"
     return dataclasses.replace(
         one, verdict=verdict, non_inferior=None if margin is None else low > -margin
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.statistics.bootstrap import ratio, sums_interval, values_of
 from hpcbench.statistics.clusters import Interval, as_sums, cluster_sums
 from hpcbench.statistics.intervals import mean_interval
+from hpcbench.statistics.sums import ratio, sums_interval, values_of
 
 if TYPE_CHECKING:
-    from hpcbench.statistics.bootstrap import Combine
     from hpcbench.statistics.clusters import Array, Clusters
+    from hpcbench.statistics.sums import Combine
 
 
 def parts_table(
@@ -76,7 +76,6 @@ def table_interval(
     names: Sequence[str] = (),
     clusters: Clusters = None,
     level: float = 0.95,
-    seed: int = 0,
 ) -> Interval | None:
     """A metric's interval from its parts as a table (n, K): the array way of `parts_interval`.
 
@@ -86,7 +85,6 @@ def table_interval(
         names: of the columns, of a corpus metric.
         clusters: the cluster of each sample; None: each stands for itself.
         level: confidence.
-        seed: of random numbers.
 
     Returns:
         None where all denominators are 0, or whatever else leaves a corpus metric without a value.
@@ -101,7 +99,7 @@ def table_interval(
     sums = cluster_sums(rows, clusters)
     if not abs(values_of(combine, sums.sum(axis=0)[None, :])[0]) < float("inf"):
         return None
-    return sums_interval(sums, combine, level, seed, bounds=metric.bounds, n=len(rows))
+    return sums_interval(sums, combine, level, bounds=metric.bounds, n=len(rows))
 
 
 def parts_interval(
@@ -109,7 +107,6 @@ def parts_interval(
     parts: Sequence[Any],
     clusters: Clusters = None,
     level: float = 0.95,
-    seed: int = 0,
 ) -> Interval | None:
     """A metric's interval over samples.
 
@@ -118,7 +115,6 @@ def parts_interval(
         parts: what `metric.score` gave, one per sample.
         clusters: the cluster of each sample; None: each stands for itself.
         level: confidence.
-        seed: of random numbers.
 
     Returns:
         None where all denominators are 0.
@@ -127,4 +123,4 @@ def parts_interval(
         ValueError: no samples, unequal lengths, a part that is not finite.
     """
     table, names = parts_table(metric, parts)
-    return table_interval(metric, table, names, clusters, level, seed)
+    return table_interval(metric, table, names, clusters, level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -124,7 +125,9 @@ def shown(answered: Sequence[Response], latency: Any) -> dict[str, Any] | None:
     if not values:
         return None
     batch = [place * 20 // len(values) for place in range(len(values))]
-    mean = statistics.mean_interval(values, batch if len(values) > 20 else None, bounds=(0, None))
+    mean = statistics.mean_interval(values, batch if len(values) > 20 else None)
+    if mean.low is not None:
+        mean = dataclasses.replace(mean, low=max(0.0, mean.low))
     told: dict[str, Any] = {"n": len(values), "mean": entry(mean)}
     for name, share in PERCENTILES.items():
         if len(values) < (needs := statistics.fewest_for_quantile(share)):

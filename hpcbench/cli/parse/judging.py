@@ -71,7 +71,8 @@ def _regress(verb: Verb) -> None:
         "submit a plan, or judge it against a baseline once it has ended: one command, for cron",
         "hpcbench regress plan.yaml --baseline main --set-baseline-if-none; each night: "
         "hpcbench cron install plan.yaml --regress main --at '0 2 * * *'; "
-        "exit codes: 0 GO or not ended yet, 4 NO-GO, 5 INCONCLUSIVE",
+        "exit codes: 0 GO or not ended yet; alerts: 1 the run failed, 4 NO-GO; "
+        "5 INCONCLUSIVE is an alert unless no sample differs",
     )  # fmt: skip
     regress.add_argument("plan", type=Path, help="the plan's YAML file")
     regress.add_argument(

@@ -45,7 +45,8 @@ def _cron(verb: Verb) -> None:
     """Verbs that have a plan submitted at certain times."""
     cron = verb(
         "cron", "", "have plans submitted at certain times",
-        "hpcbench cron install plan.yaml --at '0 2 * * *'",
+        "hpcbench cron install plan.yaml --at '0 2 * * *'; with --regress the alerts are exit codes 1 and 4, "
+        "and 5 unless no sample differs: those the plan's `notify` sends",
     ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
     install = sub(cron, "install", "cron:install", "have a plan submitted at certain times")
     install.add_argument("plan", type=Path, help="the plan's YAML file")

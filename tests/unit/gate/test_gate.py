@@ -19,6 +19,7 @@ from hpcbench.gate import Check, Verdict, decide, judge
 from hpcbench.gate.quality import rule_for
 from hpcbench.gate.sides import base_of
 from hpcbench.gate.speed import Figure, ratio
+from hpcbench.gate.verdict import worth_an_alert
 from tests.unit.gate.judged import begun, ended, policy, speeds, the_plan, wrong
 
 
@@ -30,21 +31,45 @@ def check(verdict: Verdict, what: str, run_task: str = "rt") -> Check:
 # --- scores --------------------------------------------------------------------------------------------
 
 
-def test_a_candidate_that_answers_the_same_passes(tmp_path: Path) -> None:
+def test_a_candidate_that_answers_the_same_passes_where_documents_are_many_enough(
+    tmp_path: Path,
+) -> None:
     one, other = ended(tmp_path, "e1", wrong(1)), ended(tmp_path, "e2", wrong(1))
     found = judge(one, other, policy())
     assert (found.verdict, found.exit_code) == ("GO", 0)
-    assert "none of 60 samples differs" in check(found, "exact_match").why
+    what = check(found, "exact_match")
+    assert "on 60 documents: no worse than 0.1" in what.why
+    assert (what.low, what.identical) == (pytest.approx(-0.0596, abs=1e-4), True)
 
 
-def test_the_same_answers_of_few_documents_prove_little_where_that_is_asked_for(
+def test_the_same_answers_of_few_documents_prove_little(tmp_path: Path) -> None:
+    one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2")
+    found = judge(one, other, policy(metrics={"*": {"absolute": 0.01}}))
+    assert (found.verdict, found.exit_code) == ("INCONCLUSIVE", 5)
+    assert (
+        "no sample differs, but 60 documents cannot exclude a drop of 0.01: "
+        "that takes 370 documents without a difference" in found.reasons[0]
+    )
+    assert not worth_an_alert(found.to_json()), "it would say so every night"
+
+
+def test_a_policy_may_take_the_same_answers_for_proof_and_the_verdict_says_so(
     tmp_path: Path,
 ) -> None:
     one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2")
-    found = judge(one, other, policy(identical="judge", metrics={"*": {"absolute": 0.01}}))
-    assert (found.verdict, found.exit_code) == ("INCONCLUSIVE", 5)
-    found = judge(one, other, policy(identical="judge"))
-    assert found.verdict == "GO"  # sixty documents show that fewer than one in ten differ
+    found = judge(one, other, policy(identical="pass", metrics={"*": {"absolute": 0.01}}))
+    assert found.verdict == "GO"
+    assert any("in at most 2.5 % does not hold" in reason for reason in found.reasons)
+    worse = ended(tmp_path, "e3", wrong(*range(24)))
+    found = judge(one, worse, policy(identical="pass"))
+    assert (found.verdict, worth_an_alert(found.to_json())) == ("NO-GO", True)
+
+
+def test_a_difference_that_cannot_be_told_is_worth_an_alert(tmp_path: Path) -> None:
+    one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2", wrong(*range(6)))
+    found = judge(one, other, policy())
+    assert (found.verdict, worth_an_alert(found.to_json())) == ("INCONCLUSIVE", True)
+    assert "documents would tell" in found.reasons[0]
 
 
 def test_a_candidate_that_is_worse_by_more_than_the_margin_fails(tmp_path: Path) -> None:
@@ -336,13 +361,16 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_exit_code_is_the_verdict(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ended(root, "20261101-0200-x-aaaa")
+    lenient = root / "lenient.yaml"
+    lenient.write_text("schema_version: 1\nname: lenient\nmetrics: {'*': {absolute: 0.1}}\n")
+    words = ["--baseline", "20261101", "--policy", str(lenient)]
     for tail, answers, code in (("b", {}, 0), ("c", wrong(*range(30)), 4), ("d", wrong(1, 2), 5)):
         here = ended(root, f"20261102-0200-x-{tail}", answers)
-        assert main(["gate", here.id, "--baseline", "20261101"]) == code
+        assert main(["gate", here.id, *words]) == code
         told = json.loads(here.verdict_file.read_text())
         assert told["verdict"] in capsys.readouterr().out
         assert told["candidate"] == here.id
-        assert main(["gate", here.id, "--baseline", "20261101", "--json"]) == code
+        assert main(["gate", here.id, *words, "--json"]) == code
         assert json.loads(capsys.readouterr().out) == told
 
 
@@ -374,5 +402,5 @@ def test_a_policy_is_checked_like_any_document(
 def test_a_dry_run_writes_no_verdict(root: Path) -> None:
     ended(root, "20261101-0200-x-aaaa")
     here = ended(root, "20261102-0200-x-aaaa")
-    assert main(["gate", here.id, "--baseline", "20261101", "--dry-run"]) == 0
+    assert main(["gate", here.id, "--baseline", "20261101", "--dry-run"]) == 5
     assert not here.verdict_file.exists()

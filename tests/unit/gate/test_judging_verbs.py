@@ -127,7 +127,9 @@ def test_its_exit_code_says_how_it_stands(
     nights: Nights,  # noqa: F811
     command: list[str],
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(verb, "load_gate", lambda *_: policy())
     assert main(command) == 2
     assert "no baseline 'main'" in capsys.readouterr().err
     name_it(nights.root, "main", ended(nights.root, "20251231-0200-plan-zzzz").id)
@@ -150,7 +152,9 @@ def test_it_can_wait_for_its_verdict_and_tell_it_to_programs(
     nights: Nights,  # noqa: F811
     command: list[str],
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(verb, "load_gate", lambda *_: policy())
     assert main([*command, "--set-baseline-if-none", "--wait"]) == 0
     capsys.readouterr()
     assert main([*command, "--wait", "--json"]) == 0
