@@ -255,6 +255,16 @@ def _notes(one: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"{name}: a true difference of {what['detectable']:.2g} would be found in 80 % of cases"
             )
+        if compared["documents_needed"] is not None:
+            yield (
+                f"{name}: if the candidate is as good, about {compared['documents_needed']:,} documents "
+                f"would show that it is no worse by {what['margin']:g}"
+            )
+        if compared["holds_zero"]:
+            yield (
+                f"{name}: {what['verdict']} by its p-value; the interval, which allows for changes that no "
+                "document here shows, holds 0"
+            )
     for text in one["careful"]:
         yield f"careful, {text}"
 

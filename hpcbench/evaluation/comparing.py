@@ -59,7 +59,26 @@ class Compared:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {**asdict(self), "differs": list(self.differs)}
+        found, needed = self.comparison, None
+        if found.margin is not None and found.verdict == "inconclusive":
+            needed = statistics.documents_needed(found, found.margin)
+        return {
+            **asdict(self),
+            "differs": list(self.differs),
+            "documents_needed": needed,
+            "holds_zero": self.holds_zero,
+        }
+
+    @property
+    def holds_zero(self) -> bool:
+        """Whether the verdict is `better` or `worse` and the interval holds 0."""
+        found = self.comparison.interval
+        return (
+            self.comparison.verdict in ("better", "worse")
+            and found.low is not None
+            and found.high is not None
+            and found.low <= 0 <= found.high
+        )
 
 
 @dataclass(frozen=True, slots=True)

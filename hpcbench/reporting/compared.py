@@ -203,6 +203,18 @@ def _left_out(compared: Mapping[str, Any]) -> Iterator[Item]:
         )
     if what["verdict"] == "inconclusive" and what["detectable"] is not None:
         yield Item(name, f"a true difference of {what['detectable']:.2g} is found in 80 % of cases")
+    if compared["documents_needed"] is not None:
+        yield Item(
+            name,
+            f"if the candidate is as good, about {compared['documents_needed']:,} documents would show that "
+            f"it is no worse by {what['margin']:g}",
+        )
+    if compared["holds_zero"]:
+        yield Item(
+            name,
+            f"{what['verdict']} by its p-value; the interval, which allows for changes that no document here "
+            "shows, holds 0",
+        )
 
 
 def _speed(one: Mapping[str, Any]) -> Iterator[Block]:
