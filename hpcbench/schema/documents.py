@@ -682,7 +682,7 @@ class ExperimentPlan(Document):
     site: Name | None = None
     """Site profile; none: the user's own, made by `hpcbench init`."""
     seed: int = 0
-    """Seed of all that is random on our side (bootstrap intervals)."""
+    """Seed of all that is random on our side (swaps of compared runs, orders of samples)."""
     max_resubmits: int = Field(default=2, ge=0, le=20)
     """How often lost work is submitted again before the experiment ends incomplete."""
     stages: tuple[Stage, ...] = Field(
