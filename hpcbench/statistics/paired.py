@@ -39,6 +39,9 @@ Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
 
 POWER = 0.8
 """Chance with which `detectable` would be found."""
+FEWEST_CHANGES = 8
+"""Clusters that have to change, on average, for a difference to be found in 80 %: p is below 5 % from six
+clusters on that all change the same way, and a Poisson number of mean 8 is six or more in 80 %."""
 EXACT_FLIPS = 13
 """Up to so many clusters that differ all 2^G ways to swap them are tried; else `PERMUTATIONS` random ones."""
 PERMUTATIONS = 9_999
@@ -85,7 +88,8 @@ class Comparison:
     odds: float | None
     """Wins over losses of a metric that is right or wrong; None for others and without losses."""
     detectable: float | None
-    """Smallest true difference that a comparison like this finds in 80 % of cases; None where undefined."""
+    """Smallest true difference that a comparison like this finds in 80 % of cases; None where undefined. Of
+    changes as large as those seen it takes `FEWEST_CHANGES` clusters at least."""
     reach: float | None
     """Greatest difference that one sample can make: the metric's range; without bounds the greatest value
     seen, and at least 1 for a ratio. None: all values are 0."""
@@ -175,6 +179,8 @@ def compare(
     errors = (
         t_quantile((1 + level) / 2, degrees) + t_quantile(POWER, degrees) if degrees else math.nan
     )
+    differing = int((runs.swapped != 0).any(axis=1).sum())
+    few = math.sqrt(max(1.0, FEWEST_CHANGES / differing)) if differing else 1.0
     compared = Comparison(
         n=runs.n,
         clusters=runs.groups,
@@ -192,7 +198,7 @@ def compare(
         effect_size=size,
         effective_n=effective,
         odds=wins / losses if binary and losses else None,
-        detectable=errors * interval.error if interval.error else None,
+        detectable=errors * interval.error * few if interval.error else None,
         reach=reach,
         margin=margin,
         higher_is_better=higher_is_better,

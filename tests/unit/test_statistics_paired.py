@@ -265,6 +265,21 @@ def test_a_candidate_that_is_worse_by_the_margin_seldom_passes(
     assert passed / 400 <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 400)
 
 
+def test_a_difference_that_is_found_takes_eight_documents_that_change() -> None:
+    """Of one change in 60 documents, t would promise to find 0.047: three changes, whose p is 0.25."""
+    baseline = numpy.ones(60)
+    candidate = baseline.copy()
+    candidate[3] = 0
+    found = compare(baseline, candidate, bounds=(0, 1))
+    assert found.detectable == pytest.approx(8 / 60, rel=0.03)
+    chance = numpy.random.default_rng(1)
+    seen = sum(
+        compare(baseline, 1.0 - (chance.random(60) < found.detectable)).p_value <= 0.05
+        for _ in range(200)
+    )
+    assert 0.7 <= seen / 200 <= 0.9
+
+
 @pytest.mark.parametrize(("margin", "needed"), [(0.02, 190), (0.01, 370), (0.1, 37)])
 def test_identical_answers_need_so_many_documents(margin: float, needed: int) -> None:
     few = numpy.ones(30)
