@@ -434,10 +434,8 @@ def main() -> None:
             known[entry["cell"]] = entry["rows"]
     started, red = time.monotonic(), 0
     print(f"{len(cells)} cells of {len(design())}, {ROUNDS} replications each\n")
-    show = as_markdown if arguments.table else as_line
-    print(show("cell", "", "promised", "found", ""))
     if arguments.table:
-        print("|---|---|---|---|---|")
+        print("| cell | found ± Monte-Carlo error (promised) |\n|---|---|")
     for cell in cells:
         if cell.name not in known:
             known[cell.name] = [
@@ -446,21 +444,21 @@ def main() -> None:
             ]
             with kept.open("a") as file:
                 file.write(json.dumps({"cell": cell.name, "rows": known[cell.name]}) + "\n")
-        for row in known[cell.name]:
-            found = f"{row['found']:.3f}" + (f" ± {row['error']:.3f}" if row["error"] else "")
-            mark = "" if row["fine"] else "RED"
-            print(show(cell.name, row["what"], row["promised"], found, mark), flush=True)
-            red += not row["fine"]
+        show = [figure(row) for row in known[cell.name]]
+        if arguments.table:
+            print(f"| {cell.name} | {' · '.join(show)} |", flush=True)
+        else:
+            print(*(f"{cell.name:<66} {one}" for one in show), sep="\n", flush=True)
+        red += sum(not row["fine"] for row in known[cell.name])
     print(f"\n{red} red, {time.monotonic() - started:.0f} s")
     sys.exit(1 if red else 0)
 
 
-def as_line(cell: str, what: str, promised: str, found: str, mark: str) -> str:
-    return f"{cell:<66} {what:<24} {promised:<14} {found:<15} {mark}".rstrip()
-
-
-def as_markdown(*parts: str) -> str:
-    return "| " + " | ".join(parts) + " |"
+def figure(row: dict[str, Any]) -> str:
+    """What was found, beside its promise."""
+    found = f"{row['what']} {row['found']:.3f}" + (f" ± {row['error']:.3f}" if row["error"] else "")
+    found += f" ({row['promised']})" if row["promised"] else ""
+    return found if row["fine"] else f"{found} RED"
 
 
 if __name__ == "__main__":
