@@ -209,8 +209,12 @@ def test_on_github_a_baseline_is_set_and_a_worse_candidate_stops_the_pull_reques
     assert (runner.fakes / "installed").read_text() == "hpcbench[hf,ssh]\n"
     first = (runner.report / "experiment.txt").read_text().strip()
 
+    # Sixteen documents prove little: a policy for so few says that the same answers pass.
+    (runner.checkout / "policy.yaml").write_text(
+        "schema_version: 1\nname: few\nidentical: pass\nmetrics: {'*': {absolute: 0.02}}\n"
+    )
     shutil.rmtree(runner.report)
-    same = GitHub(runner, "pull_request")
+    same = GitHub(runner, "pull_request", HPCBENCH_POLICY="policy.yaml")
     assert same.job("benchmark", "Connect") == 0, runner.said
     headline, failures = found_in(runner.report)
     assert headline == f"### hpcbench: GO for plan faults against `{first}`"
@@ -220,7 +224,7 @@ def test_on_github_a_baseline_is_set_and_a_worse_candidate_stops_the_pull_reques
 
     shutil.rmtree(runner.report)
     bench.script(broken="question 00[0-7]")
-    worse = GitHub(runner, "pull_request")
+    worse = GitHub(runner, "pull_request", HPCBENCH_POLICY="policy.yaml")
     assert worse.job("benchmark", "Connect") == 4, runner.said
     headline, failures = found_in(runner.report)
     assert headline == f"### hpcbench: NO-GO for plan faults against `{first}`"
