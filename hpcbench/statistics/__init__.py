@@ -4,12 +4,11 @@ Questions about one document (or page, or photo series) are not independent: an 
 is too narrow, up to threefold (Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640). So each value
 has a cluster, the document it belongs to, and documents are the unit of chance:
 
-- a mean (ANLS, accuracy): cluster-robust standard error CR1, i.e. with the factor G/(G-1) for G clusters as
-  in Inspect and NeMo Evaluator (lmms-eval and Miller's formula leave it out), and Student's t with G-1
-  degrees of freedom;
-- a share near 0 or 1: Wilson's score interval, with an effective sample size where there are clusters;
-- a ratio of sums (corpus CER and WER, micro F1) or whatever else is made of sums (BLEU, macro F1): BCa
-  bootstrap that draws whole clusters, and for very many of them the jackknife;
+- a mean, share or ratio of sums (ANLS, accuracy, corpus CER, micro F1): the Bayesian bootstrap of clusters
+  with a pseudo-cluster at the bound, Clopper and Pearson's interval where values are right or wrong;
+  Student's t with the clustered standard error CR1 (G-1 degrees of freedom for G clusters) for very many
+  clusters, and for values without a bound (`limits`);
+- any other value made of sums (BLEU, macro F1): the same of the jackknife's pseudo-values;
 - a quantile (the 95th percentile of a latency): order statistics, which suppose no form of distribution;
 - the same samples asked again: variance within and between (`repeats`);
 - two runs: differences by sample, clustered by document, with a verdict (`compare`), and Holm's correction
@@ -20,8 +19,8 @@ has a cluster, the document it belongs to, and documents are the unit of chance:
 - before a run: how many documents it takes, also of unequal sizes (`samples_needed`, `detectable`).
 
 Where the data cannot tell, `low` and `high` are None and `method` says why; no number is made up. Sums do not
-depend on the order of what is added, and clusters are put in an order of their own before random numbers meet
-them: the same data in another order, or with other cluster names, gives the same bytes. Functions take
+depend on the order of addition, and clusters are sorted before they are weighted or swapped: the same data
+in another order, or with other cluster names, gives the same bytes. Functions take
 sequences or numpy arrays; with arrays of values and integers as clusters a million of them take well under a
 second.
 """

@@ -197,16 +197,6 @@ def t_quantile(probability: float, degrees: int) -> float:
     return float(stdtrit(degrees, probability))
 
 
-def clip(low: float, high: float, bounds: Bounds | None) -> tuple[float, float]:
-    """Both ends held within bounds."""
-    least, greatest = bounds or (None, None)
-    if least is not None:
-        low, high = max(low, least), max(high, least)
-    if greatest is not None:
-        low, high = min(low, greatest), min(high, greatest)
-    return low, high
-
-
 def check_finite(values: Array) -> None:
     """Refuse what cannot be added up.
 
