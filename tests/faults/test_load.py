@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.files import read_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.documents import Slo
+from hpcbench.schema.records import Response
 from tests.faults.conftest import Bench, Trial
+from tests.unit import plain_speed
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parent.parent.parent
 
 REQUESTS = 16
-"""Requests of a point. Each then ends within four seconds, below which no client is called too slow."""
+"""Requests of a point."""
 
 POINTS = ("c1", "c4", "r5.0")
 
@@ -37,19 +43,14 @@ class Schedule:
         return 1000 * (self.gap + self.first)
 
     @property
-    def tpot(self) -> float:
-        """Milliseconds."""
-        return 1000 * self.gap
-
-    @property
     def e2e(self) -> float:
         """Milliseconds."""
-        return self.ttft + self.tpot * (len(self.pieces) - 1)
+        return self.ttft + 1000 * self.gap * (len(self.pieces) - 1)
 
     @property
     def took(self) -> float:
         """Milliseconds until the stream ends: reason, count of tokens and `[DONE]` follow the last text."""
-        return self.e2e + 3 * self.tpot
+        return self.e2e + 3 * 1000 * self.gap
 
 
 ENGINES = {
@@ -59,10 +60,7 @@ ENGINES = {
 """Model, and run task → how it answers."""
 
 TTFT_LIMIT, TPOT_LIMIT = 150, 100
-"""Milliseconds: the one keeps both, however busy the machine; the other cannot keep the first."""
-
-LATE = 40
-"""Milliseconds by which a busy machine may delay a mean. Nothing is earlier than its schedule."""
+"""Milliseconds: the schedule of `slow` breaks the first; that of `quick` keeps both on a quiet machine."""
 
 
 @pytest.fixture(scope="module")
@@ -106,69 +104,83 @@ def measured(swept: tuple[Trial, str]) -> Any:
     return read_json(swept[0].path / "performance.json")
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("name", ENGINES)
-def test_times_are_those_of_the_schedule(swept: tuple[Trial, str], name: str, point: str) -> None:
-    figures, schedule = measured(swept)["run_tasks"][f"{name}-{point}"], ENGINES[name]
-    assert (figures["requests"], figures["answered"], figures["tries"]) == (REQUESTS,) * 3
-    assert figures["valid"], figures["notes"]
-    for figure, due in (("ttft_ms", schedule.ttft), ("e2e_ms", schedule.e2e)):
-        assert due <= figures[figure]["min"]
-        assert due <= figures[figure]["mean"]["value"] < due + LATE
-        assert due <= figures[figure]["p50"]["value"] < due + LATE
-        assert figures[figure]["p95"] == {"value": None, "low": None, "high": None, "needs": 90}
-    # A first text that is late makes the rest look early.
-    assert figures["tpot_ms"]["mean"]["value"] == pytest.approx(schedule.tpot, rel=0.5)
-    assert figures["completion_tokens"] == REQUESTS * len(schedule.pieces)
+def pieces(swept: tuple[Trial, str], run_task: str) -> list[list[Response]]:
+    """The responses that the client stored, with its stamps."""
+    return list(pieces_of(Experiment(swept[0].path), run_task))
+
+
+EVERY = [f"{name}-{point}" for name in ENGINES for point in POINTS]
+
+
+@pytest.mark.parametrize("run_task", EVERY)
+def test_no_stamp_is_earlier_than_the_schedule(swept: tuple[Trial, str], run_task: str) -> None:
+    """A busy machine makes an answer later, never earlier; benchmarks/timing_truth.py shows how late."""
+    schedule = ENGINES[run_task.partition("-")[0]]
+    stored = [one for piece in pieces(swept, run_task) for one in piece]
+    assert len(stored) == REQUESTS
+    for one in stored:
+        first, last = (1e-6 * (one.times.chunks[place] - one.times.send) for place in (0, -1))
+        assert (one.outcome, one.tries) == ("ok", 1)
+        assert schedule.ttft <= first
+        assert schedule.e2e <= last
+        assert schedule.took <= 1e-6 * (one.times.done - one.times.send)
+        assert one.usage is not None
+        assert one.usage["completion_tokens"] == len(schedule.pieces)
+
+
+@pytest.mark.parametrize("run_task", EVERY)
+def test_every_figure_is_that_of_the_stored_stamps(swept: tuple[Trial, str], run_task: str) -> None:
+    figures = measured(swept)["run_tasks"][run_task]
+    slo = Slo(ttft_ms=TTFT_LIMIT, tpot_ms=TPOT_LIMIT)
+    for name, expected in plain_speed.measure(pieces(swept, run_task), slo).items():
+        assert figures[name] == expected, name
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_steady_rates_are_those_that_the_load_allows(swept: tuple[Trial, str], name: str) -> None:
+def test_each_point_asks_under_its_load(swept: tuple[Trial, str], name: str) -> None:
     tables, schedule = measured(swept)["run_tasks"], ENGINES[name]
     for at_once in (1, 4):
         figures = tables[f"{name}-c{at_once}"]
-        # All in flight end together, so where the window ends decides over a round of them.
-        edge = REQUESTS / (REQUESTS - at_once)
-        most, least = (
-            edge * at_once * 1000 / schedule.took,
-            at_once * 1000 / (schedule.took + LATE) / edge,
-        )
-        assert least < figures["answers_per_s"]["value"] < most
-        tokens = figures["tokens_per_s"]["value"] / len(schedule.pieces)
-        assert least < tokens < most
-        assert figures["window"]["in_flight"] == pytest.approx(at_once, rel=0.15)
-    assert tables[f"{name}-r5.0"]["answers_per_s"]["value"] == pytest.approx(5, rel=0.15)
+        assert figures["whole"]["answers_per_s"] <= at_once * 1000 / schedule.took
+        assert figures["window"]["in_flight"] <= at_once
+        assert figures["load"]["concurrency"] == at_once
     load = tables[f"{name}-r5.0"]["load"]
     assert (load["rate"], load["arrival"], load["sweep"]) == (5, "constant", name)
+    (piece,) = pieces(swept, f"{name}-r5.0")
+    due = sorted(one.times.scheduled or 0 for one in piece)
+    assert {after - before for before, after in pairwise(due)} == {200_000_000}
+    assert all(one.times.send >= (one.times.scheduled or 0) for one in piece)
 
 
-def test_limits_are_kept_by_whom_the_schedule_lets_keep_them(swept: tuple[Trial, str]) -> None:
-    tables = measured(swept)["run_tasks"]
-    limits = {"ttft_ms": TTFT_LIMIT, "tpot_ms": TPOT_LIMIT, "e2e_ms": None}
-    for point in POINTS:
-        quick, slow = tables[f"quick-{point}"], tables[f"slow-{point}"]
-        assert quick["attainment"]["slo"] == slow["attainment"]["slo"] == limits
-        assert quick["attainment"]["good"] == REQUESTS
-        assert quick["attainment"]["value"] == 1
-        assert quick["good_per_s"] == quick["answers_per_s"]
-        assert slow["attainment"]["value"] == slow["good_per_s"]["value"] == 0
-
-
-def test_four_at_once_are_the_knee_and_the_best_unless_nothing_was_good(
+def test_an_engine_whose_schedule_breaks_a_limit_has_no_good_answer(
     swept: tuple[Trial, str],
 ) -> None:
-    found = measured(swept)["sweeps"]
-    for name in ENGINES:
-        assert found[name]["points"] == [f"{name}-{point}" for point in POINTS]
-        assert found[name]["knee"] == f"{name}-c4"
-        assert found[name]["rate_knee"] is None, "of one point"
-    assert found["quick"]["best"] == "quick-c4"
-    assert found["slow"]["best"] is None
+    tables = measured(swept)["run_tasks"]
+    for point in POINTS:
+        slow = tables[f"slow-{point}"]
+        assert (slow["attainment"]["good"], slow["whole"]["good_per_s"]) == (0, 0)
+    assert measured(swept)["sweeps"]["slow"]["best"] is None
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_sweep_names_its_points_and_a_knee_among_those_with_so_many_in_flight(
+    swept: tuple[Trial, str], name: str
+) -> None:
+    sweep, tables = measured(swept)["sweeps"][name], measured(swept)["run_tasks"]
+    assert sweep["points"] == [f"{name}-{point}" for point in POINTS]
+    assert sweep["rate_knee"] is None, "of one point"
+    # A point counts unless the machine was too busy for the client or for a steady time, as its table says.
+    closed = [
+        point
+        for at_once in (1, 4)
+        if tables[point := f"{name}-c{at_once}"]["valid"] and tables[point]["answers_per_s"]
+    ]
+    assert sweep["knee"] in (closed if len(closed) > 1 else [None])
 
 
 def test_scores_under_load_stand_in_the_same_experiment(swept: tuple[Trial, str]) -> None:
     tables = json.loads(swept[0].metrics)["run_tasks"]
-    assert list(tables) == [f"{name}-{point}" for name in ENGINES for point in POINTS]
+    assert list(tables) == EVERY
     for table in tables.values():
         assert (table["outcomes"], table["coverage"]) == ({"ok": REQUESTS}, 1)
         assert table["metrics"]["exact_match"]["value"] == 0.5
@@ -177,11 +189,13 @@ def test_scores_under_load_stand_in_the_same_experiment(swept: tuple[Trial, str]
 def test_screen_and_report_show_every_point_of_a_sweep(swept: tuple[Trial, str]) -> None:
     trial, printed = swept
     text, html = ((trial.path / "report" / f"report.{end}").read_text() for end in ("md", "html"))
-    marks = {"quick": ("", " (knee, best)", ""), "slow": ("", " (knee)", "")}
+    loads = dict(zip(POINTS, ("1 at once", "4 at once", "5/s constant"), strict=True))
     for name in ENGINES:
         part = text.split(f"### Sweep {name}\n")[1].split("\n#")[0]
-        loads = ("1 at once", "4 at once", "5/s constant")
-        for load, mark in zip(loads, marks[name], strict=True):
+        sweep = measured(swept)["sweeps"][name]
+        for point, load in loads.items():
+            marks = [mark for mark in ("knee", "best") if sweep[mark] == f"{name}-{point}"]
+            mark = f" ({', '.join(marks)})" if marks else ""
             assert f"| {load}{mark} | {REQUESTS} / {REQUESTS} |" in part
             assert f"{load}{mark}</th>" in html
             assert load in printed

@@ -1,4 +1,4 @@
-"""What a worker stands for in the local executor's tests: it writes down what it was given, and when."""
+"""A worker's stand-in for the tests of the local executor: it writes down its GPUs and its time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+HOLD = 0.3
+"""Seconds each runs at least, so that two at once are seen as such."""
+
 
 def main(argv: Sequence[str]) -> None:
-    """Write `FOLDER/PID.json` once the time is up; the first argument is the experiment."""
-    folder, seconds = Path(argv[1]), float(argv[2])
+    """Run until so many elements have begun, and write `FOLDER/PID.json`.
+
+    Args:
+        argv: the experiment; the folder; how many elements must have begun in the folder's parent, so that
+            a slow machine cannot end one before the next is there.
+    """
+    folder, together = Path(argv[1]), int(argv[2])
     begun = time.monotonic()
-    time.sleep(seconds)
+    (folder / f"{os.getpid()}.begun").touch()
+    time.sleep(HOLD)
+    while len(list(folder.parent.glob("*/*.begun"))) < together and time.monotonic() < begun + 120:
+        time.sleep(0.02)
     told = {
         "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "order": os.environ.get("CUDA_DEVICE_ORDER"),

@@ -31,15 +31,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[d
     """Runs elements through a supervisor; what each was given, in the order of their beginning."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def start(count: int, pool: list[str], gpus: int, most: int = 8) -> list[dict[str, Any]]:
+    def start(
+        count: int, pool: list[str], gpus: int, most: int = 8, together: int = 1
+    ) -> list[dict[str, Any]]:
         told = tmp_path / "told"
         told.mkdir()
         made = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
-        element = ("tests.unit.monitor.gpu_element", str(made.path), str(told), "0.3")
+        element = ("tests.unit.monitor.gpu_element", str(made.path), str(told), str(together))
         supervisor = Supervisor(tmp_path / "jobs", pool, most)
         elements = [Element(*element) for _ in range(count)]
         supervisor.run(*(Part(f"g{place}", [one], gpus) for place, one in enumerate(elements)))
-        found = [json.loads(file.read_text()) for file in told.iterdir()]
+        found = [json.loads(file.read_text()) for file in told.glob("*.json")]
         assert len(found) == count
         return sorted(found, key=lambda one: one["begun"])
 
@@ -49,7 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[d
 def test_workers_wait_for_gpus_that_others_have_and_never_share_one(
     run: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    told = run(3, ["4", "6"], 1)
+    told = run(3, ["4", "6"], 1, together=2)
 
     assert {one["gpus"] for one in told} == {"4", "6"}
     for one in told:
@@ -88,13 +90,13 @@ def test_what_comes_after_waits_and_what_does_not_takes_the_gpus_that_are_free(
 
     def part(name: str, gpus: int, after: tuple[str, ...] = ()) -> Part:
         (tmp_path / name).mkdir()
-        element = ("tests.unit.monitor.gpu_element", str(made.path), str(tmp_path / name), "0.5")
+        element = ("tests.unit.monitor.gpu_element", str(made.path), str(tmp_path / name), "2")
         return Part(name, [Element(*element)], gpus, after)
 
     parts = part("first", 1), part("second", 1, ("first",)), part("third", 1)
     Supervisor(tmp_path / "jobs", ["0", "1"], 4).run(*parts)
     first, second, third = (
-        json.loads(next((tmp_path / one.id).iterdir()).read_text()) for one in parts
+        json.loads(next((tmp_path / one.id).glob("*.json")).read_text()) for one in parts
     )
     assert third["begun"] < first["ended"] <= second["begun"]
     assert first["gpus"] != third["gpus"]
