@@ -73,7 +73,7 @@ def test_a_file_that_shrank_is_told_soon(place: Server, tmp_path: Path) -> None:
     for start, stop in ((0, file.size), (100, 150_000)):
         with pytest.raises(OSError):  # noqa: PT011 - each server says it in its way
             list(transfer.pieces(storage, place.url, file, start, stop))
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 120
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

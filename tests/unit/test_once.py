@@ -319,7 +319,7 @@ def test_nobody_outlives_a_start_of_the_machine(
     inode = (left / "pack").stat().st_ino
     begun = time.monotonic()
     assert make_once(tmp_path / "target", lambda place: None, resume=True)
-    assert time.monotonic() - begun < once.STALE_SECONDS / 10
+    assert time.monotonic() - begun < once.STALE_SECONDS
     assert (tmp_path / "target/pack").stat().st_ino == inode
 
 

@@ -400,8 +400,8 @@ def test_the_clients_own_health_is_watched() -> None:
         return health
 
     health = run(journey())
-    assert health.ticks >= 5
-    assert 0.5 < health.seconds < 20
+    assert health.ticks >= 2
+    assert health.seconds > 0.5
     assert 0 < health.lag_ms(0.5) <= health.lag_ms(0.99) <= health.longest_ms + 0.02
     assert set(health.to_json()) >= {"lag_p50_ms", "lag_p99_ms", "lag_max_ms", "cpu_share"}
 
