@@ -40,11 +40,10 @@ def write_atomic(path: Path, content: str | bytes) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(temporary, path)  # noqa: PTH105 - Path.replace is the same call with less said
+        _take_name(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -63,11 +62,31 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(temporary, path)  # noqa: PTH105 - as above
+        _take_name(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _take_name(temporary: Path, path: Path) -> None:
+    """Let a whole file replace the one of that name; a device or pipe is written to and stays."""
+    if _is_stream(path):
+        with path.open("wb") as stream, temporary.open("rb") as whole:
+            while block := whole.read(1 << 20):
+                stream.write(block)
+        temporary.unlink()
+        return
+    os.replace(temporary, path)  # noqa: PTH105 - Path.replace is the same call with less said
     sync_folder(path.parent)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether the name is the system's for a device or a pipe: /dev/null, /dev/stdout, what `>()` becomes.
+
+    No file may take it: root can rename one over /dev/null, and the whole machine is then without it.
+    """
+    name = os.path.abspath(path)  # noqa: PTH100 - of the name alone: /dev/stdout may lead to the user's file
+    return name.startswith(("/dev/", "/proc/")) and not name.startswith("/dev/shm/")
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -106,7 +125,14 @@ def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
 
 
 def open_beside(path: Path) -> tuple[int, Path]:
-    """A new file of ours alone in the folder of `path`, which is made if need be: descriptor and name."""
+    """A new file of ours alone in the folder of `path`, which is made if need be: descriptor and name.
+
+    For a device or pipe it lies in the folder for temporary files: /dev is nobody's to write in.
+    """
+    if _is_stream(path):
+        import tempfile
+
+        path = Path(tempfile.gettempdir(), path.name)
     flags, made = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, False
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

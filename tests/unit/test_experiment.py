@@ -32,6 +32,7 @@ from hpcbench.experiment.files import (
     create_exclusive,
     read_json,
     read_lines,
+    replacing,
     write_atomic,
     write_json,
 )
@@ -117,6 +118,18 @@ def test_half_a_surrogate_pair_in_an_answer_is_written_and_read_back(tmp_path: P
 
 def test_a_missing_log_is_an_empty_one(tmp_path: Path) -> None:
     assert list(read_lines(tmp_path / "no.jsonl")) == []
+
+
+def test_a_pipe_or_device_takes_what_is_written_and_keeps_its_name() -> None:
+    ours, theirs = os.pipe()
+    try:
+        write_atomic(Path(f"/dev/fd/{theirs}"), "one")
+        with replacing(Path(f"/proc/self/fd/{theirs}")) as temporary:
+            temporary.write_text("two")
+        assert os.read(ours, 100) == b"onetwo"
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 FULL_DISK = """
