@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.installed import is_superseded
 from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
 
 if TYPE_CHECKING:
@@ -351,6 +352,11 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
     for point in _installed().select(group=f"hpcbench.{kind}"):
         other = found.get(point.name)
         if other is not None and other.value != point.value:
+            if is_superseded(point.dist):
+                continue
+            if is_superseded(other.dist):
+                found[point.name] = point
+                continue
             raise EnvironmentFault(
                 f"two plugins of kind {kind} are called '{point.name}': "
                 f"{origin(other)} and {origin(point)}",

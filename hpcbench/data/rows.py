@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.installed import install_hint
 
 Record = Mapping[str, Any]
 
@@ -385,7 +386,7 @@ class ArrowRows:
             import pyarrow
         except ImportError as error:
             raise EnvironmentFault(
-                "Arrow files need pyarrow", remedy="pip install 'hpcbench[arrow]'"
+                "Arrow files need pyarrow", remedy=install_hint("arrow")
             ) from error
         batches = []
         for path in self._files:

@@ -25,14 +25,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 import hpcbench
-from hpcbench import secret
+from hpcbench import installed, secret
 from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
@@ -172,13 +171,7 @@ def last_words(output: str) -> str:
 @functools.cache  # a plan may have twenty images
 def wrapper_requirements() -> tuple[Requirement, ...]:
     """What the wrapper needs, from hpcbench's own metadata: the extra `wrapper`."""
-    every = map(Requirement, distribution("hpcbench").requires or [])
-    return tuple(
-        one
-        for one in every
-        if one.marker is not None and one.marker.evaluate({"extra": "wrapper"})
-        and not one.marker.evaluate({"extra": ""})
-    )  # fmt: skip
+    return tuple(map(Requirement, installed.requirements("wrapper")))
 
 
 def packages_for(
@@ -346,8 +339,8 @@ def install_hpcbench(folder: Path) -> None:
     shutil.copytree(
         package, folder / "hpcbench", ignore=shutil.ignore_patterns("__pycache__", "share")
     )
-    own = distribution("hpcbench")
-    info = folder / f"hpcbench-{own.version}.dist-info"
+    own = installed.own()
+    info = folder / f"{installed.stem()}.dist-info"
     info.mkdir()
     for name in ("METADATA", "entry_points.txt"):
         (info / name).write_text(own.read_text(name) or "", encoding="utf-8")
@@ -363,7 +356,7 @@ def _own_hash() -> str:
         if path.is_file() and not {"__pycache__", "share"} & set(path.parts):
             own.update(f"{path.relative_to(package)}\0".encode())
             own.update(hashlib.sha256(path.read_bytes()).digest())
-    own.update((distribution("hpcbench").read_text("entry_points.txt") or "").encode())
+    own.update((installed.own().read_text("entry_points.txt") or "").encode())
     return own.hexdigest()
 
 

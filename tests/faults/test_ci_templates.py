@@ -16,6 +16,7 @@ import sys
 import threading
 import urllib.parse
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,7 @@ def test_on_github_a_baseline_is_set_and_a_worse_candidate_stops_the_pull_reques
 ) -> None:
     assert GitHub(runner, "push").job("benchmark", "Connect") == 0, runner.said
     assert found_in(runner.report) == ("### hpcbench: plan faults, not compared with anything", 0)
-    assert (runner.fakes / "installed").read_text() == "hpcbench[hf,ssh]\n"
+    assert (runner.fakes / "installed").read_text() == "{hpcbench}[hf,ssh]\n"
     first = (runner.report / "experiment.txt").read_text().strip()
 
     # Sixteen documents prove little: a policy for so few says that the same answers pass.
@@ -414,7 +415,12 @@ def test_init_writes_a_pipeline_and_never_over_another(
     assert main(["init", "--ci", service]) == 0
     assert main(["init", "--ci", service]) == 2
     (path,) = (one for one in tmp_path.rglob("*.yml"))
-    assert path.read_text() == (TEMPLATES / f"{service}.yml").read_text()
+    (wheel,) = (one for one in tmp_path.rglob("*.whl"))
+    filled_in = path.read_text()
+    assert f'"{wheel.relative_to(tmp_path)}[hf,ssh]"' in filled_in
+    assert zipfile.ZipFile(wheel).testzip() is None
+    template = (TEMPLATES / f"{service}.yml").read_text()
+    assert filled_in == template.replace("{hpcbench}", str(wheel.relative_to(tmp_path)))
     path.write_text("changed")
     assert main(["init", "--ci", service, "--force"]) == 0
     assert path.read_text() != "changed"
