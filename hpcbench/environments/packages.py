@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -415,15 +416,21 @@ class _Installer:
             indexes: further indexes, as written: with references.
             prefer: name → version to stay where it can.
         """
+        held = {**held, **dict.fromkeys(_OURS, hpcbench.__version__)}
         files = {"wanted": "".join(f"{one}\n" for one in wanted), "held": _lines(held)}
         with tempfile.TemporaryDirectory(dir=folder) as room:
             for name, text in files.items():
                 (Path(room) / name).write_text(text)
+            for name in _OURS:
+                _write_stand_in(Path(room), name)
             if self.uv is None:
                 argv = [*self._pip("install"), "--dry-run", "--ignore-installed", "--report", "-"]
                 argv += [*self._target("--platform"), "-c", f"{room}/held", "-r", f"{room}/wanted"]
+                argv += ["--find-links", room]
                 found = [one["metadata"] for one in json.loads(self._run(argv, indexes))["install"]]
-                return [f"{one['name']}=={one['version']}\n" for one in found]
+                return _without_ours(
+                    [f"{one['name']}=={one['version']}\n" for one in found], wanted
+                )
             argv = [
                 self.uv,
                 "pip",
@@ -436,8 +443,9 @@ class _Installer:
             argv += ["--python", sys.executable, *self._target("--python-platform")]
             lock = Path(room) / "lock.txt"
             lock.write_text(_lines(prefer or {}))  # uv keeps what stands there where it can
+            argv += ["--find-links", room]
             self._run([*argv, "-c", f"{room}/held", "-o", str(lock), f"{room}/wanted"], indexes)
-            return _entries(lock.read_text())
+            return _without_ours(_entries(lock.read_text()), wanted)
 
     def install(self, lock: Path, folder: Path, indexes: Sequence[str]) -> None:
         """Put exactly what the lock says into a folder."""
@@ -498,6 +506,36 @@ def _entries(lock: str) -> list[str]:
         elif line.strip() and not line.startswith(("#", "-")):
             entries.append(line)
     return entries
+
+
+_OURS = (installed.NAME, installed.OLD_NAME)
+
+
+def _write_stand_in(folder: Path, name: str) -> None:
+    """A wheel without files, so that what depends on hpcbench can be resolved: no index need have it."""
+    stem = f"{name.replace('-', '_')}-{hpcbench.__version__}"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {hpcbench.__version__}\n"
+        wheel.writestr(f"{stem}.dist-info/METADATA", told)
+        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+
+
+def _without_ours(entries: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The entries of a lock without hpcbench itself, which is always there.
+
+    Raises:
+        UserError: something depends on the distribution `hpcbench`.
+    """
+    if any(_pinned(one)[0] == installed.OLD_NAME for one in entries):
+        named = " and ".join(re.split(r"[\s@=\[]", line)[0] for line in wanted)
+        raise UserError(
+            Problem(
+                f"{named} depends on '{installed.OLD_NAME}', which is another project's distribution",
+                remedy=f"depend on '{installed.NAME}' in pyproject.toml, or on nothing of hpcbench's",
+            )
+        )
+    return [one for one in entries if _pinned(one)[0] != installed.NAME]
 
 
 def _pinned(entry: str) -> tuple[str, str]:

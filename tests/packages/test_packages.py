@@ -361,6 +361,20 @@ def test_a_package_that_needs_another_version_of_what_is_there_is_refused_with_b
     )
 
 
+def test_a_package_may_depend_on_hpcbench_by_its_distributions_name(bench: Bench) -> None:
+    bench.run("plugins", "new", "parsers", "friend")
+    project = bench.folder / "hpcbench-friend/pyproject.toml"
+    text = project.read_text()
+    project.write_text(text.replace("dependencies = []", 'dependencies = ["hpcbench-vlm>=0.1"]'))
+    bench.run("plugins", "check", "hpcbench-friend")
+    project.write_text(text.replace("dependencies = []", 'dependencies = ["hpcbench"]'))
+    done = bench.run("plugins", "check", "hpcbench-friend", code=2)
+    assert done.stderr.splitlines()[-1] == (
+        "hpcbench-friend depends on 'hpcbench', which is another project's distribution "
+        "(depend on 'hpcbench-vlm' in pyproject.toml, or on nothing of hpcbench's)"
+    )
+
+
 def test_a_package_that_lacks_an_entry_point_it_declares_is_refused(bench: Bench) -> None:
     package(bench, "liar", [], point="other")
     done = bench.run("validate", "plan.yaml", "--packages", mode="dev", code=2)
