@@ -15,6 +15,7 @@ from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import hpcbench
 from hpcbench.errors import EnvironmentFault
@@ -48,7 +49,7 @@ def own() -> metadata.Distribution:
             return one
     raise EnvironmentFault(
         f"{NAME} is not installed for {sys.executable}",
-        remedy=f"in hpcbench's source folder: {_pip()} install .",
+        remedy=f"in hpcbench's source folder: {pip('install')} .",
     )
 
 
@@ -65,7 +66,7 @@ def in_the_way() -> Iterator[tuple[str, str]]:
         what = "our own of before the rename" if _is_ours(one) else "another project"
         yield (
             f"{OLD_NAME} {one.version}, {what}, is installed over the same files as {NAME}",
-            f"{_pip()} uninstall -y {OLD_NAME} {NAME}, then install {NAME} again",
+            f"{pip('uninstall')} {OLD_NAME} {NAME}, then install {NAME} again",
         )
 
 
@@ -87,11 +88,23 @@ def install_hint(extra: str) -> str:
     """
     missing = _missing(extra)
     wanted = [f"{NAME}[{extra}]"] if PUBLISHED else missing
-    command = f"{_pip()} install {' '.join(map(shlex.quote, wanted))}"
+    command = f"{pip('install')} {' '.join(map(shlex.quote, wanted))}"
     if any(one.startswith("torch>") for one in missing):
-        first = f"{_pip()} install torch --index-url {CPU_INDEX}"
+        first = f"{pip('install')} torch --index-url {CPU_INDEX}"
         command += f"; without a GPU run first: {first} (200 MB instead of 6 GB)"
     return command
+
+
+def pip(verb: Literal["install", "uninstall"]) -> str:
+    """pip of this Python and its verb: what is on PATH as `pip` may be another Python's."""
+    python = sys.executable
+    if shutil.which("pip") == str(Path(python).with_name("pip")):
+        command = f"pip {verb}"
+    elif find_spec("pip"):
+        command = f"{python} -m pip {verb}"
+    else:  # as in environments that uv makes; uv itself is one of our requirements
+        return f"{python} -m uv pip {verb} --python {python}"
+    return f"{command} -y" if verb == "uninstall" else command
 
 
 def normal(name: str) -> str:
@@ -130,15 +143,6 @@ def _is_met(text: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return wanted.specifier.contains(there, prereleases=True)
-
-
-def _pip() -> str:
-    """pip of this Python: that on PATH only if it is the same."""
-    beside = Path(sys.executable).with_name("pip")
-    if shutil.which("pip") == str(beside):
-        return "pip"
-    # A virtual environment that uv made has no pip; uv itself is one of our requirements.
-    return f"{sys.executable} -m {'pip' if find_spec('pip') else 'uv pip'}"
 
 
 def _is_ours(distribution: metadata.Distribution) -> bool:

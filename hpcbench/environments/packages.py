@@ -389,7 +389,7 @@ class _Installer:
             # pip reads markers such as `python_version < "3.11"` with the Python it runs in.
             raise EnvironmentFault(
                 f"pip of Python {_own_minor()} cannot choose packages for Python {probed.minor}",
-                remedy="pip install uv",
+                remedy=f"{installed.pip('install')} uv",
             )
         last = int(probed.glibc.split(".")[1])
         if uv is not None:

@@ -187,7 +187,7 @@ class Running:
         if code in (126, 127):
             raise NoCommand(
                 f"{self._host} cannot run hpcbench: {_last_line(self._told + self.errors())}",
-                remedy="install hpcbench there, and set `ssh.hpcbench` of the site profile to its path",
+                remedy="install hpcbench-vlm there, and set `ssh.hpcbench` of the site profile to its path",
             )
         return code
 

@@ -84,7 +84,8 @@ def put(site: Path, name: str, version: str, entry_points: str) -> None:
 
 def words(command: str) -> list[str]:
     """The requirements that a command installs."""
-    return shlex.split(command.partition(" install ")[2].partition(";")[0])
+    words = shlex.split(command.partition(" install ")[2].partition(";")[0])
+    return words[2:] if words[0] == "--python" else words
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
@@ -126,7 +127,9 @@ def test_a_command_is_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(installed.shutil, "which", lambda name: "/usr/bin/pip")  # type: ignore[attr-defined]
     assert installed.install_hint("s3").startswith(f"{sys.executable} -m pip install ")
     monkeypatch.setattr(installed, "find_spec", lambda name: None)  # uv's environments have no pip
-    assert installed.install_hint("s3").startswith(f"{sys.executable} -m uv pip install ")
+    assert installed.install_hint("s3").startswith(
+        f"{sys.executable} -m uv pip install --python {sys.executable} "
+    )
 
 
 def test_an_environment_of_before_the_rename_works_until_it_is_installed_again(site: Path) -> None:
