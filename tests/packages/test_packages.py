@@ -284,7 +284,7 @@ def test_an_example_stands_alone_and_keeps_the_contract_of_its_kind(
         "-p",
         "no:cacheprovider",
         "-c",
-        "/dev/null",
+        str(bench.write("pytest.ini", "[pytest]\n")),
     ]
     environ = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(
@@ -307,8 +307,9 @@ def test_a_new_package_works_as_it_is_written(bench: Bench, kind: str) -> None:
     rows = json.loads(bench.run("plugins", "check", "hpcbench-word-share", "--json").stdout)
     assert {row["plugin"] for row in rows} == {f"{kind}/word_share"}
     assert [row["problem"] for row in rows] == [None] * len(rows)
+    settings = bench.write("pytest.ini", "[pytest]\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "tests"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(settings), "tests"],
         cwd=bench.folder / "hpcbench-word-share", env={**os.environ, "PYTHONPATH": "."},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
