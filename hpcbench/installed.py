@@ -59,15 +59,15 @@ def stem() -> str:
 
 
 def in_the_way() -> Iterator[tuple[str, str]]:
-    """Other distributions that bring a package `hpcbench` too: what is wrong, and the remedy."""
+    """What an installation of hpcbench may be confused with: what is wrong, and the remedy."""
+    again = f"{pip('uninstall')} {OLD_NAME} {NAME}, then install {NAME} again"
+    if normal(own().name) == OLD_NAME:
+        yield f"{OLD_NAME} {own().version} is our own of before the rename to {NAME}", again
     for one in metadata.distributions(name=OLD_NAME):
         if one.name == own().name:
             continue
         what = "our own of before the rename" if _is_ours(one) else "another project"
-        yield (
-            f"{OLD_NAME} {one.version}, {what}, is installed over the same files as {NAME}",
-            f"{pip('uninstall')} {OLD_NAME} {NAME}, then install {NAME} again",
-        )
+        yield f"{OLD_NAME} {one.version}, {what}, is installed over the same files as {NAME}", again
 
 
 def is_superseded(distribution: metadata.Distribution | None) -> bool:

@@ -91,7 +91,8 @@ def _distribution() -> Iterator[Check]:
     except EnvironmentFault as fault:
         yield Check("installed", "failed", fault.message, fault.remedy)
         return
-    yield from (Check("installed", "failed", what, remedy) for what, remedy in others)
+    state = "warning" if own.name == installed.OLD_NAME else "failed"
+    yield from (Check("installed", state, what, remedy) for what, remedy in others)
     if not others:
         yield Check("installed", "ok", f"{own.name} {own.version}")
 
