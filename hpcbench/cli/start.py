@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
+import contextlib
+import shlex
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,12 +44,19 @@ def _steps() -> Iterator[tuple[str, str]]:
         yield "hpcbench doctor", "check what a run needs, each point with its remedy"
     plans = sorted(Path().glob("*plan*.yaml"))
     for plan in plans[:3]:
-        yield f"hpcbench submit {plan} --dry-run", "show its jobs; touches nothing"
+        yield (
+            f"hpcbench submit {shlex.quote(str(plan))} --dry-run",
+            "show its jobs; touches nothing",
+        )
     if not plans:
         demo = share_dir() / "examples/demo/plan.yaml"
-        shown = os.path.relpath(demo) if demo.is_relative_to(Path.cwd()) else str(demo)
+        with contextlib.suppress(OSError, ValueError):  # elsewhere, or this folder is gone
+            demo = demo.relative_to(Path.cwd())
         needs = "" if find_spec("torch") else "; it needs PyTorch, see doctor"
-        yield f"hpcbench submit {shown} --wait", f"a first run, with what ships{needs}"
+        yield (
+            f"hpcbench submit {shlex.quote(str(demo))} --wait",
+            f"a first run, with what ships{needs}",
+        )
     yield "hpcbench data add FOLDER", "make a dataset of your own pages"
     yield "hpcbench registry list models", "models to name in a plan"
 
