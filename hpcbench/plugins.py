@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
-from hpcbench.installed import is_superseded
 from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
 
 if TYPE_CHECKING:
@@ -354,6 +353,8 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
     for point in _installed().select(group=f"hpcbench.{kind}"):
         other = found.get(point.name)
         if other is not None and other.value != point.value:
+            from hpcbench.installed import is_superseded
+
             if is_superseded(point.dist):
                 continue
             if is_superseded(other.dist):

@@ -25,9 +25,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from hpcbench import installed
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.installed import install_hint
 
 Record = Mapping[str, Any]
 
@@ -386,7 +386,7 @@ class ArrowRows:
             import pyarrow
         except ImportError as error:
             raise EnvironmentFault(
-                "Arrow files need pyarrow", remedy=install_hint("arrow")
+                "Arrow files need pyarrow", remedy=installed.install_hint("arrow")
             ) from error
         batches = []
         for path in self._files:

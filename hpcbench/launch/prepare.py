@@ -42,8 +42,9 @@ from hpcbench.experiment.layout import (
 )
 from hpcbench.launch import history, secrets_file
 from hpcbench.launch.fingerprint import here
-from hpcbench.launch.fitting import check_engines, check_images
+from hpcbench.launch.fitting import check_images
 from hpcbench.launch.measure import measure
+from hpcbench.launch.own_engines import check_engines
 from hpcbench.launch.snapshot import copy_environment
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment

@@ -10,7 +10,8 @@ import pytest
 
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.launch.fitting import check_engines, check_images
+from hpcbench.launch.fitting import check_images
+from hpcbench.launch.own_engines import check_engines
 from hpcbench.plugins import Environment
 from hpcbench.schema.documents import ContainerSite, Site
 from tests.unit.small import resolved, run_task
