@@ -25,7 +25,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from hpcbench import installed
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 
@@ -385,8 +384,10 @@ class ArrowRows:
         try:
             import pyarrow
         except ImportError as error:
+            from hpcbench.installed import install_hint
+
             raise EnvironmentFault(
-                "Arrow files need pyarrow", remedy=installed.install_hint("arrow")
+                "Arrow files need pyarrow", remedy=install_hint("arrow")
             ) from error
         batches = []
         for path in self._files:
