@@ -11,10 +11,15 @@ AGAIN = --reruns 1 --rerun-show-tracebacks
 # In the order in which they are begun, two at once.
 PARTS = test-cluster test-long test-packages test-engines test-portal client
 
-.PHONY: demo test test-quick $(PARTS) static search lint format bench cluster-up cluster-down clean
+.PHONY: demo dist test test-quick $(PARTS) static search lint format bench cluster-up cluster-down clean
 
 demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
+
+# The wheel and the source distribution, for machines that cannot see this folder.
+dist: .venv/bin/python
+	$(PIP) 'build>=1.2'
+	rm -rf dist && .venv/bin/python -m build --outdir dist .
 
 # The cluster's tests mostly wait for Slurm: the others run beside them, in this order. A part that fails does not
 # keep the others from running.
@@ -77,6 +82,8 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/demo.done: .venv/bin/python pyproject.toml constraints.txt
+	# An environment of before the rename holds the same files under the old name.
+	.venv/bin/python -m pip uninstall -q -y hpcbench 2>/dev/null
 	$(PIP) -e '.[hf]' && touch $@
 
 # Node is only needed to change the portal's pages; where there is none, it comes into the virtual environment.

@@ -57,7 +57,8 @@ def checkout(lab: Lab) -> Path:
             link.symlink_to(entry)
     with tempfile.TemporaryDirectory() as folder:
         _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
-        (wheel,) = Path(folder).glob("hpcbench-*.whl")
+        (wheel,) = Path(folder).glob("hpcbench_vlm-*.whl")
+        _run(python, "-m", "pip", "uninstall", "-q", "-y", "hpcbench")  # the name of before
         _run(python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
     return python
 

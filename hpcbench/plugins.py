@@ -82,6 +82,8 @@ class Engine(Protocol):
     - `generation_needs: Mapping[str, str]`: setting → option of the engine without which it refuses every
       request that has the setting;
     - `packages: tuple[str, ...]`: distributions whose versions are recorded;
+    - `needs: tuple[str, ...]` and `extra: str`: distributions without which it cannot start, and the extra of
+      hpcbench that brings them into hpcbench's own Python;
     - `request_fields(spec) -> mapping`: fields of the body that every request gets which does not set them;
     - `checks_media = False`: its server opens any path a request names, so the wrapper has to look at each;
     - `renamed: Mapping[str, str]`: setting of older versions → its name now, for the remedy;
@@ -351,6 +353,13 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
     for point in _installed().select(group=f"hpcbench.{kind}"):
         other = found.get(point.name)
         if other is not None and other.value != point.value:
+            from hpcbench.installed import is_superseded
+
+            if is_superseded(point.dist):
+                continue
+            if is_superseded(other.dist):
+                found[point.name] = point
+                continue
             raise EnvironmentFault(
                 f"two plugins of kind {kind} are called '{point.name}': "
                 f"{origin(other)} and {origin(point)}",

@@ -83,6 +83,8 @@ def lab_python(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not python.exists():
             # Debian's Python: the tests' own may lie where the ordinary user cannot go.
             run(["/usr/bin/python3", "-m", "venv", str(environment)])
+        # An environment of before the rename holds the same files under the old name.
+        run([str(python), "-m", "pip", "uninstall", "-q", "-y", "hpcbench"])
         run([str(python), "-m", "pip", "install", "-q", str(wheel)])
         run(
             [
@@ -132,7 +134,7 @@ def slurm_user(user: User, image: str, shared_cache: Path) -> User:
 def build_wheel(folder: Path) -> Path:
     """hpcbench's wheel, built from this checkout."""
     run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)])
-    return next(folder.glob("hpcbench-*.whl"))
+    return next(folder.glob("hpcbench_vlm-*.whl"))
 
 
 def run(argv: list[str]) -> subprocess.CompletedProcess[str]:

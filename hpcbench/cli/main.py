@@ -28,6 +28,10 @@ def entry() -> None:
     gc.set_threshold(200_000, 20, 20)
     # pydantic would look through all installed distributions for plugins of its own; we have none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if "_ARGCOMPLETE" in os.environ:
+        from hpcbench.cli.completion import complete
+
+        complete()
     sys.exit(main())
 
 
@@ -67,7 +71,9 @@ def _of_disk(error: OSError) -> EnvironmentFault:
 
 def _run(arguments: Any) -> str:
     """Module and function of a verb: its own, or what runs it on the cluster that `--site` names."""
-    if arguments.site is None or arguments.verb == "init":
+    if arguments.verb == "submit" and arguments.plan is None:
+        return "hpcbench.cli.start:without_plan"
+    if arguments.site is None or arguments.verb in ("init", None):
         return str(arguments.run)
     if not getattr(arguments, "elsewhere", False):
         raise UserError(f"{arguments.verb} does not run elsewhere", remedy="leave --site out")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hpcbench.cli.screen import print_json, say
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import home
+from hpcbench.installed import install_hint
 from hpcbench.registry.catalog import user_site
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _need() -> None:
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise EnvironmentFault(
-            f"the portal needs {', '.join(missing)}", remedy="pip install 'hpcbench[portal]'"
+            f"the portal needs {', '.join(missing)}", remedy=install_hint("portal")
         )
 
 

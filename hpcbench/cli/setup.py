@@ -11,8 +11,10 @@ from typing import Any
 
 import yaml
 
+from hpcbench import installed
 from hpcbench.cli import remote
 from hpcbench.cli.screen import console, finish, print_json, say
+from hpcbench.environments.bundle import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic
 from hpcbench.launch.doctor import Check, asking_job, checks, may_submit
@@ -69,13 +71,18 @@ def init(arguments: argparse.Namespace) -> int:
 def _pipeline(arguments: argparse.Namespace) -> int:
     """`hpcbench init --ci github|gitlab`."""
     path, then = PIPELINES[arguments.ci]
+    wheel = path.parents[-2] / f"{installed.stem()}-py3-none-any.whl"
     text = (share_dir() / "ci_templates" / f"{arguments.ci}.yml").read_text(encoding="utf-8")
+    text = text.replace("{hpcbench}", installed.NAME if installed.PUBLISHED else str(wheel))
     if arguments.dry_run:
         print(text, end="")
         return 0
     if path.exists() and not arguments.force:
         raise UserError(Problem("there is a pipeline already", str(path), remedy="--force"))
     write_atomic(path, text)
+    if not installed.PUBLISHED:
+        size = own_wheel(wheel.parent).stat().st_size / 1e6
+        say(f"wrote {wheel} ({size:.0f} MB), which the pipeline installs: commit it too")
     print(f"wrote {path}; next: name your plan at its top{then}")
     return 0
 

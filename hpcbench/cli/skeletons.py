@@ -188,15 +188,23 @@ class {cls}:
         return {{"folder": folder}}
 ''',
     "engines": '''\
-"""Serves a model with a program that speaks OpenAI's API."""
+"""Serves a model through OpenAI's API on a Unix socket.
 
+Put your model into `Model`. If you have a program that serves it, start that in `launch_command` and drop
+the server below. By hand: python -m {module} --uds /tmp/s --model FOLDER --name NAME
+"""
+
+import argparse
+import json
+import socketserver
 import sys
-from typing import ClassVar
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import Command, EngineSpec
 
-OPTIONS = {{"threads"}}
+OPTIONS = {{"prefix"}}
 
 
 class {cls}:
@@ -204,12 +212,103 @@ class {cls}:
     generation: ClassVar[frozenset[str]] = frozenset()
 
     def launch_command(self, spec: EngineSpec) -> Command:
-        """Replace `my_server` by the program; it answers GET /health with 200 once it is ready."""
+        """The server below; `engine_options` of the model's document become its arguments."""
         for name in spec.options:
             if name not in OPTIONS:
-                raise UserError(Problem(f"unknown engine option '{{name}}'", remedy="threads"))
-        argv = [sys.executable, "-m", "my_server", "--uds", spec.socket, "--model", spec.model_path]
-        return Command([*argv, "--threads", str(spec.options.get("threads", 1))])
+                raise UserError(Problem(f"unknown engine option '{{name}}'", remedy="prefix"))
+        argv = [sys.executable, "-m", "{module}", "--uds", spec.socket]
+        argv += ["--model", spec.model_path, "--name", spec.model_name]
+        return Command([*argv, *(f"--{{name}}={{value}}" for name, value in spec.options.items())])
+
+
+class Model:
+    """A model that knows one thing: how many images it was shown."""
+
+    def __init__(self, path: str, prefix: str) -> None:
+        self.path, self.prefix = path, prefix
+
+    def answer(self, messages: list[dict[str, Any]]) -> str:
+        """The answer to messages in OpenAI's form; images are data URIs or file:// addresses."""
+        contents = [one["content"] for one in messages if isinstance(one["content"], list)]
+        images = sum(part["type"] == "image_url" for parts in contents for part in parts)
+        return f"{{self.prefix}}{{images}}"
+
+
+class Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, socket: str, name: str, model: Model) -> None:
+        super().__init__(socket, Handler)
+        self.name, self.model = name, model
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_GET(self) -> None:
+        """`/health` answers 200 once the model is loaded."""
+        if self.path == "/health":
+            self.send(200, {{}})
+        elif self.path == "/v1/models":
+            model = {{"id": self.server.name, "object": "model"}}
+            self.send(200, {{"object": "list", "data": [model]}})
+        else:
+            self.send(404, {{"error": {{"message": f"no {{self.path}}"}}}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = self.server.model.answer(body["messages"])
+        asked, told = len(str(body["messages"]).split()), len(text.split())
+        usage = {{"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}}
+        known = {{"id": "1", "created": 0, "model": self.server.name}}
+        if not body.get("stream"):
+            message = {{"role": "assistant", "content": text}}
+            choice = {{"index": 0, "message": message, "finish_reason": "stop"}}
+            whole = {{"object": "chat.completion", "choices": [choice], "usage": usage}}
+            self.send(200, {{**known, **whole}})
+            return
+        known["object"] = "chat.completion.chunk"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for delta, reason in (({{"role": "assistant", "content": text}}, None), ({{}}, "stop")):
+            choice = {{"index": 0, "delta": delta, "finish_reason": reason}}
+            self.event(json.dumps({{**known, "choices": [choice]}}))
+        if (body.get("stream_options") or {{}}).get("include_usage"):
+            self.event(json.dumps({{**known, "choices": [], "usage": usage}}))
+        self.event("[DONE]")
+        self.wfile.write(b"0\\r\\n\\r\\n")
+
+    def send(self, status: int, data: dict[str, Any]) -> None:
+        text = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def event(self, data: str) -> None:
+        line = f"data: {{data}}\\n\\n".encode()
+        self.wfile.write(b"%x\\r\\n%b\\r\\n" % (len(line), line))
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """One line for each request would be millions."""
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for option in ("--uds", "--model", "--name"):
+        parser.add_argument(option, required=True)
+    parser.add_argument("--prefix", default="")
+    given = parser.parse_args()
+    with Server(given.uds, given.name, Model(given.model, given.prefix)) as server:
+        server.serve_forever()
 ''',
     "environments": '''\
 """Runs engines through a program of the site's, e.g. `with-modules cuda/12 -- COMMAND`."""

@@ -28,6 +28,7 @@ from hpcbench.data.pictures import check_size, flat, guarded, opened
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.once import make_once
+from hpcbench.installed import install_hint
 from hpcbench.schema.records import Image, StoredImage
 
 DOCUMENTS = (".pdf", ".tif", ".tiff")
@@ -227,7 +228,7 @@ class _Pdf:
             import pypdfium2
         except ImportError as error:
             raise EnvironmentFault(
-                "PDF files need pypdfium2", remedy="pip install 'hpcbench[pdf]'"
+                "PDF files need pypdfium2", remedy=install_hint("pdf")
             ) from error
         self._path = path
         with _PDFIUM, guarded("no PDF that can be read", path):

@@ -384,8 +384,10 @@ class ArrowRows:
         try:
             import pyarrow
         except ImportError as error:
+            from hpcbench.installed import install_hint
+
             raise EnvironmentFault(
-                "Arrow files need pyarrow", remedy="pip install 'hpcbench[arrow]'"
+                "Arrow files need pyarrow", remedy=install_hint("arrow")
             ) from error
         batches = []
         for path in self._files:

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from hpcbench.data.storage import PIECE, told_as_os_error
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.installed import install_hint
 from hpcbench.plugins import StoredFile
 
 REFUSED = (
@@ -288,4 +289,4 @@ def _place(url: str) -> tuple[str, str]:
 
 
 def _lacking() -> EnvironmentFault:
-    return EnvironmentFault("s3:// needs boto3 and obstore", remedy="pip install 'hpcbench[s3]'")
+    return EnvironmentFault("s3:// needs boto3 and obstore", remedy=install_hint("s3"))

@@ -32,6 +32,7 @@ from pydantic import BaseModel
 from hpcbench.data.hub import COMMIT, repository
 from hpcbench.data.storage import CHANGED, PIECE, told_as_os_error
 from hpcbench.errors import EnvironmentFault
+from hpcbench.installed import install_hint
 from hpcbench.plugins import StoredFile
 
 SUMS = "SHA256SUMS"
@@ -319,7 +320,7 @@ class _Web:
             import obstore.store
         except ImportError as error:
             raise EnvironmentFault(
-                "http://, https:// and hf:// need obstore", remedy="pip install 'hpcbench[http]'"
+                "http://, https:// and hf:// need obstore", remedy=install_hint("http")
             ) from error
         return obstore
 

@@ -37,6 +37,8 @@ class HuggingFaceEngine:
         "torch", "transformers", "tokenizers", "pillow", "llguidance",
     )  # fmt: skip
     """Distributions whose versions are recorded."""
+    needs: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+    extra: ClassVar[str] = "hf"
     generation: ClassVar[frozenset[str]] = frozenset(
         {
             "frequency_penalty", "ignore_eos", "min_p", "min_tokens", "presence_penalty",

@@ -8,10 +8,10 @@ import platform
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import distribution
 from pathlib import Path
 
 import hpcbench
+from hpcbench import installed
 from hpcbench.environments.packages import last_words
 from hpcbench.errors import EnvironmentFault
 
@@ -21,7 +21,7 @@ INSTALL = """\
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 "${2:-python3}" -m venv "${1:?usage: sh install.sh FOLDER [PYTHON]}"
-"$1/bin/python" -m pip install --quiet --no-index --find-links "$here/wheels" "hpcbench[EXTRAS]"
+"$1/bin/python" -m pip install --quiet --no-index --find-links "$here/wheels" "NAME[EXTRAS]"
 "$1/bin/hpcbench" --version
 """
 
@@ -52,24 +52,27 @@ def collect(folder: Path, python: str) -> None:
             f"cannot fetch what hpcbench needs: {last_words(done.stderr)}",
             remedy="it takes pip and its index: see `pip config list`",
         )
-    (folder / "install.sh").write_text(INSTALL.replace("EXTRAS", EXTRAS), encoding="utf-8")
+    script = INSTALL.replace("NAME", installed.own().name).replace("EXTRAS", EXTRAS)
+    (folder / "install.sh").write_text(script, encoding="utf-8")
 
 
 def own_wheel(folder: Path) -> Path:
     """The running hpcbench as a wheel, also out of a checkout (PEP 427)."""
-    dist, package = distribution("hpcbench"), Path(hpcbench.__file__).parent
-    info = f"hpcbench-{dist.version}.dist-info"
+    dist, package = installed.own(), Path(hpcbench.__file__).parent
+    info = f"{installed.stem()}.dist-info"
     files = {
         f"hpcbench/{path.relative_to(package)}": path.read_bytes()
         for path in sorted(package.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
     if not (package / "share").is_dir():  # a checkout keeps beside the code what a wheel has in it
-        for source in ("registries", "examples/demo"):
+        for source in ("registries", "slurm_templates", "ci_templates", "examples/demo"):
             for path in sorted((package.parent / source).rglob("*")):
                 if path.is_file():
                     place = path.relative_to(package.parent)
                     files[f"hpcbench/share/{place}"] = path.read_bytes()
+    command = package.parent / "hpcbench_vlm.py"
+    files[command.name] = command.read_bytes()
     for name in ("METADATA", "entry_points.txt"):
         files[f"{info}/{name}"] = (dist.read_text(name) or "").encode()
     files[f"{info}/WHEEL"] = (
@@ -77,7 +80,7 @@ def own_wheel(folder: Path) -> Path:
     )
     record = "".join(f"{name},{_record(data)}\n" for name, data in files.items())
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
-    wheel = folder / f"hpcbench-{dist.version}-py3-none-any.whl"
+    wheel = folder / f"{installed.stem()}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)

@@ -31,6 +31,7 @@ from hpcbench.environments.credentials import login_for
 from hpcbench.environments.failures import recognise
 from hpcbench.environments.oci import Reference
 from hpcbench.errors import EnvironmentFault
+from hpcbench.installed import install_hint
 
 SPEC = "HPCBENCH_DOCKER"
 GIVEN = "HPCBENCH_DOCKER_ENV_"
@@ -119,7 +120,7 @@ def connect(path: str, timeout: float = 60) -> Any:
         import docker  # heavy, and only an extra
     except ImportError as error:
         raise EnvironmentFault(
-            "Python's package for Docker is not installed", remedy="pip install 'hpcbench[docker]'"
+            "Python's package for Docker is not installed", remedy=install_hint("docker")
         ) from error
     try:
         return docker.DockerClient(base_url=f"unix://{path}", timeout=timeout)

@@ -23,16 +23,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 import hpcbench
-from hpcbench import secret
+from hpcbench import installed, secret
 from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
@@ -172,13 +172,7 @@ def last_words(output: str) -> str:
 @functools.cache  # a plan may have twenty images
 def wrapper_requirements() -> tuple[Requirement, ...]:
     """What the wrapper needs, from hpcbench's own metadata: the extra `wrapper`."""
-    every = map(Requirement, distribution("hpcbench").requires or [])
-    return tuple(
-        one
-        for one in every
-        if one.marker is not None and one.marker.evaluate({"extra": "wrapper"})
-        and not one.marker.evaluate({"extra": ""})
-    )  # fmt: skip
+    return tuple(map(Requirement, installed.requirements("wrapper")))
 
 
 def packages_for(
@@ -346,8 +340,8 @@ def install_hpcbench(folder: Path) -> None:
     shutil.copytree(
         package, folder / "hpcbench", ignore=shutil.ignore_patterns("__pycache__", "share")
     )
-    own = distribution("hpcbench")
-    info = folder / f"hpcbench-{own.version}.dist-info"
+    own = installed.own()
+    info = folder / f"{installed.stem()}.dist-info"
     info.mkdir()
     for name in ("METADATA", "entry_points.txt"):
         (info / name).write_text(own.read_text(name) or "", encoding="utf-8")
@@ -363,7 +357,7 @@ def _own_hash() -> str:
         if path.is_file() and not {"__pycache__", "share"} & set(path.parts):
             own.update(f"{path.relative_to(package)}\0".encode())
             own.update(hashlib.sha256(path.read_bytes()).digest())
-    own.update((distribution("hpcbench").read_text("entry_points.txt") or "").encode())
+    own.update((installed.own().read_text("entry_points.txt") or "").encode())
     return own.hexdigest()
 
 
@@ -395,7 +389,7 @@ class _Installer:
             # pip reads markers such as `python_version < "3.11"` with the Python it runs in.
             raise EnvironmentFault(
                 f"pip of Python {_own_minor()} cannot choose packages for Python {probed.minor}",
-                remedy="pip install uv",
+                remedy=f"{installed.pip('install')} uv",
             )
         last = int(probed.glibc.split(".")[1])
         if uv is not None:
@@ -422,15 +416,21 @@ class _Installer:
             indexes: further indexes, as written: with references.
             prefer: name → version to stay where it can.
         """
+        held = {**held, **dict.fromkeys(_OURS, hpcbench.__version__)}
         files = {"wanted": "".join(f"{one}\n" for one in wanted), "held": _lines(held)}
         with tempfile.TemporaryDirectory(dir=folder) as room:
             for name, text in files.items():
                 (Path(room) / name).write_text(text)
+            for name in _OURS:
+                _write_stand_in(Path(room), name)
             if self.uv is None:
                 argv = [*self._pip("install"), "--dry-run", "--ignore-installed", "--report", "-"]
                 argv += [*self._target("--platform"), "-c", f"{room}/held", "-r", f"{room}/wanted"]
+                argv += ["--find-links", room]
                 found = [one["metadata"] for one in json.loads(self._run(argv, indexes))["install"]]
-                return [f"{one['name']}=={one['version']}\n" for one in found]
+                return _without_ours(
+                    [f"{one['name']}=={one['version']}\n" for one in found], wanted
+                )
             argv = [
                 self.uv,
                 "pip",
@@ -443,8 +443,9 @@ class _Installer:
             argv += ["--python", sys.executable, *self._target("--python-platform")]
             lock = Path(room) / "lock.txt"
             lock.write_text(_lines(prefer or {}))  # uv keeps what stands there where it can
+            argv += ["--find-links", room]
             self._run([*argv, "-c", f"{room}/held", "-o", str(lock), f"{room}/wanted"], indexes)
-            return _entries(lock.read_text())
+            return _without_ours(_entries(lock.read_text()), wanted)
 
     def install(self, lock: Path, folder: Path, indexes: Sequence[str]) -> None:
         """Put exactly what the lock says into a folder."""
@@ -505,6 +506,36 @@ def _entries(lock: str) -> list[str]:
         elif line.strip() and not line.startswith(("#", "-")):
             entries.append(line)
     return entries
+
+
+_OURS = (installed.NAME, installed.OLD_NAME)
+
+
+def _write_stand_in(folder: Path, name: str) -> None:
+    """A wheel without files, so that what depends on hpcbench can be resolved: no index need have it."""
+    stem = f"{name.replace('-', '_')}-{hpcbench.__version__}"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {hpcbench.__version__}\n"
+        wheel.writestr(f"{stem}.dist-info/METADATA", told)
+        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+
+
+def _without_ours(entries: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The entries of a lock without hpcbench itself, which is always there.
+
+    Raises:
+        UserError: something depends on the distribution `hpcbench`.
+    """
+    if any(_pinned(one)[0] == installed.OLD_NAME for one in entries):
+        named = " and ".join(re.split(r"[\s@=\[]", line)[0] for line in wanted)
+        raise UserError(
+            Problem(
+                f"{named} depends on '{installed.OLD_NAME}', which is another project's distribution",
+                remedy=f"depend on '{installed.NAME}' in pyproject.toml, or on nothing of hpcbench's",
+            )
+        )
+    return [one for one in entries if _pinned(one)[0] != installed.NAME]
 
 
 def _pinned(entry: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.installed import install_hint
 from hpcbench.interchange.reading import (
     LONGEST_LABEL,
     Keys,
@@ -231,7 +232,7 @@ def _xlsx(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
     except ImportError as error:
         raise EnvironmentFault(
             f"{path}: openpyxl, which reads spreadsheets, is not installed",
-            remedy="`pip install 'hpcbench[excel]'`, or write it as .tsv (PRED_FORMAT=tsv)",
+            remedy=f"{install_hint('excel')}; or write it as .tsv (PRED_FORMAT=tsv)",
         ) from error
     try:
         book = load_workbook(path, read_only=True, data_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.files import replacing
+from hpcbench.installed import pip
 from hpcbench.interchange.tables import Table
 
 Format = Literal["csv", "json", "jsonl", "parquet"]
@@ -107,7 +108,7 @@ def _write_parquet(rows: _Count, path: Path) -> None:
     except ImportError as error:
         raise EnvironmentFault(
             f"polars {polars.__version__} cannot write Parquet as rows come",
-            remedy="`pip install --upgrade polars`",
+            remedy=f"{pip('install')} --upgrade polars",
         ) from error
 
     def source(

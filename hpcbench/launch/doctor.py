@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from hpcbench import secret, slurm
+from hpcbench import installed, secret, slurm
 from hpcbench.environments import docker_run
 from hpcbench.environments.docker import Docker
 from hpcbench.environments.sif import check_version, has_subordinate_ids
@@ -54,6 +54,7 @@ class Check:
 def checks(site: Site) -> Iterator[Check]:
     """Look at everything a run needs, cheapest first."""
     yield _python()
+    yield from _distribution()
     yield _home(site)
     yield _socket_folder(site)
     yield from _sharing(site)
@@ -81,6 +82,19 @@ def _python() -> Check:
         "python", "warning", f"{version} in {sys.prefix}",
         "compute nodes must see it: install hpcbench on the shared file system",
     )  # fmt: skip
+
+
+def _distribution() -> Iterator[Check]:
+    """Another project has the name `hpcbench` on PyPI, and its files would replace ours."""
+    try:
+        own, others = installed.own(), list(installed.in_the_way())
+    except EnvironmentFault as fault:
+        yield Check("installed", "failed", fault.message, fault.remedy)
+        return
+    state = "warning" if own.name == installed.OLD_NAME else "failed"
+    yield from (Check("installed", state, what, remedy) for what, remedy in others)
+    if not others:
+        yield Check("installed", "ok", f"{own.name} {own.version}")
 
 
 def _home(site: Site) -> Check:
@@ -296,7 +310,7 @@ def _engine() -> Check:
     if missing:
         return Check(
             "engine", "warning", f"this Python has no {', '.join(missing)}",
-            "needed only without an image: pip install 'hpcbench[hf]'",
+            f"needed only without an image: {installed.install_hint('hf')}",
         )  # fmt: skip
     return Check("engine", "ok", "this Python can serve Hugging Face models")
 

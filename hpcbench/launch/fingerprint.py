@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import hpcbench
+from hpcbench import installed
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.files import Appender, read_lines
 from hpcbench.experiment.layout import Experiment
@@ -150,7 +151,7 @@ def here(without: Path | None = None) -> Fingerprint:
                 continue
             distributions[name] = Distribution(version, _record(metadata), place)
             checkout = editable(metadata)
-            if checkout is not None and name != "hpcbench":
+            if checkout is not None and name not in (installed.NAME, installed.OLD_NAME):
                 sources |= dict(_hashes(name, checkout))
     return Fingerprint(
         platform.python_version(),

@@ -44,6 +44,7 @@ from hpcbench.launch import history, secrets_file
 from hpcbench.launch.fingerprint import here
 from hpcbench.launch.fitting import check_images
 from hpcbench.launch.measure import measure
+from hpcbench.launch.own_engines import check_engines
 from hpcbench.launch.snapshot import copy_environment
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
@@ -300,6 +301,7 @@ def prepare(
     resolved = localise(resolved, cache)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
+    check_engines(resolved, prepared)
     check_images(resolved, prepared)
     rates = history.rates(root, resolved, measured)
     work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
-import hpcbench
 from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.registry.places import share_dir as share_dir
+from hpcbench.registry.places import site_dir as site_dir
+from hpcbench.registry.places import user_dir as user_dir
 from hpcbench.registry.settings import Setting
 from hpcbench.registry.source import Loc, Source, overlay, parse, read, validate
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
@@ -28,24 +30,6 @@ RunMode = Literal["prod", "dev"]
 
 FOLDERS = {model: kind for kind, model in KINDS.items()}
 """Kind of document → its folder in a registry."""
-
-
-def share_dir() -> Path:
-    """Folder of what ships beside the code: `registries/`, `examples/`."""
-    package = Path(hpcbench.__file__).parent
-    installed = package / "share"
-    return installed if installed.is_dir() else package.parent
-
-
-def user_dir() -> Path:
-    """The user's own registry, where `hpcbench init` writes the site profile."""
-    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(config) / "hpcbench"
-
-
-def site_dir() -> Path:
-    """The registry that a cluster's administrators keep for all."""
-    return Path(os.environ.get("HPCBENCH_SITE") or "/etc/hpcbench")
 
 
 def run_mode() -> RunMode:

@@ -48,7 +48,9 @@ def upgrade(kind: str, source: Source) -> Source:
     if version is not None and str(version) != "0.2":
         newer = isinstance(version, (int, float)) and version > CURRENT
         remedy = (
-            "upgrade hpcbench" if newer else '1 is the form of today, "0.2" that of VLMHyperBench'
+            "install a newer hpcbench-vlm"
+            if newer
+            else '1 is the form of today, "0.2" that of VLMHyperBench'
         )
         raise UserError(
             source.problem(

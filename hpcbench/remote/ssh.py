@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.installed import install_hint
 from hpcbench.remote.ssh_config import Hop, KnownHosts, Settings, settings_of
 from hpcbench.remote.ssh_login import log_in
 from hpcbench.schema.documents import SshSite
@@ -186,7 +187,7 @@ class Running:
         if code in (126, 127):
             raise NoCommand(
                 f"{self._host} cannot run hpcbench: {_last_line(self._told + self.errors())}",
-                remedy="install hpcbench there, and set `ssh.hpcbench` of the site profile to its path",
+                remedy="install hpcbench-vlm there, and set `ssh.hpcbench` of the site profile to its path",
             )
         return code
 
@@ -405,7 +406,7 @@ def _need_paramiko() -> None:
         import paramiko  # noqa: F401
     except ImportError as error:
         raise EnvironmentFault(
-            "a cluster over SSH needs paramiko", remedy="pip install 'hpcbench[ssh]'"
+            "a cluster over SSH needs paramiko", remedy=install_hint("ssh")
         ) from error
     # What it logs of dropped connections, we tell; without a handler it would go to standard error.
     logging.getLogger("paramiko").addHandler(logging.NullHandler())

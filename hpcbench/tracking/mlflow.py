@@ -21,6 +21,7 @@ from pydantic import Field
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.tracked import Notes
+from hpcbench.installed import install_hint
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.tracking.apart import ServerOptions, ServerTracker
 from hpcbench.tracking.content import Exchange, parameters_of
@@ -288,7 +289,7 @@ def _client(options: MlflowOptions) -> Any:
         from mlflow import MlflowClient
     except ImportError as error:
         raise EnvironmentFault(
-            f"MLflow's client is not installed: {error}", remedy="pip install 'hpcbench[mlflow]'"
+            f"MLflow's client is not installed: {error}", remedy=install_hint("mlflow")
         ) from error
     return MlflowClient(tracking_uri=options.url.rstrip("/"))
 

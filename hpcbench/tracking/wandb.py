@@ -19,6 +19,7 @@ from pydantic import Field
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.tracked import Notes
+from hpcbench.installed import install_hint
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.tracking.apart import ServerOptions, ServerTracker
 from hpcbench.tracking.content import Exchange, files_of, parameters_of, scores_file
@@ -192,7 +193,7 @@ def _client(options: WandbOptions) -> Any:
         import wandb
     except ImportError as error:
         raise EnvironmentFault(
-            f"W&B's client is not installed: {error}", remedy="pip install 'hpcbench[wandb]'"
+            f"W&B's client is not installed: {error}", remedy=install_hint("wandb")
         ) from error
     return wandb
 

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 import aiohttp
 from pydantic import BaseModel, ConfigDict, Field
 
+import hpcbench
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.wrapper import process
@@ -465,8 +466,8 @@ def temporary(folder: Path) -> dict[str, str]:
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("hpcbench", *packages):
+    found = {"python": platform.python_version(), "hpcbench": hpcbench.__version__}
+    for name in packages:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -16,6 +16,7 @@ import sys
 import threading
 import urllib.parse
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,7 @@ def test_on_github_a_baseline_is_set_and_a_worse_candidate_stops_the_pull_reques
 ) -> None:
     assert GitHub(runner, "push").job("benchmark", "Connect") == 0, runner.said
     assert found_in(runner.report) == ("### hpcbench: plan faults, not compared with anything", 0)
-    assert (runner.fakes / "installed").read_text() == "hpcbench[hf,ssh]\n"
+    assert (runner.fakes / "installed").read_text() == "{hpcbench}[hf,ssh]\n"
     first = (runner.report / "experiment.txt").read_text().strip()
 
     # Sixteen documents prove little: a policy for so few says that the same answers pass.
@@ -382,13 +383,30 @@ def test_on_gitlab_a_cluster_is_reached_with_files_of_variables(
     "arguments",
     [
         ["--builtin-schema", "vendor.github-workflows", "github.yml"],
+        ["--builtin-schema", "vendor.github-workflows", "../.github/workflows/release.yml"],
         ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci", "gitlab.yml"],
     ],
 )
-def test_both_keep_to_the_published_schema(arguments: list[str]) -> None:
+def test_all_keep_to_the_published_schema(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", *arguments[:-1], arguments[-1]]
     done = subprocess.run(command, cwd=TEMPLATES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_release_is_published_by_a_trusted_workflow_and_no_password() -> None:
+    text = (TEMPLATES.parent / ".github/workflows/release.yml").read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {}
+    rights = {name: set(job["permissions"]) for name, job in workflow["jobs"].items()}
+    publishing = {"id-token", "attestations", "contents"}
+    assert rights == {"build": {"contents"}, "install": set(), "publish": publishing}
+    assert "secrets." not in text
+    used = re.findall(r"uses: (\S+)", text)
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", one) for one in used)
+    names = [one.partition("@")[0] for one in used]
+    assert names[-2:] == ["actions/attest-build-provenance", "pypa/gh-action-pypi-publish"]
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert not [step for step in steps if "${{" in step["run"]]
 
 
 def test_github_is_given_no_more_rights_than_each_job_needs() -> None:
@@ -414,7 +432,12 @@ def test_init_writes_a_pipeline_and_never_over_another(
     assert main(["init", "--ci", service]) == 0
     assert main(["init", "--ci", service]) == 2
     (path,) = (one for one in tmp_path.rglob("*.yml"))
-    assert path.read_text() == (TEMPLATES / f"{service}.yml").read_text()
+    (wheel,) = (one for one in tmp_path.rglob("*.whl"))
+    filled_in = path.read_text()
+    assert f'"{wheel.relative_to(tmp_path)}[hf,ssh]"' in filled_in
+    assert zipfile.ZipFile(wheel).testzip() is None
+    template = (TEMPLATES / f"{service}.yml").read_text()
+    assert filled_in == template.replace("{hpcbench}", str(wheel.relative_to(tmp_path)))
     path.write_text("changed")
     assert main(["init", "--ci", service, "--force"]) == 0
     assert path.read_text() != "changed"

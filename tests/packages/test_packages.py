@@ -284,7 +284,7 @@ def test_an_example_stands_alone_and_keeps_the_contract_of_its_kind(
         "-p",
         "no:cacheprovider",
         "-c",
-        "/dev/null",
+        str(bench.write("pytest.ini", "[pytest]\n")),
     ]
     environ = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(
@@ -307,8 +307,9 @@ def test_a_new_package_works_as_it_is_written(bench: Bench, kind: str) -> None:
     rows = json.loads(bench.run("plugins", "check", "hpcbench-word-share", "--json").stdout)
     assert {row["plugin"] for row in rows} == {f"{kind}/word_share"}
     assert [row["problem"] for row in rows] == [None] * len(rows)
+    settings = bench.write("pytest.ini", "[pytest]\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "tests"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(settings), "tests"],
         cwd=bench.folder / "hpcbench-word-share", env={**os.environ, "PYTHONPATH": "."},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -358,6 +359,20 @@ def test_a_package_that_needs_another_version_of_what_is_there_is_refused_with_b
     assert done.stderr.splitlines()[-1] == (
         f"stubborn needs packaging 23.0, and there is packaging {version('packaging')} "
         "(another version of the package, or an image that has what it needs)"
+    )
+
+
+def test_a_package_may_depend_on_hpcbench_by_its_distributions_name(bench: Bench) -> None:
+    bench.run("plugins", "new", "parsers", "friend")
+    project = bench.folder / "hpcbench-friend/pyproject.toml"
+    text = project.read_text()
+    project.write_text(text.replace("dependencies = []", 'dependencies = ["hpcbench-vlm>=0.1"]'))
+    bench.run("plugins", "check", "hpcbench-friend")
+    project.write_text(text.replace("dependencies = []", 'dependencies = ["hpcbench"]'))
+    done = bench.run("plugins", "check", "hpcbench-friend", code=2)
+    assert done.stderr.splitlines()[-1] == (
+        "hpcbench-friend depends on 'hpcbench', which is another project's distribution "
+        "(depend on 'hpcbench-vlm' in pyproject.toml, or on nothing of hpcbench's)"
     )
 
 

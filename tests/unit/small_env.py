@@ -44,7 +44,7 @@ class SmallEnvironment:
         )
         (self.site / "_hpcbench.pth").write_text(f"{self.checkout}\n")
         told = {"url": self.checkout.as_uri(), "dir_info": {"editable": True}}
-        self.install("hpcbench", hpcbench.__version__, {}, direct_url=told)
+        self.install("hpcbench_vlm", hpcbench.__version__, {}, direct_url=told)
         self.install("probe", "1.0", {"probe.py": PROBE.format(version="1.0")})
 
     def install(

@@ -753,7 +753,7 @@ def test_todays_form_is_held_to_todays_words(files: Files) -> None:
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        ("7", "schema_version 7 is not known here (upgrade hpcbench)"),
+        ("7", "schema_version 7 is not known here (install a newer hpcbench-vlm)"),
         ("'one'", "schema_version 'one' is not known here (1 is the form of today"),
         ("true", "schema_version True is not known here"),
     ],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbench.environments.packages import Probe
-from hpcbench.errors import UserError
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.launch.fitting import check_images
+from hpcbench.launch.own_engines import check_engines
 from hpcbench.plugins import Environment
 from hpcbench.schema.documents import ContainerSite, Site
 from tests.unit.small import resolved, run_task
@@ -48,6 +50,29 @@ def test_what_fits_is_silent() -> None:
 def test_an_image_for_a_newer_cuda_than_the_driver_takes_is_refused(driver: str) -> None:
     with pytest.raises(UserError, match=f"made for CUDA 13.0, the driver .* takes {driver}"):
         check({"cuda": "13.0"}, site_cuda=driver)
+
+
+def test_an_engine_that_this_python_lacks_is_refused_with_the_command_that_adds_it(
+    tmp_path: Path,
+) -> None:
+    plan = resolved(run_task(model={"engine": "huggingface"}))
+    (key,) = {one.environment for one in plan.run_tasks}
+
+    def run_on(path: str, versions: dict[str, str], packages: Path | None = None) -> None:
+        added = str(packages) if packages else None
+        there = Environment("venv", path, None, packages=added, versions=versions)
+        check_engines(plan, {key: there})
+
+    with pytest.raises(
+        EnvironmentFault, match=r"'m' has no image, .* lacks torch, transformers"
+    ) as found:
+        run_on(sys.executable, {"python": "3.11"})
+    assert "pip install" in (found.value.remedy or "")
+    run_on(sys.executable, {"torch": "2.9", "transformers": "5.17"})
+    run_on("/opt/other/bin/python", {})
+    for name in ("torch-2.9", "transformers-5.17"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    run_on(sys.executable, {"python": "3.11"}, tmp_path)
 
 
 @pytest.mark.parametrize(

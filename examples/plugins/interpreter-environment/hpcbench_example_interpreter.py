@@ -89,7 +89,7 @@ def unfit(found: Mapping[str, Any]) -> tuple[str, str] | None:
         return f"is Python {version}", f"name a Python {'.'.join(map(str, OLDEST))} or newer"
     if found["missing"]:
         reasons = "; ".join(f"{name} ({why})" for name, why in found["missing"].items())
-        return f"cannot import {reasons}", "install there: 'hpcbench[wrapper]'"
+        return f"cannot import {reasons}", "install there hpcbench-vlm with its extra 'wrapper'"
     return None
 
 
@@ -126,11 +126,11 @@ class Interpreter:
             raise EnvironmentFault(str(error), remedy="name a Python that all nodes see") from error
         if problem := unfit(found):
             raise EnvironmentFault(f"{path} {problem[0]}", remedy=problem[1])
-        own, there = _own_version(), found["installed"].get("hpcbench")
+        own, there = _own_version(), found["installed"].get("hpcbench-vlm")
         if own and there and own != there:
             raise EnvironmentFault(
                 f"{path} has hpcbench {there}, and this is {own}",
-                remedy=f"install there: 'hpcbench[wrapper]=={own}'",
+                remedy=f"install there hpcbench-vlm {own} with its extra 'wrapper'",
             )
         if requirements:
             named = ", ".join(map(_name, (one for one in requirements if one[:1] != "-")))
@@ -198,6 +198,6 @@ def _name(requirement: str) -> str:
 
 def _own_version() -> str | None:
     try:
-        return metadata.version("hpcbench")
+        return metadata.version("hpcbench-vlm")
     except metadata.PackageNotFoundError:
         return None

@@ -33,7 +33,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--site", metavar="NAME", help="run the verb on the cluster of this site profile"
     )
-    verbs = top.add_subparsers(metavar="VERB", required=True)
+    top.set_defaults(run="hpcbench.cli.start:first_steps", verb=None)
+    verbs = top.add_subparsers(metavar="VERB")
 
     def verb(name: str, run: str, text: str, example: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(

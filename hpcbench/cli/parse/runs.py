@@ -21,7 +21,7 @@ def add(verb: Verb) -> None:
     submit = verb(
         "submit", "submit:submit", "run an experiment plan", "hpcbench submit plan.yaml --wait"
     )
-    submit.add_argument("plan", type=Path, help="the plan's YAML file")
+    submit.add_argument("plan", type=Path, nargs="?", help="the plan's YAML file")
     with_registry(submit)
     with_settings(submit)
     submit.add_argument(

@@ -28,6 +28,13 @@ def add(verb: Verb) -> None:
         help="write a pipeline that runs a plan and judges it, into this folder's repository, instead",
     )  # fmt: skip
 
+    completion = verb(
+        "completion", "completion:show",
+        "print what makes a shell complete verbs, options, and names of experiments and documents",
+        "in ~/.bashrc: eval \"$(hpcbench completion bash)\"",
+    )  # fmt: skip
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+
     doctor = verb("doctor", "setup:doctor", "check this machine", "hpcbench doctor --run")
     doctor.add_argument(
         "--run", dest="real_run", action="store_true",

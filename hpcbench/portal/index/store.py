@@ -33,6 +33,7 @@ from sqlalchemy.exc import (
 )
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.installed import install_hint
 from hpcbench.portal.index import IndexFault
 from hpcbench.portal.index.disk import default_file, is_local
 from hpcbench.portal.index.tables import HOMES, META, METADATA, SCHEMA, VERSION
@@ -219,9 +220,7 @@ def _postgresql(url: URL) -> Engine:
             execution_options={"schema_translate_map": {None: SCHEMA}},
         )
     except ImportError:
-        raise IndexFault(
-            "PostgreSQL needs a driver", remedy="pip install 'hpcbench[postgresql]'"
-        ) from None
+        raise IndexFault("PostgreSQL needs a driver", remedy=install_hint("postgresql")) from None
 
 
 def _make_tables(connection: Connection) -> None:

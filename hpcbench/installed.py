@@ -1,0 +1,154 @@
+"""How hpcbench is installed: its distribution, its extras, and other distributions in its way.
+
+The package and the command are `hpcbench`; the distribution is `hpcbench-vlm`, because the name `hpcbench`
+belongs to another project on PyPI.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import hpcbench
+from hpcbench.errors import EnvironmentFault
+
+NAME = hpcbench.DISTRIBUTION
+"""Name of the distribution."""
+
+PUBLISHED = False
+"""Whether PyPI has it. All messages follow this constant, and a test compares the docs with it."""
+
+OLD_NAME = "hpcbench"
+"""Our former name, and the name of another project's distribution."""
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Where PyTorch without CUDA's libraries is found."""
+
+
+@cache
+def own() -> metadata.Distribution:
+    """The distribution that this package comes from.
+
+    An environment that was made before the rename has only the old name, until it is installed again.
+
+    Raises:
+        EnvironmentFault: none is installed, as when a checkout is merely on PYTHONPATH.
+    """
+    for one in metadata.distributions(name=NAME):
+        return one
+    for one in metadata.distributions(name=OLD_NAME):
+        if _is_ours(one):
+            return one
+    raise EnvironmentFault(
+        f"{NAME} is not installed for {sys.executable}",
+        remedy=f"in hpcbench's source folder: {pip('install')} .",
+    )
+
+
+def stem() -> str:
+    """How names of its wheel and metadata folder begin, `hpcbench_vlm-0.1.0`."""
+    return f"{normal(own().name).replace('-', '_')}-{own().version}"
+
+
+def in_the_way() -> Iterator[tuple[str, str]]:
+    """What an installation of hpcbench may be confused with: what is wrong, and the remedy."""
+    again = f"{pip('uninstall')} {OLD_NAME} {NAME}, then install {NAME} again"
+    if normal(own().name) == OLD_NAME:
+        yield f"{OLD_NAME} {own().version} is our own of before the rename to {NAME}", again
+    for one in metadata.distributions(name=OLD_NAME):
+        if one.name == own().name:
+            continue
+        what = "our own of before the rename" if _is_ours(one) else "another project"
+        yield f"{OLD_NAME} {one.version}, {what}, is installed over the same files as {NAME}", again
+
+
+def is_superseded(distribution: metadata.Distribution | None) -> bool:
+    """Whether a distribution is our own under its old name, beside the one that replaced it."""
+    return (
+        distribution is not None
+        and normal(distribution.name) == OLD_NAME
+        and own().name != distribution.name
+        and _is_ours(distribution)
+    )
+
+
+def install_hint(extra: str) -> str:
+    """The command that adds what an extra needs to this Python, `pip install 'boto3>=1.34'`.
+
+    Until the index has hpcbench-vlm, the command names what is missing of the extra's own requirements: that
+    works for any way hpcbench was installed, and leaves hpcbench itself alone.
+    """
+    missing = _missing(extra)
+    wanted = [f"{NAME}[{extra}]"] if PUBLISHED else missing
+    command = f"{pip('install')} {' '.join(map(shlex.quote, wanted))}"
+    if any(one.startswith("torch>") for one in missing):
+        first = f"{pip('install')} torch --index-url {CPU_INDEX}"
+        command += f"; without a GPU run first: {first} (200 MB instead of 6 GB)"
+    return command
+
+
+def pip(verb: Literal["install", "uninstall"]) -> str:
+    """pip of this Python and its verb: what is on PATH as `pip` may be another Python's."""
+    python = sys.executable
+    if shutil.which("pip") == str(Path(python).with_name("pip")):
+        command = f"pip {verb}"
+    elif find_spec("pip"):
+        command = f"{python} -m pip {verb}"
+    else:  # as in environments that uv makes; uv itself is one of our requirements
+        return f"{python} -m uv pip {verb} --python {python}"
+    return f"{command} -y" if verb == "uninstall" else command
+
+
+def normal(name: str) -> str:
+    """A distribution's name in its normal form (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _missing(extra: str) -> list[str]:
+    """Requirements of an extra that are not met; all of them if all are, because then one is broken."""
+    every = list(dict.fromkeys(requirements(extra)))
+    return [one for one in every if not _is_met(one)] or every
+
+
+def requirements(extra: str) -> Iterator[str]:
+    """What an extra needs beside hpcbench, with the requirements of the extras that it names."""
+    from packaging.requirements import Requirement
+
+    for one in map(Requirement, own().requires or []):
+        if one.marker is None or one.marker.evaluate({"extra": ""}):
+            continue
+        if one.marker.evaluate({"extra": extra}):
+            if normal(one.name) in (NAME, OLD_NAME):
+                for name in sorted(one.extras):
+                    yield from requirements(name)
+            else:
+                extras = f"[{','.join(sorted(one.extras))}]" if one.extras else ""
+                yield f"{one.name}{extras}{one.specifier}"
+
+
+def _is_met(text: str) -> bool:
+    from packaging.requirements import Requirement
+
+    wanted = Requirement(text)
+    try:
+        there = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return False
+    return wanted.specifier.contains(there, prereleases=True)
+
+
+def _is_ours(distribution: metadata.Distribution) -> bool:
+    return any(
+        point.group == "console_scripts"
+        and point.value.startswith(("hpcbench.cli.", "hpcbench_vlm:"))
+        for point in distribution.entry_points
+        if point.name == "hpcbench"
+    )

@@ -1,0 +1,114 @@
+"""What `hpcbench plugins new` writes works as it is; tests/packages builds and installs it, too."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench import plugins
+from hpcbench.cli.skeletons import package
+from hpcbench.errors import EnvironmentFault
+from hpcbench.plugins import EngineSpec
+from hpcbench.schema.documents import ContainerSite
+from hpcbench.testing import check
+
+
+def written(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The class of a new package."""
+    name = f"new_{kind}"
+    for path, text in package(kind, name).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    return getattr(importlib.import_module(f"hpcbench_{name}"), f"New{kind.capitalize()}")
+
+
+@pytest.mark.parametrize("kind", plugins.REQUIRED)
+def test_what_is_written_for_a_kind_keeps_its_contract(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(kind, written(kind, tmp_path, monkeypatch), tmp_path / "room")
+
+
+class OnSocket(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("engine", timeout=30)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self.path))
+
+
+def ask(path: Path, method: str, url: str, body: object = None) -> tuple[int, str]:
+    with contextlib.closing(OnSocket(path)) as connection:
+        connection.request(method, url, None if body is None else json.dumps(body))
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def is_ready(path: Path) -> bool:
+    """As the wrapper asks: a refused connection is an engine that is still loading."""
+    try:
+        return ask(path, "GET", "/health")[0] == 200
+    except OSError:
+        return False
+
+
+def test_the_new_engine_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = written("engines", tmp_path, monkeypatch)
+    place = tmp_path / "s"
+    spec = EngineSpec("/models/m", "m", str(place), options={"prefix": "pages: "})
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(engine().launch_command(spec).argv, env=environ) as server:
+        try:
+            deadline = time.monotonic() + 60
+            while not is_ready(place):
+                assert server.poll() is None and time.monotonic() < deadline
+                time.sleep(0.02)
+            assert json.loads(ask(place, "GET", "/v1/models")[1])["data"][0]["id"] == "m"
+            content = [
+                {"type": "text", "text": "?"},
+                {"type": "image_url", "image_url": {"url": "x"}},
+            ]
+            body = {"model": "m", "messages": [{"role": "user", "content": content}]}
+            whole = json.loads(ask(place, "POST", "/v1/chat/completions", body)[1])
+            assert whole["choices"][0]["message"]["content"] == "pages: 1"
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            status, text = ask(place, "POST", "/v1/chat/completions", body)
+            *events, done = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+            assert (status, done) == (200, "[DONE]")
+            deltas = [one["choices"] for one in map(json.loads, events)]
+            assert deltas[0][0]["delta"]["content"] == "pages: 1"
+            assert json.loads(events[-1])["usage"]["completion_tokens"] == 2
+        finally:
+            server.terminate()
+
+
+def test_the_new_environment_starts_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = written("environments", tmp_path, monkeypatch)()
+    program = tmp_path / "with-modules"
+    program.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    program.chmod(0o755)
+    site = ContainerSite()
+    said = print
+    found = environment.prepare(f"new_environments:{program}", tmp_path, site, (), said)
+    command = environment.wrap(found, ["python", "-c", "print(6 * 7)"], (), {}, 0, site)
+    assert subprocess.check_output(command.argv).strip() == b"42"
+    with pytest.raises(EnvironmentFault, match="no program"):
+        environment.prepare("new_environments:no-such-program", tmp_path, site, (), said)

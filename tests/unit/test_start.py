@@ -1,0 +1,59 @@
+"""`hpcbench` alone and `hpcbench submit` without a plan say what to type next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.cli.parse import parser
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands that are shown, without their `hpcbench`."""
+    found = re.findall(r"^  hpcbench (.*?)(?:  .*)?$", text, re.MULTILINE)
+    return [shlex.split(line) for line in found]
+
+
+def test_hpcbench_alone_leads_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= 10
+    verbs = [words[0] for words in commands(shown)]
+    assert verbs == ["init", "doctor", "submit", "data", "registry", "--help"]
+    for words in commands(shown):
+        if words[0] != "--help":
+            parser().parse_args(words)  # every line can be typed as it stands
+    (demo,) = (Path(words[1]) for words in commands(shown) if words[0] == "submit")
+    assert demo.is_file()
+
+
+def test_submit_without_a_plan_is_wrong_input_and_leads_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["submit"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("submit needs a plan")
+    assert [words[0] for words in commands(said)][:3] == ["init", "doctor", "submit"]
+    assert main(["--site", "nowhere", "submit"]) == 2
+    assert capsys.readouterr().err == said
+
+
+def test_what_is_there_is_not_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config/hpcbench/sites").mkdir(parents=True)
+    (tmp_path / "config/hpcbench/sites/default.yaml").write_text("name: default\n")
+    (tmp_path / "plan.yaml").write_text("name: mine\n")
+    main(["submit"])
+    said = capsys.readouterr().err
+    assert commands(said)[0] == ["submit", "plan.yaml", "--dry-run"]
+    assert "init" not in said
