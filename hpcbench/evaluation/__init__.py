@@ -1,9 +1,9 @@
 """Answers become scores, scores become tables: read → score → aggregate, per run task.
 
-Every sample that was asked about is in the table, answered or not: `coverage` is ok ÷ (asked + skipped), and a
-run task of which no sample was scored has no value at all (`experiment/ending.py`). What a sample without an
-answer counts is the run task's `on_failed`; what an answer without a value counts is its `on_invalid`, and a
-table that has any tells what the other policy would give. What a metric raises or takes too long for is a
+Every sample that was asked about is in the table, answered or not: `coverage` is ok ÷ (asked + skipped), and
+a run task of which no sample was scored has no value at all (`experiment/ending.py`). What a sample without
+an answer counts is the run task's `on_failed`; what an answer without a value counts is its `on_invalid`, and
+a table that has any tells what the other policy would give. What a metric raises or takes too long for is a
 fault of that sample: counted, told, and no score.
 
 Samples pass in batches (`scoring`) into columns on the disk (`scores`), from which every table is made

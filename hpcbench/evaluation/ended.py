@@ -27,7 +27,9 @@ def endings(experiment: Experiment) -> dict[str, Ending]:
     # Of arms that are told apart nobody asks the rest any more.
     left = Counter(
         one.shard.run_task
-        for one in shard_states(experiment, [name for name in names if name not in now.enough_tasks])
+        for one in shard_states(
+            experiment, [name for name in names if name not in now.enough_tasks]
+        )
         if one.state != "done"
     )
     tables: Mapping[str, Any] = {}

@@ -417,6 +417,11 @@ def read_parts(
     return frame
 
 
+def scored_any(one: Scored, metric: str) -> bool:
+    """Whether a metric has scored any sample of a run task."""
+    return bool(read_parts(one, metric)["counted_zero"].any())
+
+
 def _key(one: Scored, key: str, there: Sequence[str]) -> Any:
     """The expression that gives a group's column, as text."""
     import polars

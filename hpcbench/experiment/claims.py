@@ -233,7 +233,7 @@ def release(
         Whether this call did it.
     """
     path = experiment.shard_events(state.shard.run_task, state.shard.index, state.attempt + 1)
-    again = {"reopened": True} if reopen else {}
+    again: dict[str, Any] = {"reopened": True} if reopen else {}
     again |= {"forgiven": True} if forgive else {}
     again |= {"withdrawn": list(withdrawn)} if withdrawn else {}
     again |= {} if answered is None else {"answered": answered}
@@ -449,7 +449,9 @@ def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response
         for number in range(attempt - 1, 0, -1):
             path = experiment.shard_responses(shard.run_task, shard.index, number)
             found += [one for one in _read(read_lines(path)) if one.sample_id not in gone]
-            last = deque(read_lines(experiment.shard_events(shard.run_task, shard.index, number)), 1)
+            last = deque(
+                read_lines(experiment.shard_events(shard.run_task, shard.index, number)), 1
+            )
             gone = gone.union(*(one.get("withdrawn") or () for one in last))
     # Asked afterwards, too: what was folded while we read may have been missing.
     return list(responses_of(experiment, shard)) if attempt > 1 and folded.exists() else found

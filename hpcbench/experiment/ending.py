@@ -1,14 +1,14 @@
 """How a run task ended, and the experiment with it: one rule, from counts of samples alone.
 
-Three counts decide. A sample is *ok* if its answer came and could be read. Coverage is ok ÷ (asked + skipped),
-and nothing that `on_failed` or `on_invalid` count as zero raises it. A run task of which no sample was scored
-is `failed`: it has no value, and no part in any comparison. One whose coverage is below `min_coverage`, or
-that has work left, is `incomplete`. All others are `done`.
+Three counts decide. A sample is *ok* if its answer came and could be read. Coverage is ok ÷ (asked +
+skipped), and nothing that `on_failed` or `on_invalid` count as zero raises it. A run task of which no sample
+was scored is `failed`: it has no value, and no part in any comparison. One whose coverage is below
+`min_coverage`, or that has work left, is `incomplete`. All others are `done`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -42,7 +42,7 @@ def coverage(ok: int, asked: int, skipped: int = 0) -> float:
 
 
 def ok_of(table: Mapping[str, Any]) -> int:
-    """Samples of a run task's table in `metrics.json` that are ok; files of earlier versions do not say it."""
+    """Samples of a run task that are ok, from its table in `metrics.json`."""
     return max(0, int(table["answered"]) - int(table.get("invalid") or 0))
 
 
@@ -53,13 +53,21 @@ def is_scored(table: Mapping[str, Any]) -> bool:
 
 
 def as_one_rule(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table as this version writes it: older ones counted unreadable answers in, and valued nothing as 0."""
+    """A table by this version's rule. Older ones counted unreadable answers in, and valued nothing as 0."""
     told = {
         **table,
         "ok": ok_of(table),
         "coverage": coverage(ok_of(table), int(table["asked"]), int(table.get("skipped") or 0)),
     }
     return told if is_scored(told) else without_values(told)
+
+
+def if_whole(table: Any) -> Any:
+    """`as_one_rule` for readers of files that may be damaged: what is no table stays as it is."""
+    try:
+        return as_one_rule(table)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return table
 
 
 def without_values(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,11 +154,17 @@ def ending_of(table: Mapping[str, Any], least: float, left: int = 0) -> Ending:
         cause = next(_causes(table), "")
         why = f"{ok:,} of {whole:,} samples are ok ({_percent(share)}), min_coverage asks for "
         return Ending(
-            "incomplete", f"{why}{_percent(least)}{f'; most often: {cause}' if cause else ''}", share
+            "incomplete",
+            f"{why}{_percent(least)}{f'; most often: {cause}' if cause else ''}",
+            share,
         )
     if left:
         missing = int(table["outcomes"].get("missing", 0))
-        why = f"{missing:,} of {whole:,} samples were not asked" if missing else f"{left} shards did not end"
+        why = (
+            f"{missing:,} of {whole:,} samples were not asked"
+            if missing
+            else f"{left} shards did not end"
+        )
         return Ending("incomplete", why, share)
     return Ending("done", "", share)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench import evaluation
+from hpcbench import evaluation, finalise
+from hpcbench.experiment.claims import Owner, answers_of, claim
 from hpcbench.experiment.ending import (
     as_one_rule,
     coverage,
@@ -18,7 +20,15 @@ from hpcbench.experiment.ending import (
     why_dashes,
 )
 from hpcbench.experiment.files import write_json
+from hpcbench.experiment.fold import fold
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.submission import outcome
+from hpcbench.gate import past
+from hpcbench.interchange.answers import answer_frames
+from hpcbench.launch.living import ask_again, remaining
+from hpcbench.launch.status import status
 from tests.unit.small import experiment, record, response, write_attempt
 
 COUNTS = st.integers(0, 200)
@@ -48,7 +58,11 @@ def test_a_run_task_is_done_only_with_enough_samples_that_are_ok(
 ) -> None:
     found = ending_of(table(ok, invalid, failed, skipped=skipped), least)
     whole = ok + invalid + failed + skipped
-    assert found.coverage == coverage(ok, ok + invalid + failed, skipped) == (ok / whole if whole else 0)
+    assert (
+        found.coverage
+        == coverage(ok, ok + invalid + failed, skipped)
+        == (ok / whole if whole else 0)
+    )
     assert (found.state == "failed") == (ok == 0)
     assert (found.state == "done") == (ok > 0 and ok / whole >= least)
     assert bool(found.reason) == (found.state != "done")
@@ -127,3 +141,106 @@ def test_a_file_of_an_earlier_version_is_read_by_the_same_rule(tmp_path: Path) -
     assert found["old"]["groups"][0]["rows"][0]["value"] is None
     assert (found["unread"]["ok"], found["unread"]["coverage"]) == (3, 0.5)
     assert as_one_rule(found["unread"]) == found["unread"]
+
+
+# --- what an experiment says of itself, and how it goes on ------------------------------------------------
+
+
+def concluded(folder: Path, texts: list[str | None], **task: Any) -> Experiment:
+    """An experiment of four samples a shard that was answered so and has ended, without reports."""
+    here = experiment(folder, [record(number) for number in range(len(texts))], 4, **task)
+    with EventLog(here.submission_file) as log:
+        log.write("round", round=0, groups=[], excluded=[], answered=0)
+        log.write("handed", sync=True)
+    for shard in here.work.shards:
+        some = [response(f"s{at}", texts[at]) for at in range(shard.start, shard.stop)]
+        write_attempt(here, shard.index, 1, some)
+    stages = here.resolved.plan.model_copy(update={"stages": ("evaluation",), "executor": "local"})
+    here.resolved_file.write_text(
+        here.resolved.model_copy(update={"plan": stages}).model_dump_json()
+    )
+    here = Experiment(here.path)
+    finalise.conclude(here)
+    return here
+
+
+def test_status_says_in_its_first_words_that_nothing_was_scored(tmp_path: Path) -> None:
+    now = status(concluded(tmp_path, [None] * 8))
+    assert (now.state, now.run_tasks[0].state, now.run_tasks[0].coverage) == ("failed", "failed", 0)
+    assert now.answered == now.samples
+    assert now.reason is not None
+    assert now.reason.startswith("nothing was scored: 8 of 8 requests failed, most often: ")
+    assert now.needs is not None
+    assert "hpcbench resume" in now.needs
+
+
+def test_a_run_task_may_ask_for_less_than_its_plan(tmp_path: Path) -> None:
+    half: list[str | None] = ["0", "1", None, None]
+    short = status(concluded(tmp_path / "plan", half))
+    assert (short.state, short.run_tasks[0].state) == ("incomplete", "incomplete")
+    assert short.reason == short.run_tasks[0].reason
+    assert status(concluded(tmp_path / "own", half, min_coverage=0.5)).state == "done"
+
+
+@pytest.mark.parametrize("texts", [[None] * 4, [None, "1", "2", "3", *["x"] * 4]])
+def test_what_did_not_end_well_is_part_of_no_trend(tmp_path: Path, texts: list[str | None]) -> None:
+    here = concluded(tmp_path, texts)
+    frame = past.table(tmp_path)
+    assert (frame is None) == ((outcome(here) or {})["state"] == "failed")
+    assert past.trends(tmp_path, "*") == []
+
+
+def test_an_old_success_of_nothing_is_taken_out_of_the_history(tmp_path: Path) -> None:
+    here = concluded(tmp_path, ["0", "1"])
+    assert [trend.name for trend in past.trends(tmp_path, "exact_match")] == ["exact_match"]
+    tables = metrics_of(here)
+    rt = {**tables["run_tasks"]["rt"], "answered": 0, "ok": 0, "outcomes": {"failed": 2}}
+    write_json(here.metrics_file, {**tables, "run_tasks": {"rt": rt}})
+    past.rebuild(tmp_path)
+    assert past.trends(tmp_path, "*") == []
+
+
+def test_resume_asks_again_what_failed_and_nothing_else(tmp_path: Path) -> None:
+    here = concluded(tmp_path, ["0", None, "2", None, None, None, None, None])
+    ask_again(here)
+    states = {state.shard.index: state for state in remaining(here)}
+    assert {index: state.answered for index, state in states.items()} == {0: 2, 1: 0}
+    taken = claim(here, states[0], Owner("2_0", 0, "h", 1))
+    assert taken is not None
+    assert taken.answered == {"s0", "s2"}
+    for name in ("s1", "s3"):
+        taken.record(response(name, name[1:]))
+    taken.acknowledge()
+    taken.end("done")
+    found = {
+        name: answer.text for shard, own in answers_of(here, "rt") for name, answer in own.items()
+    }
+    assert found == {"s0": "0", "s1": "1", "s2": "2", "s3": "3"}
+    exported = polars.concat(answer_frames(here, "rt", lambda path, lines: None))
+    assert dict(exported.select("sample", "answer").iter_rows()) == found
+    fold(here, "rt")
+    assert {state.shard.index for state in remaining(here)} == {1}
+    assert [sorted(own) for _, own in answers_of(here, "rt")] == [sorted(found), []]
+    finalise.conclude(here)
+    assert status(here).reason == ("4 of 8 samples are ok (50 %), min_coverage asks for 90 %")
+
+
+def test_scoring_anew_brings_the_outcome_up_to_date(tmp_path: Path) -> None:
+    here = concluded(tmp_path, [None] * 4)
+    ask_again(here)
+    write_attempt(here, 0, 3, [response(f"s{number}", str(number)) for number in range(4)])
+    evaluation.evaluate(here)
+    finalise.scored_again(here)
+    assert (status(here).state, status(here).reason) == ("done", None)
+
+
+def test_a_run_on_this_machine_does_not_blame_slurm_for_a_signal(tmp_path: Path) -> None:
+    here = concluded(tmp_path, ["0"])
+    with EventLog(here.worker_events("g0", "1-0")) as log:
+        owner = {"job": "1", "restart": 0, "host": "h", "pid": 1}
+        log.write("started", owner=owner)
+        log.write("draining", signal="SIGTERM")
+        log.write("stopped", sync=True)
+    (alarm,) = status(here).alarms
+    assert "hpcbench cancel" in alarm.cause
+    assert "Slurm" not in alarm.cause

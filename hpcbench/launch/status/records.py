@@ -17,9 +17,9 @@ State = Literal[
 
 `submitting` jobs are being handed over · `interrupted` that was cut off, `hpcbench resume` goes on ·
 `pending` all jobs wait · `running` · `paused` until `hpcbench resume` · `evaluating` answers are in ·
-`stalled` what is due waits for the login node · `done` · `incomplete` ended with work left that trying again
-did not cure, or with too few samples that are ok · `failed` ended and nothing of it was scored · `cancelled` ·
-`lost` no job is left and nobody said it ended.
+`stalled` what is due waits for the login node · `done` · `incomplete` ended with work left that trying
+again did not cure, or with too few samples that are ok · `failed` ended and nothing of it was scored ·
+`cancelled` · `lost` no job is left and nobody said it ended.
 """
 
 ENDED: tuple[State, ...] = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted")
@@ -40,8 +40,8 @@ it will be taken over.
 RunTaskState = Literal[
     "pending", "running", "paused", "stopped", "cancelled", "done", "incomplete", "failed"
 ]
-"""State of a run task: `stopped` by hpcbench, with a reason · `incomplete` ended with work left, or with too few
-samples that are ok · `failed` ended and nothing of it was scored."""
+"""State of a run task: `stopped` by hpcbench, with a reason · `incomplete` ended with work left, or with too
+few samples that are ok · `failed` ended and nothing of it was scored."""
 
 
 class ShardCounts(Part):
