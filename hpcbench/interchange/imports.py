@@ -194,6 +194,7 @@ def _fill(
         run_tasks=tuple(one.name for one in tasks),
         shard_size=SHARD,
         executor="local",
+        min_coverage=0,  # the other kit asked for none
     )
     resolved = ResolvedPlan(plan=plan, site=site, run_tasks=tasks)
     measured = _measured(experiment, found, tasks)
