@@ -15,9 +15,11 @@ from typing import Any
 
 from hpcbench import evaluation, gate, slurm
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserError
+from hpcbench.evaluation.ended import endings
 from hpcbench.evaluation.looks import last_looks
 from hpcbench.experiment.claims import ShardState, shard_states
 from hpcbench.experiment.control import Wishes, wishes
+from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.files import write_json
 from hpcbench.experiment.fold import fold, fold_workers
 from hpcbench.experiment.layout import Experiment, find
@@ -26,7 +28,15 @@ from hpcbench.experiment.submission import outcome, rounds
 from hpcbench.gate import past
 from hpcbench.launch import secrets_file
 from hpcbench.launch.history import remember
-from hpcbench.launch.living import forgive, living, release_dead, remaining, reopen_damaged, working
+from hpcbench.launch.living import (
+    ask_again,
+    forgive,
+    living,
+    release_dead,
+    remaining,
+    reopen_damaged,
+    working,
+)
 from hpcbench.launch.lock import LOCK_SECONDS, alone
 from hpcbench.launch.next import bad_nodes, may_go_on, next_groups
 from hpcbench.launch.submit import begin_round, hand_over
@@ -75,7 +85,8 @@ def advance(
         EnvironmentFault: Slurm does not answer or refuses.
     """
     with alone(experiment, patience):
-        if ended(experiment) and not again:
+        before = (outcome(experiment) or {}).get("state") if ended(experiment) else None
+        if before is not None and not again:
             return "concluded"
         settle(experiment)
         if not rounds(experiment)[-1].handed:
@@ -93,6 +104,8 @@ def advance(
             return "paused"
         if not now.cancelled:
             reopen_damaged(experiment)
+            if again and before in ("incomplete", "failed"):
+                ask_again(experiment)
         left = [] if now.cancelled else remaining(experiment)
         open_left = [state for state in left if not now.rests(state.shard.run_task)]
         if left and not open_left:
@@ -127,27 +140,12 @@ def conclude(experiment: Experiment) -> None:
     if "evaluation" in stages:
         evaluation.evaluate(experiment)
         last_looks(experiment)
-    now = wishes(experiment)
-    left = [
-        one
-        for one in _states(experiment)
-        if one.state != "done" and one.shard.run_task not in now.enough_tasks
-    ]
+    ended = _ended_as(experiment)
+    state = str(ended["state"])
     _count(experiment)
-    state = "cancelled" if now.cancelled else "incomplete" if left else "done"
     verdict = _judge(experiment, state)  # before the report, which tells it
     tables = report(experiment) if "reporting" in stages else None
-    write_json(
-        experiment.outcome_file,
-        {
-            "version": 1,
-            "round": rounds(experiment)[-1].number,
-            "state": state,
-            "shards_left": [one.shard.id for one in left],
-            # Who is killed before anybody is told leaves it to the next look, see `reporting/telling.py`.
-            **({"notify": True} if experiment.resolved.plan.notifications else {}),
-        },
-    )
+    write_json(experiment.outcome_file, ended)
     _tidy(experiment)
     _remember_results(experiment)
     _send_results(experiment)
@@ -156,6 +154,39 @@ def conclude(experiment: Experiment) -> None:
         told = [*told, *tell_verdict(experiment, verdict)]
     for failure in told:
         print(f"could not tell: {failure}", file=sys.stderr)  # noqa: T201 - the job's log
+
+
+def scored_again(experiment: Experiment) -> None:
+    """Bring the outcome of an experiment that has ended up to date, after its answers were scored anew."""
+    before = outcome(experiment)
+    if before is None or not ended(experiment):
+        return
+    now = _ended_as(experiment)
+    if {**before, **now} != before:
+        write_json(experiment.outcome_file, {**before, **now})
+    _remember_results(experiment)
+
+
+def _ended_as(experiment: Experiment) -> dict[str, Any]:
+    """What `outcome.json` is to say."""
+    now = wishes(experiment)
+    found = endings(experiment)
+    state, reason = experiment_end(found, cancelled=now.cancelled)
+    left = [
+        one.shard.id
+        for one in _states(experiment)
+        if one.state != "done" and one.shard.run_task not in now.enough_tasks
+    ]
+    return {
+        "version": 1,
+        "round": rounds(experiment)[-1].number,
+        "state": state,
+        "reason": reason,
+        "run_tasks": {name: one.to_json() for name, one in found.items()},
+        "shards_left": left,
+        # Who is killed before anybody is told leaves it to the next look, see `reporting/telling.py`.
+        **({"notify": True} if experiment.resolved.plan.notifications else {}),
+    }
 
 
 def _count(experiment: Experiment) -> None:

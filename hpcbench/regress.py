@@ -26,6 +26,7 @@ from hpcbench.experiment import baselines
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import Experiment, find, home, named_by
 from hpcbench.experiment.once import beating, make_once, remove
+from hpcbench.experiment.submission import outcome
 from hpcbench.gate import EXIT_CODES, judge, past, verdict_of
 from hpcbench.gate.sides import base_of
 from hpcbench.launch.cron import Run, Runs, looked_after
@@ -248,15 +249,19 @@ def _end(
 ) -> dict[str, Any]:
     """Judge, write it down, tell whom it concerns; one process at a time comes here."""
     baseline = baseline_of(root, wanted.baseline, set_if_none=wanted.set_if_none)
+    reason = (outcome(experiment) or {}).get("reason")
+    why = f": {reason}" if reason else ""
     if state not in ("done", "incomplete") or not experiment.metrics_file.exists():
-        ask.say(f"{experiment.id} is {state} and left nothing to judge")
+        ask.say(f"{experiment.id} is {state} and left nothing to judge{why}")
         # Its own jobs may not have come so far; what they told is not told again.
-        for failure in telling.tell(experiment, "incomplete", None):
+        for failure in telling.tell(
+            experiment, "failed" if state == "failed" else "incomplete", None
+        ):
             ask.say(f"could not tell: {failure}")
         return {"state": "failed", "verdict": None}
     if baseline is None:
         if state != "done":
-            ask.say(f"{experiment.id} is {state}: no baseline can be made of it")
+            ask.say(f"{experiment.id} is {state}: no baseline can be made of it{why}")
             return {"state": "failed", "verdict": None}
         baselines.name_it(root, wanted.baseline, experiment.id, "the first run of hpcbench regress")
         ask.say(f"{experiment.id} is the baseline '{wanted.baseline}' from now on")
@@ -264,6 +269,8 @@ def _end(
     if baseline.path == experiment.path:  # a call that was killed had come so far
         told = verdict_of(experiment)
         return {"state": "baseline" if told is None else "judged", "verdict": told}
+    if state != "done":
+        ask.say(f"{experiment.id} is {state}{why}")
     told = judge(baseline, experiment, wanted.policy, confirmations, state=state).write(experiment)
     past.record(experiment)
     for failure in telling.tell_verdict(experiment, told):  # the same verdict is told once
@@ -308,7 +315,8 @@ def _confirmed(
             f"still running: {experiment.id} fails, so {', '.join(names)} {word} asked again: {ids}"
         )
         return (), tuple(running)
-    return [one for one in asked if one.metrics_file.exists()], None
+    scored = (one for one in asked if one.metrics_file.exists())
+    return [one for one in scored if (outcome(one) or {}).get("state") != "failed"], None
 
 
 def _to_confirm(

@@ -154,7 +154,16 @@ class User:
 
     def wait(self, experiment: str, timeout: float = 600) -> Any:
         """Wait until an experiment has ended; returns its last status."""
-        ended = ("done", "incomplete", "cancelled", "lost", "interrupted", "paused", "stalled")
+        ended = (
+            "done",
+            "incomplete",
+            "failed",
+            "cancelled",
+            "lost",
+            "interrupted",
+            "paused",
+            "stalled",
+        )
         deadline = time.monotonic() + timeout
         while (now := self.status(experiment))["state"] not in ended:
             if time.monotonic() > deadline:

@@ -99,8 +99,7 @@ def set_baseline(arguments: argparse.Namespace) -> int:
     """`hpcbench baseline set EXPERIMENT --name NAME`."""
     root = home(user_site())
     experiment = find(root, arguments.experiment)
-    if not arguments.force:
-        _check_whole(experiment)
+    _check_whole(experiment, force=arguments.force)
     inside = experiment.path.parent.parent.resolve() == root.resolve()
     meant = experiment.id if inside else str(experiment.path)
     before = baselines.current(root, arguments.name)
@@ -148,16 +147,22 @@ def remove_baseline(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_whole(experiment: Experiment) -> None:
+def _check_whole(experiment: Experiment, *, force: bool) -> None:
     """A baseline is an experiment that came to its end.
 
     Raises:
-        UserError: it did not.
+        UserError: it did not, and nobody forces it; or nothing of it was scored.
     """
-    state = (outcome(experiment) or {}).get("state")
+    known = outcome(experiment) or {}
+    state, why = known.get("state"), f": {known['reason']}" if known.get("reason") else ""
+    if state == "failed":
+        remedy = f"`hpcbench resume {experiment.id}` asks again what failed"
+        raise UserError(Problem(f"{experiment.id} is failed, no baseline{why}", remedy=remedy))
     wrong = ""
+    if force:
+        return
     if state != "done":
-        wrong = f"is {state}, not done" if state else "has not ended"
+        wrong = f"is {state}, not done{why}" if state else "has not ended"
     elif not experiment.metrics_file.exists():
         wrong = "has no scores"
     if wrong:

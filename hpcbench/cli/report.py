@@ -11,8 +11,10 @@ from typing import Any
 from hpcbench import plugins
 from hpcbench.cli.screen import console, metric_table, print_json, say
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError, unknown
+from hpcbench.experiment.ending import why_dashes
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.submission import outcome
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Report
 
@@ -32,7 +34,13 @@ def report(arguments: argparse.Namespace) -> int:
         print_json(metrics_of(experiment))
         return 0
     out = console()
+    known = outcome(experiment) or {}
+    if known.get("reason"):
+        line = f"{experiment.id} is {known['state']}: {known['reason']}"
+        out.print(line, soft_wrap=True, highlight=False, markup=False)
     out.print(metric_table(experiment))
+    for line in why_dashes(metrics_of(experiment)["run_tasks"]):
+        out.print(line, soft_wrap=True, highlight=False, markup=False)
     out.print()
     for path in _files(experiment.report_dir):
         out.print(f"report: {path}", soft_wrap=True, highlight=False)

@@ -73,7 +73,10 @@ def _score_experiment(
     if arguments.dry_run:
         return _print_changes(experiment, changes, arguments)
     if folder is None and not arguments.run_task:
+        from hpcbench.finalise import scored_again
+
         evaluation.write_metrics(experiment, scored, experiment.metrics_file)
+        scored_again(experiment)
         _mend_performance(experiment)
     elif arguments.save:
         assert folder is not None
@@ -301,6 +304,11 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
             yield f"macro average: the mean of the values of the groups by {row.by['macro']}"
         if row.weight:
             yield f"samples weigh what their {row.weight} says"
+    nothing = {row.by.get("run_task"): row for row in rows if not row.ok}
+    for name, row in nothing.items():
+        parts = ((row.asked - row.answered, "without an answer"), (row.invalid, "unreadable"))
+        why = ", ".join(f"{count:,} of {row.asked:,} {what}" for count, what in parts if count)
+        yield f"– {name or 'these samples'}: nothing was scored{f': {why}' if why else ''}"
     if any(row.invalid for row in rows):
         yield "invalid: answers that could not be read, or break their schema"
 

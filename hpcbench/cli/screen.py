@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.data.progress import Moved, Progress, size_text
 from hpcbench.errors import RunFailed
+from hpcbench.experiment.ending import why_dashes
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of, performance_of
 
@@ -171,13 +172,16 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
         if experiment.metrics_file.exists():
             out.print()
             out.print(metric_table(experiment))
+            for line in why_dashes(metrics_of(experiment)["run_tasks"]):
+                out.print(line, soft_wrap=True, markup=False)
             for table in sweep_tables(experiment):
                 out.print()
                 out.print(table)
         if ended.report:
             out.print(f"\nreport: {ended.report}", soft_wrap=True)
     if ended.state != "done":
-        raise RunFailed(f"{experiment.id} is {ended.state}: `hpcbench status {experiment.id}`")
+        why = f" ({ended.reason})" if ended.reason else ""
+        raise RunFailed(f"{experiment.id} is {ended.state}{why}: `hpcbench status {experiment.id}`")
     return 0
 
 
@@ -242,6 +246,8 @@ def _follow_plainly(
         line = f"{status.id} {status.state} {status.answered}/{status.samples} answered"
         if wrong := sum(one.count for one in status.failures):
             line += f", {wrong} failures"
+        if status.reason:
+            line += f": {status.reason}"
         if line != last and not silent:
             print(line, flush=True)
         last = line

@@ -41,6 +41,7 @@ LEAST_ROWS = 2
 
 FIRST = {
     "failed": 0,
+    "incomplete": 0,
     "stopped": 0,
     "running": 1,
     "paused": 2,
@@ -124,6 +125,8 @@ def shards_bar(shards: ShardCounts, width: int) -> Text:
 
 def _head(status: ExperimentStatus, width: int) -> list[Text]:
     first = Text.assemble((status.id, "bold"), "  ", (status.state, COLOURS[status.state]))
+    if status.reason:
+        first.append(f": {status.reason}")
     first.append(f"  {status.executor}", "dim")
     if status.round > 1:
         first.append(f"  round {status.round}", "dim")

@@ -1,9 +1,10 @@
 """Answers become scores, scores become tables: read → score → aggregate, per run task.
 
-Every sample that was asked about is in the table, answered or not: `coverage` is answered ÷ asked, and what a
-sample without an answer counts is the run task's `on_failed`; what an answer without a value counts is its
-`on_invalid`, and a table that has any tells what the other policy would give. What a metric raises or takes
-too long for is a fault of that sample: counted, told, and no score.
+Every sample that was asked about is in the table, answered or not: `coverage` is ok ÷ (asked + skipped), and
+a run task of which no sample was scored has no value at all (`experiment/ending.py`). What a sample without
+an answer counts is the run task's `on_failed`; what an answer without a value counts is its `on_invalid`, and
+a table that has any tells what the other policy would give. What a metric raises or takes too long for is a
+fault of that sample: counted, told, and no score.
 
 Samples pass in batches (`scoring`) into columns on the disk (`scores`), from which every table is made
 (`tables`, `summary`). `metrics.json` holds nothing of time or place: the same answers give the same bytes,
@@ -75,7 +76,9 @@ def score(
     change = update(subject, place, own, anew=anew)
     seed = experiment.resolved.plan.seed
     reading = reading_of(subject.run_task.ml_task)
-    return Scored(subject.run_task, subject.metrics, place, seed, reading), change
+    skipped = experiment.skipped(subject.run_task.name)
+    scored = Scored(subject.run_task, subject.metrics, place, seed, reading, skipped=skipped)
+    return scored, change
 
 
 def what_is_due(experiment: Experiment, subject: Subject, folder: Path | None = None) -> Change:
@@ -90,10 +93,7 @@ def write_metrics(
 ) -> dict[str, Any]:
     """What `metrics.json` says of scores; written to `path` unless that is None."""
     tables = {
-        (name := one.run_task.name): tabulate(
-            one, experiment.skipped(name), experiment.unusable(name)
-        )
-        for one in scored
+        (name := one.run_task.name): tabulate(one, experiment.unusable(name)) for one in scored
     }
     data = {"version": METRICS_VERSION, "run_tasks": tables}
     if path is not None:

@@ -23,7 +23,8 @@ from hpcbench.evaluation.made import made_by, other_reading
 from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus
-from hpcbench.evaluation.tables import Scored, read_parts
+from hpcbench.evaluation.tables import Scored, read_parts, scored_any
+from hpcbench.experiment.ending import coverage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
@@ -288,6 +289,9 @@ def _held(
             both = _compare(sides, name, margin, counting)
             if both is None:
                 what = f"no sample has '{name}' in both"
+                for which, side in (("baseline", sides.first), ("candidate", sides.second)):
+                    if not scored_any(side, name):
+                        what = f"'{name}' scored no sample of the {which}"
                 remedy = f"`hpcbench report {candidate.id}` says what it has"
                 refused.append(Refused(one.name, other.name, name, what, remedy))
                 continue
@@ -379,7 +383,7 @@ class Sides:
         scored = _scored(baseline, one), _scored(candidate, other)
         hashes = _hash_of(baseline, one), _hash_of(candidate, other)
         known = hashes[0] is not None and hashes[0] == hashes[1]
-        columns = ["sample", "outcome", *(() if known else ("references",))]
+        columns = ["sample", "outcome", "invalid", *(() if known else ("references",))]
         frames = [rows_of(side.place.scores, columns) for side in scored]
         rows, alone = _paired(frames)
         unlike = 0
@@ -475,15 +479,14 @@ def _differences(
 
 
 def _coverage(frames: Sequence[Any]) -> Iterator[str]:
-    """Shares of asked samples with an answer, where they differ."""
+    """Shares of asked samples that are ok, where they differ."""
     shares = []
     for frame in frames:
-        counts = dict(frame["outcome"].value_counts().iter_rows())
-        asked = frame.height - counts.get(MISSING, 0)
-        shares.append(sum(counts.get(one, 0) for one in ANSWERED) / max(1, asked))
+        ok = (frame["outcome"].is_in(list(ANSWERED)) & ~frame["invalid"]).sum()
+        shares.append(coverage(ok, int((frame["outcome"] != MISSING).sum())))
     if shares[0] != shares[1]:
         ours, theirs = map(form.share, shares)
-        yield f"coverage differs: {ours} and {theirs} of the samples have an answer"
+        yield f"coverage differs: {ours} and {theirs} of the samples are ok"
 
 
 def _other_metric(sides: Sides, name: str, ids: tuple[str, str]) -> Refused | None:

@@ -8,6 +8,7 @@ from typing import Any
 from hpcbench.evaluation.scores import fields_of, rows_of
 from hpcbench.evaluation.scoring import META
 from hpcbench.evaluation.tables import FIELD, Row, Scored, table
+from hpcbench.experiment.ending import coverage, is_scored, without_values
 from hpcbench.speed import ANSWERED
 
 EXAMPLES = 5
@@ -17,13 +18,12 @@ MOST_GROUPS = 200
 """Groups of a level; of one with more only their number is told."""
 
 
-def tabulate(scored: Scored, skipped: int = 0, unusable: int = 0) -> dict[str, Any]:
+def tabulate(scored: Scored, unusable: int = 0) -> dict[str, Any]:
     """What `metrics.json` says of a run task.
 
     Args:
         scored: its scores.
-        skipped: samples among those it asks about that nobody can use.
-        unusable: all such samples of its dataset.
+        unusable: all samples of its dataset that could not be used.
     """
     run_task = scored.run_task
     columns = ["sample", "document", "outcome", "error", "reason", "invalid"]
@@ -31,8 +31,10 @@ def tabulate(scored: Scored, skipped: int = 0, unusable: int = 0) -> dict[str, A
     outcomes = dict(sorted(frame["outcome"].value_counts().iter_rows()))
     answered = sum(outcomes.get(outcome, 0) for outcome in ANSWERED)
     rows = {row.metric: row for row in table([scored])}
-    asked = frame.height
-    return {
+    asked, invalid = frame.height, int(frame["invalid"].sum())
+    ok = answered - invalid
+    metrics = {name: _entry(rows.get(name), scored.reading) for name in scored.metrics}
+    told = {
         "ml_task": run_task.ml_task.name,
         "model": run_task.model.name,
         "dataset": run_task.dataset.name,
@@ -42,18 +44,20 @@ def tabulate(scored: Scored, skipped: int = 0, unusable: int = 0) -> dict[str, A
         "on_invalid": scored.policy.on_invalid,
         "asked": asked,
         "answered": answered,
+        "ok": ok,
         "documents": _documents(frame),
-        "invalid": int(frame["invalid"].sum()),
+        "invalid": invalid,
         "invalid_reasons": _reasons(frame),
-        "skipped": skipped,
+        "skipped": scored.skipped,
         "unusable": unusable,
-        "coverage": answered / (asked + skipped) if asked + skipped else 0.0,
+        "coverage": coverage(ok, asked, scored.skipped),
         "outcomes": outcomes,
         "errors": _errors(frame),
-        "metrics": {name: _entry(rows.get(name), scored.reading) for name in scored.metrics},
+        "metrics": metrics,
         "faults": faults_of(scored),
         "groups": list(_levels(scored)),
     }
+    return told if is_scored(told) else without_values(told)
 
 
 def faults_of(scored: Scored) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import estimate
 from hpcbench.evaluation.scores import Place, fields_of, scan
 from hpcbench.evaluation.scoring import META, Policy, is_corpus, takes_reading
+from hpcbench.experiment.ending import coverage
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
 
@@ -38,7 +39,7 @@ FIELD = "field"
 POLICIES = ("exclude", "zero")
 
 _ARRAYS = (
-    "answered", "invalid", "lost", "counted_exclude", "counted_zero", "#document", "#weight",
+    "ok", "answered", "invalid", "lost", "counted_exclude", "counted_zero", "#document", "#weight",
 )  # fmt: skip
 
 
@@ -58,6 +59,8 @@ class Scored:
     """Parser and version that the answers were read by; empty: version 1."""
     signatures: Mapping[str, str] = field(default_factory=dict)
     """Metric → the signature that it was scored by, where that may be another than it has now."""
+    skipped: int = 0
+    """Samples beside those it asks about that could not be used."""
 
     def signature(self, metric: str) -> str:
         """The metric with its options and version, as it was scored."""
@@ -82,6 +85,10 @@ class Row:
     """Samples, or fields of samples, of the group."""
     answered: int
     """Of these, those with an answer."""
+    ok: int
+    """Of these, those whose answer could be read."""
+    skipped: int
+    """Samples beside these that could not be used; told of whole run tasks."""
     invalid: int
     """Of these, those whose answer has no value; 0 for a metric that looks at how answers were read."""
     faults: int
@@ -91,7 +98,7 @@ class Row:
     documents: int
     """Documents they belong to."""
     value: float | None
-    """None when no sample is scored."""
+    """None when no sample is scored: what a policy counts as the worst makes no value alone."""
     low: float | None
     """Lower end of the interval; None where undefined."""
     high: float | None
@@ -110,8 +117,8 @@ class Row:
 
     @property
     def coverage(self) -> float:
-        """Answered ÷ asked."""
-        return self.answered / self.asked if self.asked else 0.0
+        """ok ÷ (asked + skipped)."""
+        return coverage(self.ok, self.asked, self.skipped)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -195,11 +202,13 @@ class _Samples:
     groups: Any
     """Frame of row numbers, `#`, and what to group by."""
     arrays: Mapping[str, NDArray[Any]]
-    """Of each row: answered, invalid, lost, whether it counts under each policy, document, weight."""
+    """Of each row: ok, answered, invalid, lost, whether it counts under each policy, document, weight."""
     addends: estimate.Addends
     keys: Sequence[str]
     on_invalid: str
     weight: str | None
+    skipped: int
+    """Samples that could not be used, where these rows are of whole run tasks that are told apart."""
 
     @classmethod
     def read(
@@ -236,7 +245,9 @@ class _Samples:
         policy = scored[0].policy.on_invalid
         arrays = {key: frame[key].to_numpy() for key in _ARRAYS if key in frame.columns}
         groups = frame.select(["#", *keys])
-        return cls(name, metric, groups, arrays, addends, keys, policy, weight)
+        whole = keys == ["run_task"] and len(scored) == 1
+        skipped = scored[0].skipped if whole else 0
+        return cls(name, metric, groups, arrays, addends, keys, policy, weight, skipped)
 
     def rows(self) -> list[Row]:
         """One row a group."""
@@ -306,8 +317,8 @@ class _Samples:
     def _row(
         self, by: Mapping[str, str | None], entry: Mapping[str, Any] | None, numbers: NDArray[Any]
     ) -> Row:
-        invalid, answered, lost = (
-            int(self.arrays[name][numbers].sum()) for name in ("invalid", "answered", "lost")
+        ok, invalid, answered, lost = (
+            int(self.arrays[name][numbers].sum()) for name in ("ok", "invalid", "answered", "lost")
         )
         entry = entry or {}
         value_if = None
@@ -318,6 +329,8 @@ class _Samples:
             metric=self.name,
             asked=len(numbers),
             answered=answered,
+            ok=ok,
+            skipped=self.skipped,
             invalid=invalid,
             faults=lost,
             n=entry.get("n", 0),
@@ -353,7 +366,8 @@ def read_parts(
 
     Returns:
         A frame: sample, document, value, what it brings to the metric (numerator and denominator, or counts
-        as JSON), whether it counts under each policy, fault; and what was asked for.
+        as JSON), whether it counts under each policy, fault; and what was asked for. Where the metric has
+        scored no sample of the run task, none counts: what policies count as zero is no value alone.
 
     Raises:
         UserError: no sample has such a column, or a weight is no number of 0 or more.
@@ -364,21 +378,24 @@ def read_parts(
     there = rows.collect_schema().names()
     col, lit = polars.col, polars.lit
     answered = col("outcome").is_in(list(ANSWERED))
+    ok = answered & ~col("invalid")
     invalid = col("invalid") if not takes_reading(one.metrics[metric]) else lit(value=False)
     whole = lit(one.policy.on_failed == "zero")
     usable = polars.when(answered).then(~invalid).otherwise(whole)
     zero = polars.when(answered).then(statement=True).otherwise(whole)
     lost = col(f"{metric}.fault").is_not_null()
+    scored = (ok & ~lost).any()
     columns = [
         col("sample"),
         col("document"),
         col(metric).alias("value"),
         lit(one.run_task.dataset.name).alias("#dataset"),
         answered.alias("answered"),
+        ok.alias("ok"),
         invalid.alias("invalid"),
         col(f"{metric}.fault").alias("fault"),
-        (usable & ~lost).alias("counted_exclude"),
-        (zero & ~lost).alias("counted_zero"),
+        (usable & ~lost & scored).alias("counted_exclude"),
+        (zero & ~lost & scored).alias("counted_zero"),
         *(_key(one, key, there).alias(key) for key in keys if key not in (FIELD, "document")),
     ]
     if weight is not None:
@@ -398,6 +415,11 @@ def read_parts(
     if weight is not None:
         _check_weights(frame["#weight"], weight)
     return frame
+
+
+def scored_any(one: Scored, metric: str) -> bool:
+    """Whether a metric has scored any sample of a run task."""
+    return bool(read_parts(one, metric)["counted_zero"].any())
 
 
 def _key(one: Scored, key: str, there: Sequence[str]) -> Any:

@@ -3,7 +3,8 @@
 Attempt A of a shard is the file `NNNNN.A.events.jsonl`; its first line names the owner. Attempts follow
 one another: A+1 may be opened only when A has ended (`released`, `drained`, `failed`), or by the same
 array task after Slurm requeued it. Who holds a lower attempt than the newest is fenced: it stops at its
-next answer. Of two answers to one sample that of the lower attempt counts, in every reader.
+next answer. Of two answers to one sample that of the lower attempt counts, in every reader, unless a
+`released` that came later has withdrawn it (`hpcbench resume` asks again what failed): see `withdrawn`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import hashlib
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -26,6 +28,9 @@ from hpcbench.schema.records import RECORD_VERSION, Response
 
 MAX_FAILED_ATTEMPTS = 4
 """A shard that ended so many workers is left alone: it, not they, is at fault."""
+
+UNSUCCESSFUL = ("failed", "invalid")
+"""Outcomes of requests that `hpcbench resume` asks again."""
 
 _NUMBERS = (float, int)
 
@@ -208,6 +213,8 @@ def release(
     *,
     reopen: bool = False,
     forgive: bool = False,
+    withdrawn: Sequence[str] = (),
+    answered: int | None = None,
 ) -> bool:
     """Take a shard from an owner that is gone: an attempt without work that ends at once.
 
@@ -219,13 +226,17 @@ def release(
         reason: why, for people.
         reopen: also if it is done: what is missing of it is asked again.
         forgive: attempts that failed are not counted any more.
+        withdrawn: samples to ask again; answers to them of earlier attempts do not count any more.
+        answered: samples that keep their answer; None: as many as before.
 
     Returns:
         Whether this call did it.
     """
     path = experiment.shard_events(state.shard.run_task, state.shard.index, state.attempt + 1)
-    again = {"reopened": True} if reopen else {}
+    again: dict[str, Any] = {"reopened": True} if reopen else {}
     again |= {"forgiven": True} if forgive else {}
+    again |= {"withdrawn": list(withdrawn)} if withdrawn else {}
+    again |= {} if answered is None else {"answered": answered}
     return create_exclusive(path, event("released", version=RECORD_VERSION, reason=reason, **again))
 
 
@@ -270,6 +281,39 @@ def suspects(experiment: Experiment, shard: Shard) -> list[str]:
         _, last = _ends(folder, f"{shard.index:05d}.{attempt}.events.jsonl")
         found |= dict.fromkeys((last or {}).get("in_flight", ()))
     return list(found)
+
+
+def withdrawn(folder: Folder, index: int, attempts: Sequence[int]) -> dict[int, frozenset[str]]:
+    """Attempt → samples whose answers there do not count: a later `release` had them asked again.
+
+    Args:
+        folder: files of the run task's shards.
+        index: the shard's number.
+        attempts: its attempts, in order.
+    """
+    found: dict[int, frozenset[str]] = {}
+    later: frozenset[str] = frozenset()
+    for attempt in reversed(attempts if len(attempts) > 1 else ()):
+        if later:
+            found[attempt] = later
+        _, last = _ends(folder, f"{index:05d}.{attempt}.events.jsonl")
+        later = later.union((last or {}).get("withdrawn") or ())
+    return found
+
+
+def unsuccessful(
+    experiment: Experiment, run_tasks: Sequence[str]
+) -> Iterator[tuple[ShardState, list[str], int]]:
+    """Shards that are done and have requests that failed: which samples, and how many have an answer.
+
+    Reads every answer.
+    """
+    states = {state.shard.id: state for state in shard_states(experiment, run_tasks)}
+    for run_task in run_tasks:
+        for shard, answers in answers_of(experiment, run_task):
+            lost = [name for name, one in answers.items() if one.outcome in UNSUCCESSFUL]
+            if lost and states[shard.id].state == "done":
+                yield states[shard.id], lost, len(answers) - len(lost)
 
 
 def damaged(experiment: Experiment, run_tasks: Sequence[str]) -> list[ShardState]:
@@ -362,11 +406,14 @@ def digest_of(experiment: Experiment, run_task: str) -> str:
                 found.update(block)
                 size += len(block)
             found.update(f"\n{name} {size}\n".encode())
+        if gone := withdrawn(folder, shard.index, attempts.get(shard.index, ())):
+            told = {attempt: sorted(samples) for attempt, samples in gone.items()}
+            found.update(repr(sorted(told.items())).encode())
     return found.hexdigest()
 
 
 def responses_of(experiment: Experiment, shard: Shard) -> Iterator[Response]:
-    """The answers of a shard, one a sample: that of the lowest attempt counts.
+    """The answers of a shard, one a sample: that of the lowest attempt counts that was not withdrawn.
 
     Looks at the whole folder; for all shards of a run task there is `answers_of`.
     """
@@ -398,9 +445,14 @@ def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response
     folded = experiment.shards_dir(shard.run_task) / FOLDED
     found: list[Response] = []
     if attempt > 1 and not folded.exists():
-        for number in range(1, attempt):
+        gone: frozenset[str] = frozenset()
+        for number in range(attempt - 1, 0, -1):
             path = experiment.shard_responses(shard.run_task, shard.index, number)
-            found += _read(read_lines(path))
+            found += [one for one in _read(read_lines(path)) if one.sample_id not in gone]
+            last = deque(
+                read_lines(experiment.shard_events(shard.run_task, shard.index, number)), 1
+            )
+            gone = gone.union(*(one.get("withdrawn") or () for one in last))
     # Asked afterwards, too: what was folded while we read may have been missing.
     return list(responses_of(experiment, shard)) if attempt > 1 and folded.exists() else found
 
@@ -413,11 +465,12 @@ def _attempts(
 ) -> Iterator[list[Any]]:
     """The answers that count, of each attempt."""
     seen: set[str] = set()
+    gone = withdrawn(folder, shard.index, attempts)
     for attempt in attempts:
         records = folder.records(f"{shard.index:05d}.{attempt}.responses.jsonl")
-        own = []
+        own, skip = [], gone.get(attempt, frozenset[str]())
         for response in _read(records, read):
-            if response.sample_id not in seen:
+            if response.sample_id not in seen and response.sample_id not in skip:
                 seen.add(response.sample_id)
                 own.append(response)
         yield own

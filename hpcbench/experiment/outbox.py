@@ -84,7 +84,7 @@ def deliveries(experiment: Experiment) -> list[Delivery]:
         if kind == "owed":
             event = line["what"]
             for number, one in enumerate(notifications):
-                if event["state"] in one.when:
+                if word(event["state"]) in one.when:
                     found[event["id"], number] = Delivery(event, number, one.plugin, since=at)
             continue
         key = (line.get("id"), line.get("notification"))
@@ -107,6 +107,11 @@ def end_of(number: int, state: str) -> str:
     return f"end-{number}-{state}"
 
 
+def word(state: object) -> str:
+    """The word of a plan's `when` for an event: who is told of `incomplete` is told of `failed`."""
+    return "incomplete" if state == "failed" else str(state)
+
+
 def unsaid(experiment: Experiment) -> str | None:
     """How the experiment ended, if that is news that nobody has written down for telling yet.
 
@@ -121,7 +126,7 @@ def unsaid(experiment: Experiment) -> str | None:
     ids = {line["what"]["id"] for line in read_lines(experiment.told_file) if "what" in line}
     if f"{experiment.id}.{identity}" in ids:
         return None
-    told = any(state in one.when for one in experiment.resolved.plan.notifications)
+    told = any(word(state) in one.when for one in experiment.resolved.plan.notifications)
     return state if told else None
 
 

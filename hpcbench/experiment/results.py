@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.ending import as_one_rule
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
 
@@ -17,12 +18,18 @@ PERFORMANCE_VERSION = 3
 
 
 def metrics_of(experiment: Experiment) -> dict[str, Any]:
-    """What `metrics.json` holds.
+    """What `metrics.json` holds; coverage and values by this version's rule, whichever version wrote it.
 
     Raises:
         EnvironmentFault: it is not there, is damaged, or is of another version of hpcbench.
     """
-    return _read(experiment, experiment.metrics_file, METRICS_VERSION)
+    found = _read(experiment, experiment.metrics_file, METRICS_VERSION)
+    try:
+        tables = {name: as_one_rule(table) for name, table in found["run_tasks"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"is damaged: {error!r}"
+        raise _unreadable(experiment, experiment.metrics_file, what) from None
+    return {**found, "run_tasks": tables}
 
 
 def performance_of(experiment: Experiment) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.errors import RunFailed, UserError
+from hpcbench.experiment.ending import is_scored
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import metrics_of
 from hpcbench.experiment.submission import outcome
 from hpcbench.gate.quality import coverage_check, quality_checks
 from hpcbench.gate.sides import Side, side_of
 from hpcbench.gate.speed import speed_checks
-from hpcbench.gate.verdict import EXIT_CODES, Check, Verdict, decide, verdict_of
+from hpcbench.gate.verdict import EXIT_CODES, Check, Found, Verdict, decide, verdict_of
 from hpcbench.schema.documents import Gate
 
 
@@ -39,7 +41,7 @@ def judge(
 
     Raises:
         UserError: candidate and baseline are one experiment.
-        RunFailed: one of them has no scores at all.
+        RunFailed: one of them has no scores at all, or nothing of the baseline was scored.
     """
     if baseline.path.resolve() == candidate.path.resolve():
         raise UserError(
@@ -48,8 +50,10 @@ def judge(
     for one in (baseline, candidate, *confirmations):
         if not one.metrics_file.exists():
             raise RunFailed(f"{one.id} has no scores: `hpcbench score {one.id}`")
+    if not any(is_scored(table) for table in metrics_of(baseline)["run_tasks"].values()):
+        raise RunFailed(f"{baseline.id} is no baseline: nothing of it was scored")
     checks = list(_checks(side_of([baseline]), side_of([candidate, *confirmations]), policy))
-    checks[:0] = _ended(candidate, state)
+    checks[:0] = [*_ended(candidate, state), *_whole(baseline)]
     return decide(baseline.id, candidate.id, policy, checks, [one.id for one in confirmations])
 
 
@@ -66,11 +70,23 @@ def _checks(baseline: Side, candidate: Side, policy: Gate) -> Iterator[Check]:
 
 
 def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:
-    """An experiment that did not come to its end is no whole candidate."""
-    found = state or (outcome(candidate) or {}).get("state")
+    """An experiment that did not end well is no whole candidate; one without any score fails."""
+    known = outcome(candidate) or {}
+    found = state or known.get("state")
     if found != "done":
         why = f"it is {found}" if found else "it has not ended"
-        yield Check("", "experiment", "coverage", "critical", "inconclusive", why)
+        if known.get("state") == found and known.get("reason"):
+            why += f": {known['reason']}"
+        verdict: Found = "fail" if found == "failed" else "inconclusive"
+        yield Check("", "experiment", "coverage", "critical", verdict, why)
+
+
+def _whole(baseline: Experiment) -> Iterator[Check]:
+    """A baseline that is incomplete was named by hand: it is told, and decides nothing."""
+    known = outcome(baseline) or {}
+    if known.get("state") == "incomplete":
+        why = f"the baseline is incomplete{': ' if known.get('reason') else ''}{known.get('reason', '')}"
+        yield Check("", "baseline", "coverage", "advisory", "inconclusive", why)
 
 
 __all__ = ["EXIT_CODES", "Check", "Verdict", "decide", "judge", "verdict_of"]

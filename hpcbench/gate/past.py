@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench import statistics
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.ending import is_scored
 from hpcbench.experiment.files import replacing
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.results import metrics_of
@@ -61,13 +62,21 @@ def results_dir(root: Path) -> Path:
 def record(experiment: Experiment) -> Path:
     """Write down what an experiment came to, again if need be.
 
+    Of one of which nothing was scored nothing is written; what was written of it before counts no more.
+
     Raises:
         EnvironmentFault: it has no scores that can be read.
         OSError: it cannot be written.
     """
     rows = list(_rows(experiment))
-    folder = results_dir(experiment.path.parent.parent)
+    root = experiment.path.parent.parent
+    folder = results_dir(root)
     path = folder / f"{experiment.id}.parquet"
+    if not rows:
+        frame = table(root)
+        if frame is None or experiment.id not in frame["experiment"]:
+            return path
+        rows = [{**_of_all(experiment), "kind": "coverage", "name": "coverage", "run_task": ""}]
     _write(path, rows)
     if len(_files(folder)) > LOOSE:
         put_together(folder)
@@ -106,7 +115,9 @@ def catch_up(root: Path) -> None:
     left = [
         one
         for one in all_experiments(root)
-        if one.id not in there and one.metrics_file.exists() and outcome(one) is not None
+        if one.id not in there
+        and one.metrics_file.exists()
+        and (outcome(one) or {"state": "failed"})["state"] != "failed"
     ]
     for experiment in left[-AT_ONCE:]:
         with contextlib.suppress(EnvironmentFault, ValueError, KeyError, OSError):
@@ -187,7 +198,7 @@ def trends(
 ) -> list[Trend]:
     """Every trend of a figure, with its change points.
 
-    Only experiments that ended `done` count: of others nobody knows what is missing. All of them decide
+    Only experiments that ended `done` count: others lack samples. All of them decide
     where the level changed, also those before `since`: a later start must not show other changes.
 
     Args:
@@ -282,20 +293,12 @@ def _trend(rows: polars.DataFrame) -> Trend:
 
 
 def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """What is worth remembering, a row a figure."""
+    """What is worth remembering, a row a figure; nothing of run tasks without any score."""
     tables, told = metrics_of(experiment)["run_tasks"], Told(experiment)
-    manifest = experiment.manifest
-    whole = {
-        "experiment": experiment.id,
-        "plan": experiment.resolved.plan.name,
-        "created": _created(experiment),
-        "state": str((outcome(experiment) or {}).get("state", "")),
-        "hpcbench": str(manifest.get("hpcbench") or ""),
-        "recorded": time.time(),
-    }
+    whole = _of_all(experiment)
     for run_task in experiment.resolved.run_tasks:
         table = tables.get(run_task.name)
-        if table is None:
+        if table is None or not is_scored(table):
             continue
         of = {
             **whole, "run_task": run_task.name, "model": run_task.model.name,
@@ -321,6 +324,18 @@ def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
                 "value": figure.value, "low": figure.low, "high": figure.high,
                 "higher_is_better": name.endswith("_per_s"), "signature": hardware or "",
             }  # fmt: skip
+
+
+def _of_all(experiment: Experiment) -> dict[str, Any]:
+    """What all its rows say."""
+    return {
+        "experiment": experiment.id,
+        "plan": experiment.resolved.plan.name,
+        "created": _created(experiment),
+        "state": str((outcome(experiment) or {}).get("state", "")),
+        "hpcbench": str(experiment.manifest.get("hpcbench") or ""),
+        "recorded": time.time(),
+    }
 
 
 def _created(experiment: Experiment) -> float:

@@ -28,6 +28,7 @@ from hpcbench.evaluation.made import made_by, other_reading
 from hpcbench.evaluation.scores import Place, rows_of
 from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.tables import Scored, read_parts
+from hpcbench.experiment.ending import is_scored, why_nothing
 from hpcbench.gate.sides import Run, not_same
 from hpcbench.gate.verdict import Check
 from hpcbench.schema.documents import Gate, QualityRule
@@ -77,11 +78,17 @@ def quality_checks(
         if rule is None:
             continue
         verdict, why = "inconclusive", ""
+        nothing = [next(_unscored(runs, metric), "") for runs in (baseline, candidate)]
         scored = [one for one in found if metric in one.metrics]
         if len(known) < len(ours):
             why = "the baseline has no scores of it: `hpcbench score` makes them from its answers"
         elif len(scored) < len(theirs):
             yield Check(name, metric, "quality", "critical", "fail", "the candidate has none")
+            continue
+        elif nothing[0]:
+            why = f"in the baseline {nothing[0]}"
+        elif nothing[1]:
+            yield Check(name, metric, "quality", rule.level, "fail", nothing[1])
             continue
         elif other := _other_signature(metric, known, found):
             why = f"another metric of that name: {' there, '.join(other)} here"
@@ -97,7 +104,7 @@ def quality_checks(
 def coverage_check(
     name: str, baseline: Sequence[Run], candidate: Sequence[Run], policy: Gate
 ) -> Check:
-    """Whether enough samples have an answer, over all runs."""
+    """Whether enough samples are ok, over all runs."""
     here, there = (_coverage(runs) for runs in (candidate, baseline))
     rule = policy.coverage
     told: dict[str, Any] = {
@@ -106,13 +113,22 @@ def coverage_check(
         "difference": None if None in (here, there) else here - there,  # type: ignore[operator]
     }
     if here is None:
-        why = "the candidate does not tell how many samples were answered"
+        why = "the candidate does not tell how many samples are ok"
         return Check(name, "coverage", "coverage", rule.level, "inconclusive", why, **told)
     enough = here >= rule.least
-    why = f"{here:.1%} of samples are answered, {rule.least:.1%} are asked for"
+    why = f"{here:.1%} of samples are ok, {rule.least:.1%} are asked for"
     return Check(
         name, "coverage", "coverage", rule.level, "pass" if enough else "fail", why, **told
     )
+
+
+def _unscored(runs: Sequence[Run], metric: str) -> Iterator[str]:
+    """Why runs have no value of a metric; nothing where one of them has a value."""
+    tables = [(run.told.metrics or {}).get(run.run_task.name) for run in runs]
+    known = [table for table in tables if table is not None and metric in table["metrics"]]
+    if len(known) == len(runs) and all(table["metrics"][metric] is None for table in known):
+        for table in known:
+            yield f"{metric} scored no sample" if is_scored(table) else why_nothing(table)
 
 
 def _coverage(runs: Sequence[Run]) -> float | None:

@@ -6,12 +6,13 @@ Times follow the formulas of `speed`, which docs/measuring.md defines; a test ho
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hpcbench.experiment.claims import withdrawn
 from hpcbench.experiment.files import parse_line
 from hpcbench.experiment.layout import Experiment, attempts_in
 from hpcbench.schema.records import Outcome
@@ -70,9 +71,11 @@ def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
     attempts = attempts_in(folder.names)
     pieces, size = list[_Piece](), 0
     for shard in experiment.work.shards_of((run_task,)):
-        for attempt in attempts.get(shard.index, ()):
+        own = attempts.get(shard.index, ())
+        gone = withdrawn(folder, shard.index, own)
+        for attempt in own:
             path = experiment.shard_responses(run_task, shard.index, attempt)
-            for data in folder.pages(path.name, BLOCK):
+            for data in _counting(folder.pages(path.name, BLOCK), gone.get(attempt)):
                 pieces.append(_Piece(shard.index, attempt, path, data, data.count(b"\n")))
                 size += len(data)
                 if size >= BLOCK or len(pieces) >= MOST_FILES:
@@ -80,6 +83,21 @@ def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
                     pieces, size = [], 0
     if pieces:
         yield pieces
+
+
+def _counting(pages: Iterable[bytes], gone: frozenset[str] | None) -> Iterator[bytes]:
+    """Lines without the answers that were withdrawn."""
+    for page in pages:
+        yield page if not gone else without(page, gone)
+
+
+def without(lines: bytes, samples: Collection[str]) -> bytes:
+    """Whole lines of responses without those to some samples."""
+    return b"".join(
+        line
+        for line in lines.splitlines(keepends=True)
+        if (parse_line(line) or {}).get("sample_id") not in samples
+    )
 
 
 def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | None = None) -> Any:

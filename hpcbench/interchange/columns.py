@@ -114,7 +114,7 @@ METRICS = (
     Column("documents", "whole number", "documents they belong to; of scores"),
     Column("asked", "whole number", "samples that were asked, of the group; of scores"),
     Column("answered", "whole number", "of these, those with an answer; of scores"),
-    Column("coverage", "number", "answered ÷ asked; of scores"),
+    Column("coverage", "number", "ok ÷ (asked + skipped); of scores"),
     Column("invalid", "whole number", "answers without a value; of scores"),
     Column("faults", "whole number", "samples that the metric lost; of scores"),
     Column("method", "text", "how the interval was found, or why there is none; of scores"),

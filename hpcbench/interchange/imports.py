@@ -24,9 +24,11 @@ from typing import Any
 import hpcbench
 from hpcbench import evaluation
 from hpcbench.errors import Problem, UserError
+from hpcbench.evaluation.ended import endings
 from hpcbench.evaluation.scoring import OF_SAMPLES
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.files import (
     Appender,
     create_exclusive,
@@ -192,6 +194,7 @@ def _fill(
         run_tasks=tuple(one.name for one in tasks),
         shard_size=SHARD,
         executor="local",
+        min_coverage=0,  # the other kit asked for none
     )
     resolved = ResolvedPlan(plan=plan, site=site, run_tasks=tasks)
     measured = _measured(experiment, found, tasks)
@@ -209,9 +212,11 @@ def _fill(
     with EventLog(experiment.submission_file) as log:  # a round without jobs, which is over
         log.write("round", round=0, groups=[], excluded=[], answered=0)
         log.write("handed", sync=True)
-    write_json(
-        experiment.outcome_file, {"version": 1, "round": 0, "state": "done", "shards_left": []}
-    )
+    ended = endings(experiment)
+    state, reason = experiment_end(ended)
+    told = {name: one.to_json() for name, one in ended.items()}
+    more = {"reason": reason, "run_tasks": told, "shards_left": []}
+    write_json(experiment.outcome_file, {"version": 1, "round": 0, "state": state, **more})
     write_json(experiment.manifest_file, manifest)
     for line in _remarks(run, found):
         say(line)

@@ -18,6 +18,7 @@ from hpcbench.experiment.claims import (
     damaged,
     release,
     shard_states,
+    unsuccessful,
 )
 from hpcbench.experiment.control import wishes
 from hpcbench.experiment.layout import Experiment
@@ -99,6 +100,15 @@ def forgive(experiment: Experiment) -> None:
     for state in shard_states(experiment, _names(experiment)):
         if state.state in ENDED and not state.claimable:
             release(experiment, state, "to be tried again", forgive=True)
+
+
+def ask_again(experiment: Experiment) -> None:
+    """Have samples asked again whose requests failed or were invalid. Reads every answer."""
+    now = wishes(experiment)
+    names = [name for name in _names(experiment) if not now.rests(name)]
+    for state, samples, kept in unsuccessful(experiment, names):
+        why = f"{len(samples)} requests that failed are asked again"
+        release(experiment, state, why, reopen=True, withdrawn=samples, answered=kept)
 
 
 def reopen_damaged(experiment: Experiment) -> None:

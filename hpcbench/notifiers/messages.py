@@ -127,7 +127,13 @@ def _title(event: Mapping[str, Any], name: str) -> str:
 def _tone(event: Mapping[str, Any]) -> Tone:
     verdict = event.get("verdict")
     word = verdict.get("verdict") if isinstance(verdict, Mapping) else event.get("state")
-    known: Mapping[str, Tone] = {"GO": "good", "done": "good", "test": "good", "NO-GO": "bad"}
+    known: Mapping[str, Tone] = {
+        "GO": "good",
+        "done": "good",
+        "test": "good",
+        "NO-GO": "bad",
+        "failed": "bad",
+    }
     return known.get(str(word), "unsure")
 
 

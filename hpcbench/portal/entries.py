@@ -17,6 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from hpcbench.experiment.control import wishes
+from hpcbench.experiment.ending import if_whole
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION
 from hpcbench.launch.status import ExperimentStatus, State
@@ -165,7 +166,10 @@ def planned(experiment: Experiment) -> Planned:
 def results(experiment: Experiment) -> Results:
     """What evaluation wrote."""
     return Results(
-        _tables(experiment.metrics_file, METRICS_VERSION),
+        {
+            name: if_whole(table)
+            for name, table in _tables(experiment.metrics_file, METRICS_VERSION).items()
+        },
         _tables(experiment.performance_file, PERFORMANCE_VERSION),
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.evaluation.reading import e2e_ms
+from hpcbench.experiment.claims import withdrawn
 from hpcbench.experiment.files import parse_line
 from hpcbench.experiment.folded import FOLDED, Folder
 from hpcbench.experiment.layout import Experiment, attempts_in
@@ -123,10 +124,15 @@ def records_at(
     found: dict[int, Recorded] = {}
     left = most
     for shard, some in sorted(by_shard.items()):
+        gone = withdrawn(folder, shard, attempts.get(shard, ()))
         for attempt in attempts.get(shard, ()):
-            missing = {place: sample for place, sample in some.items() if place not in found}
+            missing = {
+                place: sample
+                for place, sample in some.items()
+                if place not in found and sample not in gone.get(attempt, ())
+            }
             if not missing:
-                break
+                continue
             if left <= 0:
                 return found
             data = _read(folder, f"{shard:05d}.{attempt}.responses.jsonl", left)

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.ending import if_whole
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import (
@@ -283,7 +284,9 @@ def _part_of(path: Path, at: int, size: int) -> _Held | None:
         found = from_json(part)
     except (OSError, ValueError):
         return None
-    return _Held(found, len(part)) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    return _Held(if_whole(found) if path.name == "metrics.json" else found, len(part))
 
 
 def _entry(tables: Table | None, run_task: str) -> Table:

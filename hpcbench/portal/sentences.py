@@ -15,7 +15,8 @@ _STATES = {
     "paused": "paused",
     "evaluating": "answers are in, evaluation runs",
     "stalled": "waiting for the login node",
-    "incomplete": "ended with work left",
+    "incomplete": "incomplete",
+    "failed": "failed",
     "cancelled": "cancelled",
     "lost": "all its jobs are gone",
 }
@@ -34,7 +35,8 @@ def sentence(row: ExperimentRow, status: ExperimentStatus | None, now: float | N
         return "It cannot be read: another version of hpcbench wrote it, or it is damaged."
     parts = [_done(row), *_others(row)]
     if row.state in _STATES:
-        parts.append(_STATES[row.state])
+        why = f": {status.reason}" if status is not None and status.reason else ""
+        parts.append(_STATES[row.state] + why)
     if status is not None and row.state in ("running", "pending"):
         parts += _live(status, time.time() if now is None else now)
     return f"{', '.join(parts)}."
@@ -49,7 +51,7 @@ def _done(row: ExperimentRow) -> str:
 
 
 def _others(row: ExperimentRow) -> Iterator[str]:
-    for state in ("failed", "stopped", "cancelled"):
+    for state in ("failed", "incomplete", "stopped", "cancelled"):
         if (count := row.tasks_by_state.get(state, 0)) and state != row.state:
             yield f"{count:,} {state}"
 

@@ -58,6 +58,8 @@ class RunTaskTable(TypedDict):
     answered: int
     documents: int
     """Documents with an answer."""
+    ok: int
+    """Samples whose answer came and could be read."""
     invalid: int
     invalid_reasons: list[dict[str, Any]]
     skipped: NotRequired[int]
@@ -65,7 +67,7 @@ class RunTaskTable(TypedDict):
     unusable: NotRequired[int]
     """All such samples of the dataset, asked about or not."""
     coverage: float
-    """Answered ÷ asked and skipped."""
+    """ok ÷ (asked + skipped)."""
     outcomes: dict[str, int]
     errors: list[dict[str, Any]]
     metrics: dict[str, Entry | None]
@@ -316,11 +318,17 @@ class Tables(TypedDict):
     """The experiment."""
     path: str
     """Its directory."""
+    state: str
+    """`done`, `incomplete`, `failed` or `cancelled`: how it ended, or would if it ended now."""
+    reason: str
+    """Why it is incomplete or failed; empty: it is neither."""
     plan: dict[str, Any]
     """The plan, as `resolved.json` has it."""
     asked: int
     """Samples asked, over all run tasks."""
     answered: int
+    ok: int
+    """Samples whose answer came and could be read."""
     left: int
     """Samples in shards that did not come to their end."""
     summary: list[str]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from hpcbench.experiment.ending import is_scored, why_nothing
 from hpcbench.notifiers.messages import NONE, check_line, figures, markdown, number, one_line
 
 LONGEST = 60_000
@@ -116,7 +117,9 @@ def _suite(tables: Mapping[str, Any], cases: Iterator[ET.Element], name: str = "
 def _common(tables: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> Iterator[ET.Element]:
     """What is said of the experiment as a whole."""
     ended = ET.Element("testcase", name="came to its end")
-    if left := tables.get("left", 0):
+    if tables.get("reason"):
+        _put(ended, "error", f"{tables['state']}: {one_line(tables['reason'])}")
+    elif left := tables.get("left", 0):
         _put(ended, "error", f"{left} samples are in shards that did not come to their end")
     yield ended
     verdict = tables.get("verdict")
@@ -132,12 +135,12 @@ def _common(tables: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> I
 def _of_run_task(
     name: str, table: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]
 ) -> Iterator[ET.Element]:
-    """Whether anybody answered, and what the gate looked at."""
+    """Whether anything was scored, and what the gate looked at."""
     case = ET.Element("testcase", name="answers")
     outcomes = ", ".join(f"{count} {one_line(one)}" for one, count in table["outcomes"].items())
     said = f"{table['answered']} of {table['asked']} samples have an answer"
-    if table["asked"] and not table["answered"]:
-        _put(case, "error", said, outcomes)
+    if table["asked"] and not is_scored(table):
+        _put(case, "error", one_line(why_nothing(table)), outcomes)
     else:
         _put(case, "system-out", said, outcomes)
     yield case
@@ -178,14 +181,17 @@ def _headline(tables: Mapping[str, Any]) -> str:
     if verdict is not None:
         against = _code(verdict["baseline"])
         return f"### hpcbench: {verdict['verdict']} for plan {plan} against `{against}`"
-    return f"### hpcbench: plan {plan}, not compared with anything"
+    ended = f"is {tables['state']}" if tables.get("reason") else "not compared with anything"
+    return f"### hpcbench: plan {plan}{'' if tables.get('reason') else ','} {ended}"
 
 
 def _body(tables: Mapping[str, Any]) -> list[str]:
     """Lines, the weightiest first."""
     verdict = tables.get("verdict")
     lines: list[str] = []
-    if left := tables.get("left", 0):
+    if reason := tables.get("reason"):
+        lines += [f"**{tables['state'].capitalize()}: {markdown(one_line(reason))}**", ""]
+    elif left := tables.get("left", 0):
         lines += [f"**{left} samples are missing: the experiment did not come to its end.**", ""]
     if verdict is not None:
         lines += [f"- {markdown(one_line(one))}" for one in verdict.get("reasons", ())[:3]]

@@ -8,10 +8,12 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from hpcbench.evaluation.ended import endings
 from hpcbench.evaluation.scores import Place
 from hpcbench.evaluation.worst import distributions
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import wishes
+from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of, performance_of
@@ -48,6 +50,8 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     enough = wishes(experiment).enough_tasks
     wanted = [name for name in names if name not in enough]
     left = [state for state in shard_states(experiment, wanted) if state.state != "done"]
+    state, why = experiment_end(endings(experiment), cancelled=wishes(experiment).cancelled)
+    ended = [f"{state.capitalize()}: {why}."] if why else []
     told = shown(performance, run_tasks)
     verdict, wrong = verdict_of(experiment)
     best = leaders(experiment, run_tasks, told)
@@ -59,11 +63,14 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
         "version": 2,
         "id": experiment.id,
         "path": str(experiment.path),
+        "state": state,
+        "reason": why,
         "plan": experiment.resolved.plan.model_dump(mode="json"),
         "asked": sum(table["asked"] for table in run_tasks.values()),
         "answered": sum(table["answered"] for table in run_tasks.values()),
+        "ok": sum(table["ok"] for table in run_tasks.values()),
         "left": sum(state.shard.stop - state.shard.start for state in left),
-        "summary": [*wrong, *sentences(best, verdict)],
+        "summary": [*ended, *wrong, *sentences(best, verdict)],
         "verdict": verdict,
         "arms": arms_of(experiment),
         "leaders": best,

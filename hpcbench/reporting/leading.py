@@ -269,7 +269,7 @@ def _doubt(one: Leader, where: str = "") -> str:
     if one["coverage"] >= 1:
         return ""
     of = f"samples on {where}" if where else "its samples"
-    return f" Only {form.share(one['coverage'])} of {of} have an answer."
+    return f" Only {form.share(one['coverage'])} of {of} are ok."
 
 
 def _sentence(text: str) -> str:

@@ -46,7 +46,7 @@ class MetricRow:
     clusters: int
     """Documents they belong to."""
     coverage: float
-    """Samples with an answer ÷ samples asked."""
+    """Samples that are ok ÷ samples asked or skipped."""
     higher_is_better: bool
     signature: str
     """Metric with all its options."""

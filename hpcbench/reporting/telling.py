@@ -47,7 +47,7 @@ def tell(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -
 
     Args:
         experiment: it has ended.
-        state: `done` or `incomplete`; of other ends nobody is told.
+        state: `done`, `incomplete` or `failed`; of other ends nobody is told.
         tables: what the reports were given; None without a report.
     """
     failed: list[str] = []
@@ -137,7 +137,7 @@ def _end(
     experiment: Experiment, state: str, tables: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
     """How it ended, as an event; None: nobody is to be told."""
-    if not any(state in one.when for one in experiment.resolved.plan.notifications):
+    if not any(outbox.word(state) in one.when for one in experiment.resolved.plan.notifications):
         return None
     known = outcome(experiment) or {"round": 0}
     report = str(experiment.report_dir) if tables is not None else _report(experiment)
@@ -167,7 +167,8 @@ def _summary(experiment: Experiment, state: str, tables: Mapping[str, Any] | Non
     """One line: how it ended, and the first metric of each of the first run tasks."""
     known = outcome(experiment) or {}
     left = len(known.get("shards_left") or ())
-    head = f"{experiment.id} is {state}" + (f", {left} shards are left" if left else "")
+    why = f": {known['reason']}" if known.get("reason") else ""
+    head = f"{experiment.id} is {state}{why}" + (f", {left} shards are left" if left else "")
     try:
         metrics = tables["metrics"] if tables is not None else metrics_of(experiment)
     except (OSError, ValueError, HpcbenchError):

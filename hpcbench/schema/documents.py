@@ -463,10 +463,12 @@ class RunTaskSettings(Part):
     request_timeout: float = Field(default=600, gt=0)
     """Longest wait for one answer over all tries, seconds."""
     on_failed: Literal["exclude", "zero"] = "zero"
-    """What a sample without an answer counts: left out (coverage falls) or zero."""
+    """What a sample without an answer counts: left out or zero. Neither makes it ok: coverage falls."""
     on_invalid: Literal["exclude", "zero"] = "exclude"
-    """What an answer counts that cannot be read, or breaks its schema: left out or zero. It is counted, and
-    tables tell both values."""
+    """What an answer counts that cannot be read, or breaks its schema: left out or zero. Neither makes it ok:
+    coverage falls, and tables tell both values."""
+    min_coverage: float | None = Field(default=None, ge=0, le=1)
+    """As the plan's `min_coverage`, for this run task; none: the plan's."""
     score_timeout: float = Field(default=30, gt=0)
     """Longest that one metric may take for one sample, seconds; what takes longer is a fault, and told."""
     resources: Resources = Field(default_factory=Resources)
@@ -537,7 +539,7 @@ class Notification(Part):
         "incomplete",
         "regression",
     )
-    """What is told: both ends, and a gate that did not say GO."""
+    """What is told: the end `done`, the ends `incomplete` and `failed`, and a gate that did not say GO."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the notifier; secrets as references."""
 
@@ -585,10 +587,10 @@ class RatioRule(Part):
 
 
 class CoverageRule(Part):
-    """How many of the samples need an answer."""
+    """How many of the samples have to be ok."""
 
     least: float = Field(default=0.98, ge=0, le=1)
-    """Answered ÷ asked, of each run task."""
+    """ok ÷ (asked + skipped), of each run task."""
     level: GateLevel = "critical"
     """`critical` decides the verdict; `advisory` is only told."""
 
@@ -625,7 +627,7 @@ class Gate(Document):
     memory: Mapping[str, RatioRule] = Field(default_factory=dict)
     """Figure of memory → its margin: `gpu_peak`, `host_*`."""
     coverage: CoverageRule = Field(default_factory=CoverageRule)
-    """How many samples of the candidate need an answer."""
+    """How many samples of the candidate have to be ok."""
     same: tuple[SameInBoth, ...] = ("dataset", "ml_task", "samples")
     """What must be the same in both for scores to be compared; what is not makes them inconclusive. Without
     `samples` those that both have asked are judged, as after `--set run_tasks.X.limit=200`."""
@@ -685,6 +687,9 @@ class ExperimentPlan(Document):
     """Seed of all that is random on our side (swaps of compared runs, orders of samples)."""
     max_resubmits: int = Field(default=2, ge=0, le=20)
     """How often lost work is submitted again before the experiment ends incomplete."""
+    min_coverage: float = Field(default=0.9, ge=0, le=1)
+    """Smallest share of samples that must be ok, of each run task: ok ÷ (asked + skipped). Below it the run
+    task and the experiment end `incomplete`, with exit code 1, and are no baseline and part of no trend."""
     stages: tuple[Stage, ...] = Field(
         default=("inference", "evaluation", "reporting"), min_length=1
     )

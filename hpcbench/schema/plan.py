@@ -119,6 +119,11 @@ class ResolvedPlan(Part):
                 return run_task
         raise KeyError(name)
 
+    def min_coverage(self, name: str) -> float:
+        """Smallest share of a run task's samples that has to be ok: its own, else the plan's."""
+        own = self.run_task(name).task.min_coverage
+        return self.plan.min_coverage if own is None else own
+
     @property
     def pairs(self) -> dict[str, tuple[str, str]]:
         """Run task → its arms, `a` first; empty unless there are arms."""

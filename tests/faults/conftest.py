@@ -25,7 +25,7 @@ ENGINE = Path(__file__).parent / "scripted-engine"
 SAMPLES = 40
 """Samples of the dataset."""
 
-ENDED = ("done", "incomplete", "cancelled", "lost", "interrupted", "stalled", "paused")
+ENDED = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted", "stalled", "paused")
 """States in which nothing happens any more."""
 
 

@@ -83,7 +83,7 @@ def test_a_damaged_answer_is_told_and_asked_again(bench: Bench, calm: Trial) -> 
 
     trial.status()
     out, err = bench.run("resume", trial.id)
-    status = trial.wait("done", "incomplete")
+    status = trial.wait("done", "incomplete", "failed")
 
     told = out + err + json.dumps(status["failures"] + status["alarms"])
     assert "damaged" in told or "cannot be read" in told, told

@@ -59,7 +59,7 @@ def test_an_engine_that_dies_of_many_samples_is_given_up_within_bounds(
     bench.script(answer_ms=[1, 3], poison=[question(one) for one in guilty])
     trial = bench.submit(bench.plan({}, max_resubmits=1))
 
-    status = trial.wait("incomplete", "done", timeout=150)
+    status = trial.wait("incomplete", "failed", "done", timeout=150)
 
     answers, undisturbed = trial.answers(), calm.answers()
     for name, answer in answers.items():
@@ -73,7 +73,7 @@ def test_an_engine_that_dies_at_every_request_condemns_no_sample(bench: Bench, c
     bench.script(die_every=1)
     trial = bench.submit(bench.plan({}, max_resubmits=1))
 
-    status = trial.wait("incomplete")
+    status = trial.wait("failed")
 
     assert trial.answers() == {}, "samples were blamed for what the engine does"
     assert trial.rounds <= 2
@@ -172,7 +172,7 @@ def test_an_engine_that_never_loads_is_tried_once_and_again_by_resume(
     bench.script(fail_loads=-1)
     trial = bench.submit(bench.plan({}))
 
-    status = trial.wait("incomplete")
+    status = trial.wait("failed")
 
     assert trial.rounds == 1
     assert len(list(bench.script_file.parent.glob("starts.*"))) == 1

@@ -76,7 +76,7 @@ def test_arms_that_are_told_apart_stop_early_and_the_experiment_is_done(bench: B
 
 def test_an_arm_that_cannot_be_loaded_ends_both(bench: Bench) -> None:
     trial = submitted(bench, size=4, fail_loads=-1)
-    trial.wait("incomplete", timeout=200)
+    trial.wait("incomplete", "failed", timeout=200)
     assert trial.answered() <= 4
     assert told(trial)["look"] is None
     assert "no look yet" in trial.bench.run("ab", trial.id)[0]

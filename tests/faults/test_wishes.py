@@ -146,7 +146,7 @@ def test_a_pilot_stops_the_run_task_that_fails_and_lets_the_others_go_on(bench: 
     status = trial.wait("incomplete")
 
     own = {one["name"]: one for one in status["run_tasks"]}
-    assert (own["bad"]["state"], own["bad"]["answered"]) == ("stopped", 2)
+    assert (own["bad"]["state"], own["bad"]["answered"]) == ("failed", 2)
     assert "its pilot failed: 0 of 2" in own["bad"]["reason"]
     assert "scripted to refuse this" in own["bad"]["reason"]
     assert own["good"]["state"] == "done"

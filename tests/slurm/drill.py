@@ -23,7 +23,7 @@ from tests.faults.conftest import ENGINE, Bench, Trial, until
 
 __all__ = ["Drill", "Run", "until"]
 
-ENDED = ("done", "incomplete", "cancelled", "lost", "interrupted", "stalled", "paused")
+ENDED = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted", "stalled", "paused")
 
 
 class Drill(Bench):

@@ -86,7 +86,7 @@ def test_a_node_that_dies_mid_run_ends_in_a_completed_experiment(slurm_user: Use
     user.lab.kill_node(node)
     try:
         deadline = time.monotonic() + 240
-        while user.status(experiment)["state"] not in ("done", "incomplete", "lost"):
+        while user.status(experiment)["state"] not in ("done", "incomplete", "failed", "lost"):
             assert time.monotonic() < deadline, user.status(experiment)
             for job in user.lab.squeue():
                 if job.reason == "BeginTime":
@@ -109,7 +109,7 @@ def test_missing_weights_are_named_in_status_with_the_log(slurm_user: User, imag
     experiment = user.submit(user.plan("weights", [{**VQA, "model": "broken", "limit": 8}]))
 
     status = user.wait(experiment)
-    assert status["state"] == "incomplete"
+    assert status["state"] == "failed"
     (trouble,) = [one for one in status["failures"] if one["models"] == ["broken"]]
     assert "safetensors" in trouble["cause"]
     assert "Traceback" not in trouble["cause"]

@@ -246,7 +246,7 @@ def test_an_upload_that_raises_anything_fails_no_experiment(
     monkeypatch.setattr(finalise, "upload_results", breaks)
     monkeypatch.setattr(finalise, "tell", lambda *given: told.append(given[1]) or [])
     finalise.conclude(with_places(tmp_path, f"file://{tmp_path}/out"))
-    assert told == ["incomplete"]
+    assert told == ["failed"]
     assert "could not upload: ValueError(" in capsys.readouterr().err
 
 

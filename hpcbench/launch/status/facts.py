@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import ShardState
@@ -31,6 +32,10 @@ class Story:
     """What people want of it."""
     jobs: Jobs
     """Its jobs that live; once it has ended none are looked for."""
+    reason: str | None = None
+    """Why it ended as it did, where finalise said so."""
+    endings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Run task → how it ended, as `experiment.ending.Ending` has it, where finalise said so."""
 
     @property
     def handed(self) -> bool:

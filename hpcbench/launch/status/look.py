@@ -12,7 +12,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import Ends, ShardState, shard_states
 from hpcbench.experiment.control import wishes
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.submission import job_name
+from hpcbench.experiment.submission import job_name, outcome
 from hpcbench.launch.status import jobs as own_jobs
 from hpcbench.launch.status.facts import (
     Facts,
@@ -215,9 +215,9 @@ def _ended(experiment: Experiment) -> State | Literal["unreadable"] | None:
     """How an experiment ended; None: it has not."""
     try:
         passes, _ = passes_of(experiment)
-        outcome = outcome_of(experiment, passes, wishes(experiment))
-        _ = experiment.work, outcome == "done" or experiment.resolved
-        return outcome
+        ended = outcome_of(experiment, passes, wishes(experiment))
+        _ = experiment.work, ended == "done" or experiment.resolved
+        return ended
     except (OSError, ValueError, KeyError, TypeError):
         return "unreadable"  # one experiment of an older version must not hide the others
 
@@ -260,9 +260,19 @@ def _rests(facts: Facts) -> bool:
 def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
     passes, busy = passes_of(experiment)
     wished = wishes(experiment)
-    outcome = outcome_of(experiment, passes, wished)
-    jobs = Jobs() if outcome else own_jobs.look(experiment, passes, snapshot)
-    return Story(passes, busy, outcome, wished, jobs)
+    ended = outcome_of(experiment, passes, wished)
+    jobs = Jobs() if ended else own_jobs.look(experiment, passes, snapshot)
+    said = (outcome(experiment) or {}) if ended else {}
+    endings = said.get("run_tasks")  # an earlier version did not write it
+    return Story(
+        passes,
+        busy,
+        ended,
+        wished,
+        jobs,
+        said.get("reason") or None,
+        endings if isinstance(endings, dict) else {},
+    )
 
 
 def _last_runs(workers: Iterable[Worker]) -> dict[str, int]:

@@ -11,17 +11,18 @@ from hpcbench.schema.documents import Part
 
 State = Literal[
     "submitting", "interrupted", "pending", "running", "paused", "evaluating", "stalled", "done",
-    "incomplete", "cancelled", "lost",
+    "incomplete", "failed", "cancelled", "lost",
 ]  # fmt: skip
 """State of an experiment.
 
 `submitting` jobs are being handed over · `interrupted` that was cut off, `hpcbench resume` goes on ·
 `pending` all jobs wait · `running` · `paused` until `hpcbench resume` · `evaluating` answers are in ·
-`stalled` what is due waits for the login node · `done` · `incomplete` ended with work left that trying again
-did not cure · `cancelled` · `lost` no job is left and nobody said it ended.
+`stalled` what is due waits for the login node · `done` · `incomplete` ended with work left that trying
+again did not cure, or with too few samples that are ok · `failed` ended and nothing of it was scored ·
+`cancelled` · `lost` no job is left and nobody said it ended.
 """
 
-ENDED: tuple[State, ...] = ("done", "incomplete", "cancelled", "lost", "interrupted")
+ENDED: tuple[State, ...] = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted")
 """States that no job will change."""
 
 ShardWord = Literal[
@@ -36,8 +37,11 @@ workers that it is left alone, or the experiment ended without it · `lost` its 
 it will be taken over.
 """
 
-RunTaskState = Literal["pending", "running", "paused", "stopped", "cancelled", "done", "failed"]
-"""State of a run task: `stopped` by hpcbench, with a reason; `failed` has work left that nobody will do."""
+RunTaskState = Literal[
+    "pending", "running", "paused", "stopped", "cancelled", "done", "incomplete", "failed"
+]
+"""State of a run task: `stopped` by hpcbench, with a reason · `incomplete` ended with work left, or with too
+few samples that are ok · `failed` ended and nothing of it was scored."""
 
 
 class ShardCounts(Part):
@@ -115,7 +119,9 @@ class RunTaskStatus(Part):
     state: RunTaskState
     """Its state."""
     reason: str | None = None
-    """Why it is stopped, paused or cancelled."""
+    """Why it is stopped, paused, cancelled, incomplete or failed."""
+    coverage: float | None = None
+    """ok ÷ (asked + skipped), once the experiment has ended; null: not known."""
     samples: int
     """Samples to ask about."""
     answered: int
@@ -224,6 +230,8 @@ class ExperimentStatus(Part):
     """The experiment."""
     state: State
     """State of the whole."""
+    reason: str | None = None
+    """Why it is `incomplete` or `failed`; None: it is neither, or nobody wrote it down."""
     needs: str | None = None
     """What somebody has to do before it goes on; None: nothing."""
     path: str

@@ -52,6 +52,7 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         time=round(facts.now, 3),
         id=experiment.id,
         state=state,
+        reason=story.reason if state in ("incomplete", "failed") else None,
         needs=_needs(facts, state),
         path=str(experiment.path),
         executor=experiment.resolved.executor,
@@ -85,6 +86,8 @@ def _needs(facts: Facts, state: State) -> str | None:
         return f"all its jobs are gone before the end: {go_on}"
     if state == "paused":
         return f"paused: {go_on}"
+    if state in ("incomplete", "failed"):
+        return f"`hpcbench resume {experiment.id}` asks again what failed, and what was not asked"
     if any(unlaunched(job.reason) for job in story.jobs.alive):
         return "Slurm holds a job that its node could not launch: the next `hpcbench status` releases it"
     from_jobs = experiment.resolved.site.slurm.submit_from_jobs
@@ -112,25 +115,33 @@ def _run_task(
     reason = wished.stopped_tasks.get(name, enough)
     held = counted.claimed or counted.running or counted.silent
     state: RunTaskState
-    if (own and counted.done == len(own)) or enough is not None:
-        state = "done"
-    elif reason is not None:
-        state = "stopped"
-    elif wished.cancelled or name in wished.cancelled_tasks:
+    ending = facts.story.endings.get(name, {})
+    whole = (own and counted.done == len(own)) or enough is not None
+    if not whole and (wished.cancelled or name in wished.cancelled_tasks):
         state = "cancelled"
-    elif facts.ended:
+    elif ending.get("state") == "failed":
         state = "failed"
+    elif not whole and reason is not None:
+        state = "stopped"
+    elif ending.get("state") == "incomplete":
+        state = "incomplete"
+    elif whole:
+        state = "done"
+    elif facts.ended:
+        state = "incomplete" if any(shard.answered for shard in own) else "failed"
     elif wished.paused or name in wished.paused_tasks:
         state = "paused"
     else:
         state = "running" if held else "pending"
-    if state == "failed":
-        reason = next((shard.cause for shard in own if shard.cause), None)
+    if state in ("incomplete", "failed"):
+        cause = next((shard.cause for shard in own if shard.cause), None)
+        reason = "; ".join(filter(None, (ending.get("reason"), cause))) or None
     return RunTaskStatus(
         name=name,
         model=run_task.model.name,
         state=state,
         reason=reason,
+        coverage=ending.get("coverage"),
         samples=sum(shard.samples for shard in own),
         answered=sum(shard.answered for shard in own),
         shards=counted,

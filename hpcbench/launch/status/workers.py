@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ TOLD_TO_END: Mapping[str, str] = {
     "replaced by a later run of this job": "a worker outlived its job, which Slurm had started again",
 }
 """What Slurm's signals mean; a worker that ends for them loses nothing, but somebody may wonder why."""
+
+TOLD_TO_END_HERE = {
+    **TOLD_TO_END,
+    "SIGTERM": "a worker was told to end at once: by `hpcbench cancel`, or by a signal on this machine",
+}
+"""The same of workers that no Slurm has started."""
 
 GIB = 2**30
 MONITOR_TAIL = 16_384
@@ -128,6 +135,11 @@ class Workers:
         self._read: dict[Path, int] = {}
         self._known: dict[Path, Worker] = {}
 
+    @cached_property
+    def _signals(self) -> Mapping[str, str]:
+        slurm = self._experiment.resolved.executor == "slurm"
+        return TOLD_TO_END if slurm else TOLD_TO_END_HERE
+
     def look(self) -> list[Worker]:
         """Every worker, as it is now."""
         folder = self._experiment.workers()
@@ -163,7 +175,7 @@ class Workers:
             worker.log = str(log if log.exists() else path)
         at = None
         for event in _told(whole):
-            at = _take(worker, event)
+            at = _take(worker, event, self._signals)
         if at is not None and written is not None:
             worker.ahead = at - written
 
@@ -234,8 +246,14 @@ def _parsed(line: bytes) -> Any:
         return None
 
 
-def _take(worker: Worker, event: Mapping[str, Any]) -> float:
-    """Learn from an event; returns when it was, by the worker's clock."""
+def _take(worker: Worker, event: Mapping[str, Any], signals: Mapping[str, str]) -> float:
+    """Learn from an event; returns when it was, by the worker's clock.
+
+    Args:
+        worker: whose event it is.
+        event: the event.
+        signals: what a signal that ended the worker means.
+    """
     kind, at = str(event["event"]), float(event.get("time", 0.0))
     worker.heard = max(worker.heard, at)
     if kind == "started":
@@ -258,7 +276,7 @@ def _take(worker: Worker, event: Mapping[str, Any]) -> float:
         worker.model = worker.loading = None
     if kind in TROUBLES:
         worker.complaints.append(_complaint(worker, kind, event, at))
-    if kind == "draining" and (why := TOLD_TO_END.get(str(event.get("signal")))):
+    if kind == "draining" and (why := signals.get(str(event.get("signal")))):
         worker.complaints.append(worker.complain(kind, why, at, alarm=True))
     if kind in LAST_WORDS:
         worker.last_words = kind

@@ -35,6 +35,7 @@ def _matrix(ml_task: str, rows: Sequence[RunTaskRow]) -> Matrix:
         cells[columns.index(row.dataset)] = MatrixCell(
             run_task=row.name,
             state=row.state,
+            reason=row.reason,
             answered=row.answered,
             samples=row.samples,
             score=score,

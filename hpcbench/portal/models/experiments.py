@@ -146,6 +146,8 @@ class MatrixCell(Model):
     """The run task."""
     state: RunTaskState
     """Its state."""
+    reason: str | None = None
+    """Why it is in it; null: there is nothing to say."""
     answered: int
     """Samples with an answer."""
     samples: int

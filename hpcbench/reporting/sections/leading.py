@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpcbench.evaluation import format as form
+from hpcbench.experiment.ending import coverage
 from hpcbench.reporting.artefact import ArmsRow, Leader, Tables, TwoArms
 from hpcbench.reporting.blocks import (
     Block,
@@ -23,12 +24,12 @@ def verdict(tables: Tables) -> Section:
     datasets = {(table["dataset"], table["split"]) for table in run_tasks.values()}
     skipped = sum(table["skipped"] for table in run_tasks.values())
     wanted = tables["asked"] + skipped
-    coverage = tables["answered"] / wanted if wanted else 0.0
+    ok = sum(table["ok"] for table in run_tasks.values())
     bad = f", {form.count(skipped)} in bad rows" if skipped else ""
     counts = (
         f"{many(len(models), 'model')}, {many(len(datasets), 'dataset')}, "
-        f"{many(len(run_tasks), 'run task')}; {form.count(tables['answered'])} of "
-        f"{form.count(wanted)} samples answered ({form.share(coverage)}){bad}."
+        f"{many(len(run_tasks), 'run task')}; {form.count(ok)} of "
+        f"{form.count(wanted)} samples are ok ({form.share(coverage(ok, tables['asked'], skipped))}){bad}."
     )
     blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(counts)]
     if tables["left"]:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from hpcbench.evaluation import format as form
+from hpcbench.experiment.ending import why_dashes
 from hpcbench.reporting import pictures
 from hpcbench.reporting.artefact import Matrix, Tables
 from hpcbench.reporting.blocks import (
@@ -54,11 +55,13 @@ def scores(tables: Tables) -> Section:
         2,
     )  # fmt: skip
     note = Text(
-        "↑ higher is better, ↓ lower is better. [ ]: 95 % interval. Coverage: samples with an answer ÷ "
-        "samples asked; told in a matrix where it is not whole. Bold: the best of its column.",
+        "↑ higher is better, ↓ lower is better. [ ]: 95 % interval. Coverage: samples that are ok (an answer "
+        "came and could be read) ÷ samples asked or skipped; told in a matrix where it is not whole. Bold: "
+        "the best of its column.",
         "note",
     )
-    parts.append(Part("Every score", (every,)))
+    dashes = (Text(f"{line}.", "note") for line in why_dashes(tables["metrics"]["run_tasks"]))
+    parts.append(Part("Every score", (every, *dashes)))
     if spread := tuple(Plot(one) for one in _distributions(tables)):
         parts.append(Part("How scores of samples are distributed", spread))
     return Section("scores", "Scores", (note,), tuple(parts))

@@ -1842,7 +1842,7 @@ export interface components {
              * State
              * @description Its state now.
              */
-            readonly state: ("submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "cancelled" | "lost") | "unreadable";
+            readonly state: ("submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "failed" | "cancelled" | "lost") | "unreadable";
             /**
              * Time
              * @description When.
@@ -1932,7 +1932,7 @@ export interface components {
              * State
              * @description See `hpcbench status`.
              */
-            readonly state: ("submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "cancelled" | "lost") | "unreadable";
+            readonly state: ("submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "failed" | "cancelled" | "lost") | "unreadable";
             /**
              * Tasks By State
              * @description State of a run task → how many.
@@ -1996,6 +1996,8 @@ export interface components {
             readonly path: string;
             /** Rate */
             readonly rate?: number | null;
+            /** Reason */
+            readonly reason?: string | null;
             /** Report */
             readonly report?: string | null;
             /** Round */
@@ -2010,7 +2012,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            readonly state: "submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "cancelled" | "lost";
+            readonly state: "submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "failed" | "cancelled" | "lost";
             /** Time */
             readonly time: number;
             /**
@@ -2528,6 +2530,11 @@ export interface components {
              */
             readonly leads: boolean;
             /**
+             * Reason
+             * @description Why it is in it; null: there is nothing to say.
+             */
+            readonly reason?: string | null;
+            /**
              * Run Task
              * @description The run task.
              */
@@ -2544,7 +2551,7 @@ export interface components {
              * @description Its state.
              * @enum {string}
              */
-            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "failed";
+            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
         };
         /**
          * MatrixRow
@@ -3127,7 +3134,7 @@ export interface components {
              * @description Its state.
              * @enum {string}
              */
-            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "failed";
+            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
         };
         /**
          * Regression
@@ -3438,7 +3445,7 @@ export interface components {
              * @description Its state.
              * @enum {string}
              */
-            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "failed";
+            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
             /**
              * Tokens Per Second
              * @description Output tokens a second.
@@ -3452,6 +3459,8 @@ export interface components {
         readonly RunTaskStatus: {
             /** Answered */
             readonly answered: number;
+            /** Coverage */
+            readonly coverage?: number | null;
             /** Model */
             readonly model: string;
             /** Name */
@@ -3467,7 +3476,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "failed";
+            readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
         };
         /**
          * SampleDetail

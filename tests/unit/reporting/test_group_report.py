@@ -40,7 +40,7 @@ def test_groups_invalid_answers_and_faults_stand_in_the_report(tmp_path: Path) -
     assert "| a | 2 | 100.0 % | 1.000" in text
     failed = text[text.index("## Samples without an answer") :]
     assert (
-        "| rt | 4 | 1 | 100.0 % | count as the worst value the metric knows | are left out |"
+        "| rt | 4 | 1 | 75.0 % | count as the worst value the metric knows | are left out |"
         in failed
     )
     assert "| rt | invalid | " in failed

@@ -50,7 +50,7 @@ def test_one_model_alone_is_told_without_a_claim(tmp_path: Path) -> None:
     here = answered(tmp_path, {"only": answers})
     (sentence,) = gather(here)["summary"]
     assert sentence.startswith("org/only reaches exact_match 0.500 [")
-    assert sentence.endswith("Only 90.0 % of samples on d have an answer.")
+    assert sentence.endswith("Only 90.0 % of samples on d are ok.")
 
 
 def test_run_tasks_whose_answers_two_versions_have_read_have_no_leader(tmp_path: Path) -> None:

@@ -86,5 +86,6 @@ function told(cell: MatrixCell): string {
     const interval = typeof score.low === "number" && typeof score.high === "number" ? `, 95 % interval ${number(score.low)} to ${number(score.high)}` : "";
     parts.unshift(`${score.metric} ${number(score.value)}${interval}, n = ${count(score.n)}${cell.leads ? ", best value of its dataset" : ""}`);
   }
+  if (cell.reason) parts.push(cell.reason);
   return parts.join("; ");
 }

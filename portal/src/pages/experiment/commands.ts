@@ -1,7 +1,7 @@
 import type { CommandLine, ExperimentRow } from "../../api/schema";
 
 /** States that no job will change. */
-const ENDED: readonly string[] = ["done", "incomplete", "cancelled", "lost", "interrupted"];
+const ENDED: readonly string[] = ["done", "incomplete", "failed", "cancelled", "lost", "interrupted"];
 
 /** What can be done with an experiment in its state, as commands to copy. Ids need no quoting. */
 export function commandsOf(row: Pick<ExperimentRow, "id" | "state">): CommandLine[] {

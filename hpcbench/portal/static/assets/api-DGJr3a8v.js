@@ -1,0 +1,1 @@
+import"./ui-DqZYqr88.js";

@@ -1,1 +1,0 @@
-import"./ui-DVbnA5gb.js";
