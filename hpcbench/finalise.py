@@ -134,7 +134,8 @@ def conclude(experiment: Experiment) -> None:
         if one.state != "done" and one.shard.run_task not in now.enough_tasks
     ]
     _count(experiment)
-    state = "cancelled" if now.cancelled else "incomplete" if left else "done"
+    short = bool(left or now.failed_tasks)
+    state = "cancelled" if now.cancelled else "incomplete" if short else "done"
     verdict = _judge(experiment, state)  # before the report, which tells it
     tables = report(experiment) if "reporting" in stages else None
     write_json(

@@ -71,8 +71,8 @@ def resume(arguments: argparse.Namespace) -> int:
     if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
         return 0
-    if wishes(experiment) != Wishes():
-        wish(experiment, "resume", names)
+    if wishes(experiment) != Wishes() or arguments.pilot is not None:
+        wish(experiment, "resume", names, pilot=arguments.pilot)
     for change in accept(experiment):
         say(f"another environment than before: {change}")
     found = advance(experiment, again=True)

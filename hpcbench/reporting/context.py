@@ -45,8 +45,8 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     metrics, performance = _in_order(experiment)
     run_tasks: Mapping[str, Any] = metrics["run_tasks"]
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    enough = wishes(experiment).enough_tasks
-    wanted = [name for name in names if name not in enough]
+    wished = wishes(experiment)
+    wanted = [name for name in names if name not in wished.enough_tasks]
     left = [state for state in shard_states(experiment, wanted) if state.state != "done"]
     told = shown(performance, run_tasks)
     verdict, wrong = verdict_of(experiment)
@@ -63,7 +63,11 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
         "asked": sum(table["asked"] for table in run_tasks.values()),
         "answered": sum(table["answered"] for table in run_tasks.values()),
         "left": sum(state.shard.stop - state.shard.start for state in left),
-        "summary": [*wrong, *sentences(best, verdict)],
+        "summary": [
+            *wrong,
+            *(f"{name}: {why}." for name, why in wished.failed_tasks.items()),
+            *sentences(best, verdict),
+        ],
         "verdict": verdict,
         "arms": arms_of(experiment),
         "leaders": best,

@@ -177,8 +177,6 @@ class Shard(NamedTuple):
     """One past the last sample."""
     seconds: float = 0.0
     """How long one worker is thought to take for it."""
-    pilot: bool = False
-    """Whether it is asked before everything else of its run task."""
 
     @property
     def id(self) -> str:
@@ -187,7 +185,7 @@ class Shard(NamedTuple):
 
 
 class Cut(Part):
-    """How a run task is cut into shards: the pilot's samples if there is one, then slices of one size."""
+    """How a run task is cut into shards: slices of one size."""
 
     run_task: str
     """The run task."""
@@ -196,7 +194,7 @@ class Cut(Part):
     size: int
     """Samples in a shard; in the last one what is left."""
     pilot: int = 0
-    """Samples of the first shard, where there is a pilot."""
+    """Samples of the first shard, where it has another size: so an early hpcbench cut its pilots."""
     seconds_per_sample: float = 0.0
     """How long one worker is thought to take for a sample."""
 
@@ -212,7 +210,7 @@ class Cut(Part):
         first = 0 if pilot else self.pilot + (index - bool(self.pilot)) * self.size
         stop = min(self.samples, self.pilot if pilot else first + self.size)
         seconds = (stop - first) * self.seconds_per_sample
-        return Shard(self.run_task, index, first, stop, seconds, pilot)
+        return Shard(self.run_task, index, first, stop, seconds)
 
     def shards(self) -> Iterator[Shard]:
         """Its shards, in order."""

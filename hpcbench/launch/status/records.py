@@ -37,7 +37,8 @@ it will be taken over.
 """
 
 RunTaskState = Literal["pending", "running", "paused", "stopped", "cancelled", "done", "failed"]
-"""State of a run task: `stopped` by hpcbench, with a reason; `failed` has work left that nobody will do."""
+"""State of a run task: `stopped` by hpcbench, with a reason; `failed` has work left that nobody will do, or a
+pilot that failed."""
 
 
 class ShardCounts(Part):

@@ -109,10 +109,13 @@ def _run_task(
     name, wished = run_task.name, facts.story.wished
     counted = count(own)
     enough = wished.enough_tasks.get(name)
-    reason = wished.stopped_tasks.get(name, enough)
+    failed = wished.failed_tasks.get(name)
+    reason = failed or wished.stopped_tasks.get(name, enough)
     held = counted.claimed or counted.running or counted.silent
     state: RunTaskState
-    if (own and counted.done == len(own)) or enough is not None:
+    if failed is not None:
+        state = "failed"
+    elif (own and counted.done == len(own)) or enough is not None:
         state = "done"
     elif reason is not None:
         state = "stopped"
@@ -124,7 +127,7 @@ def _run_task(
         state = "paused"
     else:
         state = "running" if held else "pending"
-    if state == "failed":
+    if state == "failed" and reason is None:
         reason = next((shard.cause for shard in own if shard.cause), None)
     return RunTaskStatus(
         name=name,
