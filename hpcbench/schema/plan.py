@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from hpcbench.errors import Problem
 from hpcbench.schema.documents import (
     Dataset,
     ExperimentPlan,
@@ -23,6 +25,14 @@ from hpcbench.schema.documents import (
     RunTask,
     Site,
 )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run task says something. All are equal: the same said elsewhere is the same."""
+
+    of: Mapping[str, tuple[str, int, int]] = field(default_factory=dict, compare=False)
+    """What is said → file, line and column."""
 
 
 class ResolvedRunTask(Part):
@@ -49,11 +59,17 @@ class ResolvedRunTask(Part):
     """The run task whose arms `a` and `b` are compared, of which this is one; None: it is no arm."""
     arm: Literal["a", "b"] | None = None
     """Which of the two it is."""
+    places: Places = Field(default=Places(), exclude=True, repr=False)
+    """Where what it says is said; not written down."""
 
     @property
     def name(self) -> str:
         """The run task's name, unique in the plan."""
         return self.task.name
+
+    def problem(self, key: str, message: str, remedy: str | None = None) -> Problem:
+        """What is wrong with something that it says, and where that is said, as far as it is known."""
+        return Problem(message, *self.places.of.get(key, (None, None, None)), remedy)
 
     @property
     def environment(self) -> str:

@@ -345,7 +345,8 @@ def package(bench: Bench, name: str, dependencies: list[str], point: str = "x") 
     )  # fmt: skip
     bench.write("registries/metrics/anls.yaml", {"name": "anls", "plugin": "closeness"})
     names = {"ml_task": "vqa", "model": "tiny-vlm", "dataset": "demo_vqa", "prompt": "demo_vqa"}
-    bench.write("plan.yaml", {"name": "p", "run_tasks": [{"name": "a", **names}]})
+    task = {"name": "a", **names, "generation": {"max_tokens": 96}}
+    bench.write("plan.yaml", {"name": "p", "run_tasks": [task]})
 
 
 def test_a_package_that_needs_another_version_of_what_is_there_is_refused_with_both(
