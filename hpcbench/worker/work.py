@@ -464,8 +464,12 @@ class Worker:
         self.halt.set()
         await self._look_at_wishes()
         if run_task.name not in self.wishes.failed_tasks:
+            ends: Sequence[str] = (run_task.name,)
+            if run_task.pair is not None:  # one arm alone compares with nothing
+                ends = self.experiment.resolved.pairs[run_task.pair]
+                why = f"arm {run_task.arm} ends both: {why}"
             told = f"{why}; {_go_on_with(self.experiment.id)}"
-            wish(self.experiment, "fail", [run_task.name], secret.mask(told))
+            wish(self.experiment, "fail", ends, secret.mask(told))
             await self._look_at_wishes()
 
     async def _answer(

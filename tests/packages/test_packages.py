@@ -210,6 +210,7 @@ def write_project(bench: Bench, source: Any) -> Path:
     ]
     plan = {
         "name": "packages", "executor": "local", "run_tasks": tasks, "reports": ["csv", "markdown"],
+        "pilot": 0,  # of what an echo says nothing can be read
         "trackers": [{"plugin": "history", "options": {"path": str(bench.folder / "history.jsonl")}}],
         "notifications": [{"plugin": "feed", "options": {"path": str(bench.folder / "feed.xml")}}],
     }  # fmt: skip
