@@ -68,8 +68,10 @@ def wish(
     pilot: int | None = None,
 ) -> None:
     """Want something of an experiment, or of some of its run tasks; `pilot`: samples of the next ones."""
-    details = {"by": getpass.getuser(), "run_tasks": list(run_tasks), "reason": reason}
-    details |= {} if pilot is None else {"pilot": pilot}
+    details: dict[str, Any] = {
+        "by": getpass.getuser(), "run_tasks": list(run_tasks), "reason": reason,
+        **({} if pilot is None else {"pilot": pilot}),
+    }  # fmt: skip
     number = max(_numbers(experiment.control_dir), default=0) + 1
     while not create_exclusive(
         experiment.control_dir / f"{number:05d}.json", event(command, number, **details)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpcbench import plugins
 from hpcbench.data.datasets import (
@@ -257,7 +258,7 @@ class _Measuring:
         _check_weights(model, self.model_hashes[model.name])
 
 
-def _engine(model: Model) -> object | None:
+def _engine(model: Model) -> Any:
     """The class of a model's engine; None where it is at hand only where the engine runs."""
     try:
         return plugins.load("engines", model.engine)

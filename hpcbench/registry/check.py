@@ -173,8 +173,7 @@ class Checks:
             self._say(source, where("split"), what)
         self._generation(resolved, source, where)
         engine = self._loaded("engines", resolved.model.engine)
-        for key, message, remedy in beyond(resolved, engine):
-            self.problems.append(resolved.problem(key, message, remedy))
+        self.problems += [resolved.problem(*one) for one in beyond(resolved, engine)]
         schema = ml_task.output_schema or ml_task.output_model
         if task.output_schema != "none" and schema is None:
             what = f"ML task '{ml_task.name}' has no output_schema to tell"

@@ -69,7 +69,8 @@ class ResolvedRunTask(Part):
 
     def problem(self, key: str, message: str, remedy: str | None = None) -> Problem:
         """What is wrong with something that it says, and where that is said, as far as it is known."""
-        return Problem(message, *self.places.of.get(key, (None, None, None)), remedy)
+        file, line, column = self.places.of.get(key, (None, None, None))
+        return Problem(message, file, line, column, remedy)
 
     @property
     def environment(self) -> str:

@@ -35,7 +35,6 @@ class Pilot:
         self.size = size
         self.over = not size
         """Whether there is nothing more to find out."""
-        self._run_task = run_task
         self._guard = Guard(run_task.task.score_timeout)
         self._reader: Read | None = None if self.over else _reader(run_task)
         self._taken: dict[str, Sample] = {}
