@@ -67,6 +67,9 @@ def prepared_once(
 
 def resume(arguments: argparse.Namespace) -> int:
     """`hpcbench resume EXPERIMENT [RUN_TASK …]`."""
+    if arguments.pilot is not None and arguments.pilot < 0:
+        what = f"--pilot {arguments.pilot}: a pilot has 0 samples or more"
+        raise UserError(Problem(what, remedy="`--pilot 0` is no pilot"))
     experiment, names = _chosen(arguments)
     if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
