@@ -644,8 +644,8 @@ class Worker:
 
 def _go_on_with(experiment: str) -> str:
     return (
-        f"mend it and submit again; `hpcbench resume {experiment}` tries with the samples that are left, "
-        f"`hpcbench resume {experiment} --pilot 0` asks all of them whatever happens"
+        f"mend it, then `hpcbench resume {experiment}`; "
+        f"`hpcbench resume {experiment} --pilot 0` asks all the rest whatever happens"
     )
 
 
