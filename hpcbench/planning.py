@@ -201,14 +201,12 @@ def _cut(
     size = plan.shard_size or shard_size(
         samples, plan.parallelism, per_sample, plan.shard_minutes * 60
     )
-    pilot = min(plan.pilot, samples)
     if run_task.sweep is not None:
-        size, pilot = samples, 0
+        size = samples
     return Cut(
         run_task=run_task.name,
         samples=samples,
         size=size,
-        pilot=pilot,
         seconds_per_sample=per_sample,
     )
 
@@ -216,7 +214,7 @@ def _cut(
 def _blocks(
     resolved: ResolvedPlan, pair: str, cuts: Sequence[Cut], loads: Mapping[str, float]
 ) -> dict[str, Cut]:
-    """The cuts of two arms: the same shards in both, short ones. A pilot would not be in turn.
+    """The cuts of two arms: the same shards in both, short ones.
 
     Raises:
         UserError: the arms ask different numbers of samples.
@@ -236,7 +234,7 @@ def _blocks(
         load,
         max([count for count in flight if isinstance(count, int)], default=1),
     )
-    return {cut.run_task: cut.model_copy(update={"size": size, "pilot": 0}) for cut in cuts}
+    return {cut.run_task: cut.model_copy(update={"size": size}) for cut in cuts}
 
 
 def _depths(run_tasks: Sequence[ResolvedRunTask]) -> dict[str, int]:

@@ -71,6 +71,16 @@ class Command:
     """Added to the environment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine refuses in a request, where that is certain; None: it is not known."""
+
+    tokens: int | None = None
+    """Most tokens of prompt and answer together."""
+    images: int | None = None
+    """Most images."""
+
+
 class Engine(Protocol):
     """Serves OpenAI's API on a Unix socket as a child process of the wrapper. Constructed with nothing.
 
@@ -87,6 +97,8 @@ class Engine(Protocol):
     - `request_fields(spec) -> mapping`: fields of the body that every request gets which does not set them;
     - `checks_media = False`: its server opens any path a request names, so the wrapper has to look at each;
     - `renamed: Mapping[str, str]`: setting of older versions → its name now, for the remedy;
+    - `limits(spec) -> Limits`: what it refuses in every request as it would be started, so that a plan that
+      asks for more is refused before anything runs;
     - `weights = False`: it serves no folder of weights (an endpoint elsewhere).
     """
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import UserError
-from hpcbench.plugins import DatasetSpec, EngineSpec, PromptSpec
+from hpcbench.plugins import DatasetSpec, EngineSpec, Limits, PromptSpec
 from hpcbench.schema.records import Message, Reading, Sample
 
 ANSWERS = (
@@ -352,6 +352,9 @@ def _commands(plugin: Any, folder: Path) -> None:
     words = [*command.argv, *command.env.values()]
     assert all(isinstance(word, str) for word in words), "an argument that is no text"
     assert any("/tmp/engine.sock" in word for word in words), "the socket is not passed on"  # noqa: S108
+    if hasattr(plugin, "limits"):
+        limits = plugin().limits(_spec(_example(plugin, folder)))
+        assert isinstance(limits, Limits), "limits(spec) gives no Limits"
 
 
 def _refuses_unknown_options(plugin: Any, folder: Path) -> None:

@@ -177,6 +177,7 @@ WORDS: Mapping[str, str] = {
     "resume": "{by} lets {run_tasks} go on: {reason}",
     "cancel": "{by} cancels {run_tasks}: {reason}",
     "stop": "{run_tasks} is stopped: {reason}",
+    "fail": "{run_tasks} fails: {reason}",
     "enough": "{run_tasks} is answered enough: {reason}",
     "ended": "the experiment is {state}",
     "claimed": "claimed by {owner}",

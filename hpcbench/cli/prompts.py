@@ -95,6 +95,7 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
         "ml_task": arguments.task or ANY_TASK,
         "dataset": arguments.dataset,
         "model": arguments.model or ANY_MODEL,
+        "generation": {"max_tokens": 1},  # nothing is asked, so it fits whatever the model takes
         **({"prompt": arguments.prompt} if arguments.prompt else {}),
     }
     with tempfile.TemporaryDirectory() as folder:

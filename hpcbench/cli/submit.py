@@ -67,12 +67,15 @@ def prepared_once(
 
 def resume(arguments: argparse.Namespace) -> int:
     """`hpcbench resume EXPERIMENT [RUN_TASK …]`."""
+    if arguments.pilot is not None and arguments.pilot < 0:
+        what = f"--pilot {arguments.pilot}: a pilot has 0 samples or more"
+        raise UserError(Problem(what, remedy="`--pilot 0` is no pilot"))
     experiment, names = _chosen(arguments)
     if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
         return 0
-    if wishes(experiment) != Wishes():
-        wish(experiment, "resume", names)
+    if wishes(experiment) != Wishes() or arguments.pilot is not None:
+        wish(experiment, "resume", names, pilot=arguments.pilot)
     for change in accept(experiment):
         say(f"another environment than before: {change}")
     found = advance(experiment, again=True)

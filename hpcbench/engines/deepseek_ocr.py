@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from hpcbench.engines.sglang import SglangEngine
 from hpcbench.engines.vllm import VllmEngine
 from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import Command, EngineSpec
+from hpcbench.plugins import Command, EngineSpec, Limits
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "gundam": {"base_size": 1024, "image_size": 640, "crop_mode": True},
@@ -39,6 +39,8 @@ _RULE = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 _SGLANG_RULE = (
     b"csglang.srt.sampling.custom_logit_processor\nDeepseekOCRNoRepeatNGramLogitProcessor\n."
 )
+_ONE_PAGE_OF_VLLM: Mapping[str, Any] = {"limit_mm_per_prompt": {"image": 1}}
+_ONE_PAGE_OF_SGLANG: Mapping[str, Any] = {"limit_mm_data_per_request": {"image": 1}}
 _FIXED = frozenset({"custom_params", "mm_processor_kwargs", "skip_special_tokens", "vllm_xargs"})
 """Settings that belong to the model here: of equal names a request's own wins, and the rule would be off."""
 
@@ -93,7 +95,7 @@ class DeepSeekOcrOnVllm(VllmEngine):
         ours: dict[str, Any] = {
             "enable_prefix_caching": False,
             "mm_processor_cache_gb": 0,
-            "limit_mm_per_prompt": {"image": 1},
+            **_ONE_PAGE_OF_VLLM,
         }
         if ocr.mode != "gundam":
             ours["mm_processor_kwargs"] = dict(MODES[ocr.mode])
@@ -105,6 +107,11 @@ class DeepSeekOcrOnVllm(VllmEngine):
         # Wherever Triton is, vLLM 0.31 to 0.33 take their second model runner, and its loader refuses the
         # rule, which is still written for the first one (read, not run). On a CPU there is but the first.
         return replace(command, env={**command.env, "VLLM_USE_V2_MODEL_RUNNER": "0"})
+
+    def limits(self, spec: EngineSpec) -> Limits:
+        """vLLM's, of one page."""
+        _, options = split(spec.options)
+        return super().limits(replace(spec, options={**_ONE_PAGE_OF_VLLM, **options}))
 
     def request_fields(self, spec: EngineSpec) -> Mapping[str, Any]:
         """The rule and the marks. Without `ngram_size` in a request vLLM's rule does nothing, in silence."""
@@ -138,12 +145,17 @@ class DeepSeekOcrOnSglang(SglangEngine):
         ours = {
             "enable_custom_logit_processor": True,
             "disable_radix_cache": True,
-            "limit_mm_data_per_request": {"image": 1},
+            **_ONE_PAGE_OF_SGLANG,
             # Else each token is chosen before the last one is in the history that the rule looks at, and
             # repeats get through: seen with 0.5.23.
             "disable_overlap_schedule": True,
         }
         return super().launch_command(replace(spec, options={**ours, **options}))
+
+    def limits(self, spec: EngineSpec) -> Limits:
+        """SGLang's, of one page."""
+        _, options = split(spec.options)
+        return super().limits(replace(spec, options={**_ONE_PAGE_OF_SGLANG, **options}))
 
     def settings(self, spec: EngineSpec) -> dict[str, Any]:
         """SGLang's settings with its own template for the model, which it else knows by the weights' path."""

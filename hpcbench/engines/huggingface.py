@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from hpcbench.engines.limits import positions
 from hpcbench.errors import Problem, UserError, unknown
-from hpcbench.plugins import API, Command, EngineSpec
+from hpcbench.plugins import API, Command, EngineSpec, Limits
 
 OPTIONS = {
     "attn_implementation": "eager, sdpa or flash_attention_2",
@@ -65,6 +66,11 @@ class HuggingFaceEngine:
         if options:
             argv += ["--options", json.dumps(options)]
         return Command(argv, {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
+
+    def limits(self, spec: EngineSpec) -> Limits:
+        """What the server answers with 400."""
+        own = None if spec.options.get("model") else positions(spec.model_path)
+        return Limits(spec.context_length or own)
 
 
 def _wrong(options: Mapping[str, Any]) -> Iterator[Problem]:

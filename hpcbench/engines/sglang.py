@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hpcbench.engines.flags import flags
+from hpcbench.engines.limits import count_of, positions
 from hpcbench.engines.vllm import NOWHERE
 from hpcbench.errors import Problem, UserError, unknown
-from hpcbench.plugins import API, Command, EngineSpec
+from hpcbench.plugins import API, Command, EngineSpec, Limits
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,6 +112,15 @@ class SglangEngine:
         return Command(
             [*argv, "--", *flags(settings)], {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
         )
+
+    def limits(self, spec: EngineSpec) -> Limits:
+        """What SGLang answers with 400; with `allow_auto_truncate` it cuts what is too long."""
+        options = {name.replace("-", "_"): value for name, value in spec.options.items()}
+        changed = "json_model_override_args" in options
+        tokens = spec.context_length or (None if changed else positions(spec.model_path))
+        cuts = bool(options.get("allow_auto_truncate"))
+        images = count_of(options.get("limit_mm_data_per_request"))
+        return Limits(None if cuts else tokens, images)
 
     def settings(self, spec: EngineSpec) -> dict[str, Any]:
         """SGLang's settings as they follow from the model, the dataset and the machine."""

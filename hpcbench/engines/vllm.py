@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 
 from hpcbench.engines import vllm_options
 from hpcbench.engines.flags import flags
+from hpcbench.engines.limits import count_of, positions
 from hpcbench.engines.vllm_options import Installed
 from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import API, Command, EngineSpec
+from hpcbench.plugins import API, Command, EngineSpec, Limits
 
 _OURS = {
     "model": "source",
@@ -120,6 +121,16 @@ class VllmEngine:
             [sys.executable, "-m", *_program(spec.model_path, serves), *flags(settings)],
             _environment(spec, settings["api_server_count"] or 1),
         )
+
+    def limits(self, spec: EngineSpec) -> Limits:
+        """What vLLM answers with 400."""
+        options = {name.replace("-", "_"): value for name, value in spec.options.items()}
+        changed = any(name.partition(".")[0] == "hf_overrides" for name in options)
+        own = None if changed else positions(spec.model_path)
+        limits = options.get(
+            "limit_mm_per_prompt", {"image": options.get("limit_mm_per_prompt.image")}
+        )
+        return Limits(spec.context_length or own, count_of(limits))
 
 
 def _program(model: str, serves: bool) -> tuple[str, ...]:

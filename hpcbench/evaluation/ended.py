@@ -67,7 +67,9 @@ def _counted(experiment: Experiment, run_task: str) -> dict[str, Any]:
 
 
 def _with_wish(found: Ending, now: Wishes, run_task: str) -> Ending:
-    """With the reason why it was ended before its time, if it was."""
+    """With the reason why it was ended before its time, if it was. That of a failed pilot says all."""
+    if run_task in now.failed_tasks and found.state != "done":
+        return replace(found, reason=now.failed_tasks[run_task])
     why = now.stopped_tasks.get(run_task)
     if run_task in now.cancelled_tasks:
         why = "it was cancelled"

@@ -5,11 +5,10 @@ else was quicker to claim is known as taken from then on. So thousands of claims
 folder. The order:
 
 1. what an earlier run of this very worker left behind, before a requeue
-2. pilots; the other shards of a run task only when its pilot is done
-3. run tasks of higher priority
-4. the model that is loaded; each worker begins at its own place in the work and goes on from there, so that
+2. run tasks of higher priority
+3. the model that is loaded; each worker begins at its own place in the work and goes on from there, so that
    they load different models and seldom reach for the same shard; where others have been, it jumps elsewhere
-5. of other models the one with most work for each worker at it, if that is worth a load: what it would do
+4. of other models the one with most work for each worker at it, if that is worth a load: what it would do
    afterwards must be more than the load takes
 """
 
@@ -18,7 +17,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from hpcbench.experiment.claims import Claim, Owner, ShardState
 from hpcbench.schema.plan import Cut, Shard
@@ -63,10 +62,6 @@ class Candidate:
     """Attempt to open."""
     model: str
     """Model it is asked of."""
-
-
-Next = Candidate | Literal["wait"] | None
-"""What to do: a shard; wait, for a pilot that another worker is at; or end."""
 
 
 class Board:
@@ -117,8 +112,8 @@ class Board:
         self.pace = 1.0
         """Seconds this worker takes for a second that was expected."""
 
-    def next(self, loaded: str | None, seconds_left: float = float("inf")) -> Next:
-        """What to do next.
+    def next(self, loaded: str | None, seconds_left: float = float("inf")) -> Candidate | None:
+        """The shard to try next; None: there is none for this worker.
 
         Args:
             loaded: model that is loaded.
@@ -132,12 +127,12 @@ class Board:
             self._inside = None
         self._begun = True
         found = self._choose(loaded, seconds_left)
-        if isinstance(found, Candidate) and loaded not in (None, found.model):
+        if found is not None and loaded not in (None, found.model):
             # A load for what others have taken meanwhile would cost most.
             self._look()
             found = self._choose(loaded, seconds_left)
-        if found is None or found == "wait":
-            # Before a worker ends or waits it looks at what others may have handed back meanwhile.
+        if found is None:
+            # Before a worker ends it looks at what others may have handed back meanwhile.
             self._look(closely=True)
             found = self._choose(loaded, seconds_left)
         return found
@@ -160,7 +155,7 @@ class Board:
         if expected > 0:
             self.pace = max(actual / expected, 0.5 * self.pace)
 
-    def _choose(self, loaded: str | None, seconds_left: float) -> Next:
+    def _choose(self, loaded: str | None, seconds_left: float) -> Candidate | None:
         # Most are done in the end: those that are cost nothing more.
         tasks = [
             task for task in self._tasks.values() if (task.left or task.mine) and self._may(task)
@@ -169,14 +164,10 @@ class Board:
             for shard, attempt in task.mine:
                 if self._fits(shard, loaded, seconds_left):
                     return Candidate(shard, attempt + 1, self._models[task.name])
-        pilots = [task for task in tasks if task.pilot_left]
-        ready = [task for task in tasks if not task.pilot and task.left]
+        ready = [task for task in tasks if task.left]
         top = max((self._priority(task) for task in ready), default=0)
-        first = pilots or [task for task in ready if self._priority(task) == top]
-        chosen = self._of_model(first, loaded, seconds_left)
-        if chosen is None and not first and any(task.pilot and task.left for task in tasks):
-            return "wait"
-        return chosen
+        first = [task for task in ready if self._priority(task) == top]
+        return self._of_model(first, loaded, seconds_left)
 
     def _of_model(
         self, tasks: Sequence[Task], loaded: str | None, seconds_left: float
@@ -195,7 +186,7 @@ class Board:
 
     def _in_turn(self, model: str, tasks: Sequence[Task]) -> Iterator[tuple[Shard, int]]:
         """A shard of each run task, with its newest attempt: what was handed back, then from where we are."""
-        back = [one for task in tasks for one in task.back if one[0].pilot or not task.pilot]
+        back = [one for task in tasks for one in task.back]
         if back:
             yield self._chance.choice(back)
         name, index = self._at.get(model) or self._begin(tasks)
@@ -242,9 +233,7 @@ class Board:
         return sorted(gains, key=lambda model: -gains[model])
 
     def _may(self, task: Task) -> bool:
-        return not (
-            task.hopeless or self._rests(task.name) or self._models[task.name] in self.given_up
-        )
+        return not (self._rests(task.name) or self._models[task.name] in self.given_up)
 
     def _priority(self, task: Task) -> int:
         return self._priorities.get(task.name, 0)
@@ -264,6 +253,7 @@ class Board:
                 continue
             claimed = self._ledger.claimed(task.name)
             task.take_all(claimed)
+            wanted: list[int] = []
             if closely:
                 wanted = task.not_done(claimed)
                 if len(wanted) > allowed:
@@ -271,8 +261,6 @@ class Board:
                     some = self._chance.sample(wanted, allowed)
                     wanted = [*first, *(index for index in some if index not in first)]
                 allowed = max(0, allowed - len(wanted))
-            else:
-                wanted = [0] if task.pilot and 0 in claimed else []
             self._learn(task, [task.cut.shard(index) for index in wanted])
 
     def _learn(self, task: Task, shards: Sequence[Shard]) -> None:
@@ -285,8 +273,6 @@ class Board:
                 task.mine.append(place)
             elif state.claimable:
                 task.back.append(place)
-            elif state.shard.pilot and state.state != "claimed":
-                task.hopeless = True
 
     def _is_mine(self, state: ShardState) -> bool:
         """Whether an earlier run of this very worker left it behind."""
@@ -313,10 +299,6 @@ class Task:
         """Shards that were handed back, with their newest attempt."""
         self.mine: list[tuple[Shard, int]] = []
         """Shards that an earlier run of this worker left behind, with their newest attempt."""
-        self.pilot = bool(cut.pilot)
-        """Whether its pilot is not known to be done."""
-        self.hopeless = False
-        """Whether its pilot was given up."""
         self._each = cut.samples * cut.seconds_per_sample / max(1, cut.count)
 
     @property
@@ -329,21 +311,12 @@ class Task:
         """Whether there is anything to claim."""
         return bool(self.open or self.back)
 
-    @property
-    def pilot_left(self) -> bool:
-        """Whether its pilot can be claimed."""
-        return self.pilot and (
-            self._known[0] == self.OPEN or any(shard.pilot for shard, _ in self.back)
-        )
-
     def is_open(self, index: int) -> bool:
         """Whether nobody is known to have claimed a shard."""
         return self._known[index] == self.OPEN
 
     def open_from(self, index: int) -> Shard | None:
-        """The next shard that nobody is known to have claimed, from a number on and round; or the pilot."""
-        if self.pilot:
-            return self.cut.shard(0) if self._known[0] == self.OPEN else None
+        """The next shard that nobody is known to have claimed, from a number on and round."""
         found = self._known.find(self.OPEN, index)
         if found < 0:
             found = self._known.find(self.OPEN)
@@ -376,4 +349,3 @@ class Task:
         """It is done."""
         self.take(shard.index)
         self._known[shard.index] = self.DONE
-        self.pilot = self.pilot and not shard.pilot

@@ -304,7 +304,7 @@ def withdrawn(folder: Folder, index: int, attempts: Sequence[int]) -> dict[int, 
 def unsuccessful(
     experiment: Experiment, run_tasks: Sequence[str]
 ) -> Iterator[tuple[ShardState, list[str], int]]:
-    """Shards that are done and have requests that failed: which samples, and how many have an answer.
+    """Shards without a worker that have requests that failed: which samples, and how many have an answer.
 
     Reads every answer.
     """
@@ -312,7 +312,7 @@ def unsuccessful(
     for run_task in run_tasks:
         for shard, answers in answers_of(experiment, run_task):
             lost = [name for name, one in answers.items() if one.outcome in UNSUCCESSFUL]
-            if lost and states[shard.id].state == "done":
+            if lost and states[shard.id].state != "claimed":
                 yield states[shard.id], lost, len(answers) - len(lost)
 
 

@@ -2,8 +2,9 @@
 
 A wish is a file `control/NNNNN.json`, created exclusively: two shells at once make two wishes in one order,
 and nothing is ever rewritten. Whole experiments and single run tasks are paused and cancelled alike;
-`stop` is a wish of hpcbench's own, with a reason: a pilot that failed; so is `enough`: what a comparison of
-two arms wanted to know is known, and the rest of their shards is not needed.
+`stop` is a wish of hpcbench's own, with a reason: the GPU-hours are used up; so is `fail`: a pilot failed, so
+the rest would fail, too; and so is `enough`: what a comparison of two arms wanted to know is known, and the
+rest of their shards is not needed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hpcbench.experiment.files import create_exclusive, read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import event
 
-Command = Literal["pause", "resume", "cancel", "stop", "enough"]
+Command = Literal["pause", "resume", "cancel", "stop", "fail", "enough"]
 """What is wished."""
 
 
@@ -36,8 +37,12 @@ class Wishes:
     """Run tasks that are to rest."""
     stopped_tasks: Mapping[str, str] = field(default_factory=dict)
     """Run tasks that hpcbench ended → why."""
+    failed_tasks: Mapping[str, str] = field(default_factory=dict)
+    """Run tasks whose pilot failed → why."""
     enough_tasks: Mapping[str, str] = field(default_factory=dict)
     """Run tasks that are answered enough → why: what is left of them is not needed."""
+    pilot: int | None = None
+    """Samples of a pilot, as the last `resume` wants them; None: as the plan says."""
 
     def rests(self, run_task: str) -> bool:
         """Whether nobody is to work on this run task now."""
@@ -50,15 +55,23 @@ class Wishes:
         return (
             run_task in self.cancelled_tasks
             or run_task in self.stopped_tasks
+            or run_task in self.failed_tasks
             or run_task in self.enough_tasks
         )
 
 
 def wish(
-    experiment: Experiment, command: Command, run_tasks: Sequence[str] = (), reason: str = ""
+    experiment: Experiment,
+    command: Command,
+    run_tasks: Sequence[str] = (),
+    reason: str = "",
+    pilot: int | None = None,
 ) -> None:
-    """Want something of an experiment, or of some of its run tasks."""
-    details = {"by": getpass.getuser(), "run_tasks": list(run_tasks), "reason": reason}
+    """Want something of an experiment, or of some of its run tasks; `pilot`: samples of the next ones."""
+    details: dict[str, Any] = {
+        "by": getpass.getuser(), "run_tasks": list(run_tasks), "reason": reason,
+        **({} if pilot is None else {"pilot": pilot}),
+    }  # fmt: skip
     number = max(_numbers(experiment.control_dir), default=0) + 1
     while not create_exclusive(
         experiment.control_dir / f"{number:05d}.json", event(command, number, **details)
@@ -91,19 +104,24 @@ def _after(now: Wishes, one: Mapping[str, Any]) -> Wishes:
     command, names = one["event"], frozenset(one["run_tasks"])
     cancelled, paused = now.cancelled_tasks, now.paused_tasks
     stopped, enough = dict(now.stopped_tasks), dict(now.enough_tasks)
+    failed = dict(now.failed_tasks)
     if command == "resume":
         # Of the whole: what people ended of it stays ended, what hpcbench ended is tried again.
-        lifted = names or frozenset(stopped)
+        lifted = names or frozenset({**stopped, **failed})
         return Wishes(
             cancelled=now.cancelled and bool(names),
             paused=now.paused and bool(names),
             cancelled_tasks=cancelled - names,
             paused_tasks=paused - names if names else frozenset(),
             stopped_tasks={name: why for name, why in stopped.items() if name not in lifted},
+            failed_tasks={name: why for name, why in failed.items() if name not in lifted},
             enough_tasks={name: why for name, why in enough.items() if name not in names},
+            pilot=one.get("pilot"),
         )
     if command == "stop":
         stopped |= dict.fromkeys(names, one["reason"])
+    elif command == "fail":
+        failed |= dict.fromkeys(names, one["reason"])
     elif command == "enough":
         enough |= dict.fromkeys(names, one["reason"])
     return Wishes(
@@ -112,5 +130,7 @@ def _after(now: Wishes, one: Mapping[str, Any]) -> Wishes:
         cancelled_tasks=cancelled | names if command == "cancel" else cancelled,
         paused_tasks=paused | names if command == "pause" else paused,
         stopped_tasks=stopped,
+        failed_tasks=failed,
         enough_tasks=enough,
+        pilot=now.pilot,
     )

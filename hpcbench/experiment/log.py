@@ -17,7 +17,7 @@ from hpcbench.experiment.files import Appender
 Kind = Literal[
     # the submission, and what people wish
     "round", "intent", "submitted", "dropped", "shrunk", "refused", "handed", "throttle",
-    "pause", "resume", "cancel", "stop", "enough", "ended",
+    "pause", "resume", "cancel", "stop", "fail", "enough", "ended",
     # shards
     "claimed", "done", "drained", "released", "failed",
     # workers and their models
@@ -35,7 +35,7 @@ Sort = Literal["state", "progress", "resources", "warning"]
 
 WARNINGS: frozenset[Kind] = frozenset(
     {
-        "failed", "released", "stop", "refused", "disk_full", "fenced",
+        "failed", "released", "stop", "fail", "refused", "disk_full", "fenced",
         "shard_failed", "model_failed", "engine_died", "bad_node", "poisonous", "staging_skipped",
         "orphans_reaped", "alarm", "unreadable", "monitor_note",
     }

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.experiment.board import MARGIN, Board, Candidate, Next, Task
+from hpcbench.experiment.board import MARGIN, Board, Candidate, Task
 from hpcbench.experiment.claims import Claim
 from hpcbench.schema.plan import Shard
 
@@ -49,7 +49,7 @@ class PairedBoard(Board):
         self._due: Shard | None = None
         """The other half of the pair that this worker has begun."""
 
-    def next(self, loaded: str | None, seconds_left: float = float("inf")) -> Next:
+    def next(self, loaded: str | None, seconds_left: float = float("inf")) -> Candidate | None:
         """See `Board.next`. Whether a pair is whole has to be seen, not remembered."""
         if self._begun and self._due is None:
             self._look()
@@ -70,7 +70,7 @@ class PairedBoard(Board):
         """Always closely: what was handed back is one half of a pair, and there are few shards."""
         super()._look(closely=True)
 
-    def _choose(self, loaded: str | None, seconds_left: float) -> Next:
+    def _choose(self, loaded: str | None, seconds_left: float) -> Candidate | None:
         due = self._due
         if due is not None:
             task = self._tasks[due.run_task]

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpcbench import plugins
 from hpcbench.data.datasets import (
@@ -19,11 +20,13 @@ from hpcbench.data.datasets import (
 )
 from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.pictures import fault_of
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import home
+from hpcbench.launch.references import check_references
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
+from hpcbench.registry.limits import beyond
 from hpcbench.schema.documents import Dataset, Model, Prompt, RunTaskSettings
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import Image, StoredImage
@@ -92,6 +95,8 @@ class _Measuring:
         self.looked: dict[str, _Looked] = {}
         self.built: dict[tuple[Hashable, ...], _Built] = {}
         """What decides on the prompts of a run task → what was seen of them once they were built."""
+        self.scored = set[tuple[Hashable, ...]]()
+        """What decides on whether metrics can read references, of run tasks whose metrics can."""
         self.counts: dict[str, int] = {}
         self.dataset_samples: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
@@ -139,7 +144,27 @@ class _Measuring:
             _check_examples(run_task.prompt)
         built = self._prompts(run_task, looked, ranges)
         self.images[name], self.reuse[name] = built.images, built.reuse
+        self._certain_failures(run_task, looked, ranges, built.images)
         self._model(run_task.model)
+
+    def _certain_failures(
+        self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]], images: int
+    ) -> None:
+        """What every request or every score would meet is found here, not on a GPU.
+
+        Raises:
+            UserError: no request could be answered, or a metric could score no answer.
+        """
+        found = [
+            run_task.problem(*one) for one in beyond(run_task, _engine(run_task.model), images)
+        ]
+        if found:
+            raise UserError(*found)
+        metrics = [metric.model_dump_json() for metric in run_task.metrics]
+        key = (run_task.ml_task.model_dump_json(), *metrics, id(looked), tuple(ranges))
+        if "evaluation" in self.resolved.plan.stages and key not in self.scored:
+            check_references(run_task, looked.iterator, ranges)
+            self.scored.add(key)
 
     def tell_unused(self) -> None:
         """Tell of entries that no sample gets: a condition may be misspelt."""
@@ -231,6 +256,14 @@ class _Measuring:
         folder = Path(model.source)
         self.model_hashes[model.name] = content_hash(folder, folder_files(folder), self.cache)
         _check_weights(model, self.model_hashes[model.name])
+
+
+def _engine(model: Model) -> Any:
+    """The class of a model's engine; None where it is at hand only where the engine runs."""
+    try:
+        return plugins.load("engines", model.engine)
+    except HpcbenchError:
+        return None
 
 
 def _skipped(looked: _Looked, task: RunTaskSettings, ranges: list[tuple[int, int]]) -> int:

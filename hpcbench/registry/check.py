@@ -20,6 +20,7 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.plugins import EngineSpec, PromptSpec
 from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.limits import beyond
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.shapes import misfits, model_findings
 from hpcbench.registry.source import Loc, Source
@@ -171,6 +172,8 @@ class Checks:
             what = unknown(f"split of dataset '{dataset.name}'", task.split, dataset.splits)
             self._say(source, where("split"), what)
         self._generation(resolved, source, where)
+        engine = self._loaded("engines", resolved.model.engine)
+        self.problems += [resolved.problem(*one) for one in beyond(resolved, engine)]
         schema = ml_task.output_schema or ml_task.output_model
         if task.output_schema != "none" and schema is None:
             what = f"ML task '{ml_task.name}' has no output_schema to tell"

@@ -36,7 +36,7 @@ from hpcbench.schema.documents import (
     RunTaskSettings,
     Site,
 )
-from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.plan import Places, ResolvedPlan, ResolvedRunTask
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 ResultT = TypeVar("ResultT")
@@ -354,6 +354,7 @@ class _Resolver:
             metrics=metrics,
             engine_packages=self.checks.engine_packages(model),
             sweep=one.sweep,
+            places=_places(one),
         )
         self.checks.run_task(resolved, source, where, site)
         return resolved
@@ -548,6 +549,19 @@ def _after(one: _Written, expanded: Mapping[str, Sequence[_Written]]) -> _Writte
     if tuple(names) == one.task.after:
         return one
     return replace(one, task=one.task.model_copy(update={"after": tuple(names)}))
+
+
+def _places(one: _Written) -> Places:
+    """Where a run task says what is only found to be wrong once the data is looked at."""
+    metrics = [(*one.where("metrics"), index) for index in range(len(one.task.metrics))]
+    locs = {
+        "model": one.where("model"),
+        "max_tokens": (*one.where("generation"), "max_tokens"),
+        "metrics": one.where("metrics") if metrics else one.where("ml_task"),
+        **dict(zip(one.task.metrics, metrics, strict=True)),
+    }
+    found = {key: one.source.place(loc) for key, loc in locs.items()}
+    return Places({key: (str(file), line, column) for key, (file, line, column) in found.items()})
 
 
 def _below(loc: Loc) -> Where:

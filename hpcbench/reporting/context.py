@@ -47,10 +47,10 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     metrics, performance = _in_order(experiment)
     run_tasks: Mapping[str, Any] = metrics["run_tasks"]
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    enough = wishes(experiment).enough_tasks
-    wanted = [name for name in names if name not in enough]
+    wished = wishes(experiment)
+    wanted = [name for name in names if name not in wished.enough_tasks]
     left = [state for state in shard_states(experiment, wanted) if state.state != "done"]
-    state, why = experiment_end(endings(experiment), cancelled=wishes(experiment).cancelled)
+    state, why = experiment_end(endings(experiment), cancelled=wished.cancelled)
     ended = [f"{state.capitalize()}: {why}."] if why else []
     told = shown(performance, run_tasks)
     verdict, wrong = verdict_of(experiment)

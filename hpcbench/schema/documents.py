@@ -674,9 +674,9 @@ class ExperimentPlan(Document):
     max_job_minutes: int | None = Field(default=None, ge=5)
     """Longest time limit of a job, whatever run tasks ask for: many short jobs fit into holes of the queue
     that a long one waits for. None: as run tasks say."""
-    pilot: int = Field(default=0, ge=0)
-    """So many samples of every run task are asked first; where fewer than half of them get an answer, that
-    run task is stopped. 0: no pilot."""
+    pilot: int = Field(default=20, ge=0)
+    """So many samples that a worker asks first of a run task are its pilot, and their answers count: where no
+    answer to them can be read, the run task fails there. 0: no pilot."""
     max_gpu_hours: float | None = Field(default=None, gt=0)
     """Most GPU-hours that its jobs may take in all; no job is submitted that could exceed it."""
     executor: Literal["slurm", "local"] | None = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from hpcbench.errors import Problem
 from hpcbench.schema.documents import (
     Dataset,
     ExperimentPlan,
@@ -23,6 +25,14 @@ from hpcbench.schema.documents import (
     RunTask,
     Site,
 )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run task says something. All are equal: the same said elsewhere is the same."""
+
+    of: Mapping[str, tuple[str, int, int]] = field(default_factory=dict, compare=False)
+    """What is said → file, line and column."""
 
 
 class ResolvedRunTask(Part):
@@ -49,11 +59,18 @@ class ResolvedRunTask(Part):
     """The run task whose arms `a` and `b` are compared, of which this is one; None: it is no arm."""
     arm: Literal["a", "b"] | None = None
     """Which of the two it is."""
+    places: Places = Field(default=Places(), exclude=True, repr=False)
+    """Where what it says is said; not written down."""
 
     @property
     def name(self) -> str:
         """The run task's name, unique in the plan."""
         return self.task.name
+
+    def problem(self, key: str, message: str, remedy: str | None = None) -> Problem:
+        """What is wrong with something that it says, and where that is said, as far as it is known."""
+        file, line, column = self.places.of.get(key, (None, None, None))
+        return Problem(message, file, line, column, remedy)
 
     @property
     def environment(self) -> str:
@@ -182,8 +199,6 @@ class Shard(NamedTuple):
     """One past the last sample."""
     seconds: float = 0.0
     """How long one worker is thought to take for it."""
-    pilot: bool = False
-    """Whether it is asked before everything else of its run task."""
 
     @property
     def id(self) -> str:
@@ -192,7 +207,7 @@ class Shard(NamedTuple):
 
 
 class Cut(Part):
-    """How a run task is cut into shards: the pilot's samples if there is one, then slices of one size."""
+    """How a run task is cut into shards: slices of one size."""
 
     run_task: str
     """The run task."""
@@ -201,7 +216,7 @@ class Cut(Part):
     size: int
     """Samples in a shard; in the last one what is left."""
     pilot: int = 0
-    """Samples of the first shard, where there is a pilot."""
+    """Samples of the first shard, where it has another size: so an early hpcbench cut its pilots."""
     seconds_per_sample: float = 0.0
     """How long one worker is thought to take for a sample."""
 
@@ -217,7 +232,7 @@ class Cut(Part):
         first = 0 if pilot else self.pilot + (index - bool(self.pilot)) * self.size
         stop = min(self.samples, self.pilot if pilot else first + self.size)
         seconds = (stop - first) * self.seconds_per_sample
-        return Shard(self.run_task, index, first, stop, seconds, pilot)
+        return Shard(self.run_task, index, first, stop, seconds)
 
     def shards(self) -> Iterator[Shard]:
         """Its shards, in order."""

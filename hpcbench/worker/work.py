@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hpcbench import secret
 from hpcbench.data.datasets import Ranges, check_answers, check_places, open_dataset, samples, total
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap, reap_folders
@@ -27,7 +28,6 @@ from hpcbench.experiment.claims import (
     Claim,
     Fenced,
     Owner,
-    responses_of,
     states_of,
     suspects,
 )
@@ -64,6 +64,7 @@ from hpcbench.schema.records import Request, Response, Sample, Times
 from hpcbench.worker.engine import EngineProcess, Loaded, explained, last_lines, scratch
 from hpcbench.worker.looking import look_if_due
 from hpcbench.worker.news import News
+from hpcbench.worker.pilot import Pilot
 from hpcbench.worker.room import wait_for_memory
 from hpcbench.wrapper.descriptors import allow_many
 
@@ -89,9 +90,6 @@ LOAD_FAILURES = 3
 
 WISH_SECONDS = 5.0
 """How often a worker looks at what people want of the experiment."""
-
-WAIT_SECONDS, LONGEST_WAIT = 2.0, 900.0
-"""How often, and how long in all, a worker looks whether the pilot that another one is at is done."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -158,13 +156,14 @@ class Worker:
         self.suspected: dict[str, set[str]] = {}
         """Run task → samples that an engine was at when it died, but for those that did not end one alone."""
         self.poisonous = self.failed_loads = 0
-        self.waited = 0.0
         self.datasets: dict[str, DatasetIterator] = {}
         """Document → the dataset it is of."""
         self.staged: dict[str, str] = {}
         self.loaded: Loaded | None = None
         self.warm = False
         """Whether the engine has answered anything since it was loaded."""
+        self.pilots: dict[str, Pilot] = {}
+        """Run task → what its first samples tell."""
         self.seen: dict[str, _Seen] = {}
         """Run task → how well its requests could be timed here."""
         self.best: dict[str, Adaptive] = {}
@@ -267,10 +266,6 @@ class Worker:
                 found = self.board.next(wrapper.model, self._seconds_left())
                 if found is None:
                     return
-                if found == "wait":
-                    if not await self._wait():
-                        return
-                    continue
                 await self._take(wrapper, found)
         finally:
             watching.cancel()
@@ -287,6 +282,9 @@ class Worker:
         """Load the model of a shard, claim it, do it."""
         run_task = self.experiment.resolved.run_task(found.shard.run_task)
         if not await self._load(wrapper, await self._model(run_task)):
+            return
+        await self._look_at_wishes()
+        if self.wishes.rests(run_task.name):
             return
         taken = self.board.claim(found)
         if taken is None:
@@ -306,25 +304,19 @@ class Worker:
         near = await self._near(run_task.model.source)
         return run_task.model.model_copy(update={"source": near, "gpus": self.group.gpus})
 
-    async def _wait(self) -> bool:
-        """Wait a little for a pilot; False if that has taken too long."""
-        if self.waited >= LONGEST_WAIT:
-            return False
-        self.waited += WAIT_SECONDS
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.stop.wait(), WAIT_SECONDS)
-        return True
-
     async def _watch_wishes(self) -> None:
         """Do as people want, while it runs."""
         while True:
             await asyncio.sleep(WISH_SECONDS)
-            with contextlib.suppress(OSError):  # a file system that hangs is met elsewhere too
-                self.wishes = await asyncio.to_thread(wishes, self.experiment)
+            await self._look_at_wishes()
             if self.wishes.cancelled or self.wishes.paused:
                 self._drain("cancel" if self.wishes.cancelled else "pause")
             elif self.at is not None and self.wishes.rests(self.at):
                 self.halt.set()
+
+    async def _look_at_wishes(self) -> None:
+        with contextlib.suppress(OSError):  # a file system that hangs is met elsewhere too
+            self.wishes = await asyncio.to_thread(wishes, self.experiment)
 
     async def _near(self, source: str) -> str:
         """A copy on this node of a dataset or model, where the site wants one and there is room."""
@@ -433,8 +425,6 @@ class Worker:
             self.news.write("shard_failed", sync=True, shard=taken.shard.id, message=str(error))
         else:
             whole = len(taken.answered) == taken.shard.stop - taken.shard.start
-            if whole and taken.shard.pilot:
-                self._judge(run_task, taken)
             last = taken.end("done" if whole else "drained")
             if whole:
                 self._tell_done(taken, last)
@@ -451,15 +441,36 @@ class Worker:
             answered=last["answered"],
         )
 
-    def _judge(self, run_task: ResolvedRunTask, pilot: Claim) -> None:
-        """Stop a run task whose pilot failed, before anybody can take more of it."""
-        answers = list(responses_of(self.experiment, pilot.shard))
-        good = sum(answer.outcome in ("ok", "truncated") for answer in answers)
-        if 2 * good < len(answers):
-            worst = next(one for one in answers if one.outcome not in ("ok", "truncated"))
-            why = f"its pilot failed: {good} of {len(answers)} samples were answered"
-            wish(self.experiment, "stop", [run_task.name], f"{why}; {worst.error or worst.outcome}")
-            self.wishes = wishes(self.experiment)
+    def _pilot(self, run_task: ResolvedRunTask) -> Pilot:
+        """The pilot of a run task, of as many samples as are wanted now."""
+        name, wanted = run_task.name, self.wishes.pilot
+        if wanted is None:
+            wanted = self.experiment.resolved.plan.pilot
+        cuts = self.experiment.work.cuts
+        size = min(wanted, *(cut.samples for cut in cuts if cut.run_task == name))
+        known = self.pilots.get(name)
+        if known is None or known.size != size:
+            known = self.pilots[name] = Pilot(run_task, size)
+        return known
+
+    async def _judge(self, run_task: ResolvedRunTask, taken: Claim, response: Response) -> None:
+        """End a run task, for all workers, whose pilot failed."""
+        pilot = self.pilots.get(run_task.name)
+        why = pilot.judge(response) if pilot is not None else None
+        if why is None:
+            return
+        del self.pilots[run_task.name]  # if people resume it meanwhile, it has a pilot again
+        await asyncio.to_thread(taken.acknowledge)
+        self.halt.set()
+        await self._look_at_wishes()
+        if run_task.name not in self.wishes.failed_tasks:
+            ends: Sequence[str] = (run_task.name,)
+            if run_task.pair is not None:  # one arm alone compares with nothing
+                ends = self.experiment.resolved.pairs[run_task.pair]
+                why = f"arm {run_task.arm} ends both: {why}"
+            told = f"{why}; {_go_on_with(self.experiment.id)}"
+            wish(self.experiment, "fail", ends, secret.mask(told))
+            await self._look_at_wishes()
 
     async def _answer(
         self, wrapper: EngineProcess, run_task: ResolvedRunTask, taken: Claim
@@ -516,8 +527,10 @@ class Worker:
                 self.poisonous += 1
                 self.deaths[run_task.model.name] = max(0, self._deaths(run_task.model) - 1)
                 asking = await self._asking(run_task)
-                taken.record(_poisonous(next(asking.left(taken, sample_id)), gone))
+                poisonous = _poisonous(next(asking.left(taken, sample_id)), gone)
+                taken.record(poisonous)
                 taken.acknowledge()
+                await self._judge(run_task, taken, poisonous)
                 message = (
                     f"sample {sample_id} ended the engine twice, the second time alone: {gone}"
                 )
@@ -554,6 +567,7 @@ class Worker:
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
                 taken.record(response)
+                await self._judge(run_task, taken, response)
                 self.warm = True
                 if response.times.chunks:
                     seen.first_tokens.append((response.times.chunks[0] - response.times.send) / 1e6)
@@ -570,7 +584,9 @@ class Worker:
         name, dataset = run_task.name, await self._dataset(run_task)
         chosen, count = self.experiment.chosen(name), self.experiment.dataset_samples(name)
         check_places(dataset, run_task.dataset.name, count, chosen)
-        return _Asking(run_task, dataset, chosen)
+        pilot = self._pilot(run_task)
+        pilot.begin()
+        return _Asking(run_task, dataset, chosen, pilot.takes)
 
     async def _dataset(self, run_task: ResolvedRunTask) -> DatasetIterator:
         """A run task's dataset, opened once for all that ask of it."""
@@ -626,6 +642,13 @@ class Worker:
             self.news.write("draining", signal=name)
 
 
+def _go_on_with(experiment: str) -> str:
+    return (
+        f"mend it, then `hpcbench resume {experiment}`; "
+        f"`hpcbench resume {experiment} --pilot 0` asks all the rest whatever happens"
+    )
+
+
 def _poisonous(request: Request, gone: EngineGone) -> Response:
     """The answer to a request that ends engines."""
     now = time.monotonic_ns()
@@ -663,8 +686,16 @@ class _Seen:
 class _Asking:
     """A run task's questions."""
 
-    def __init__(self, run_task: ResolvedRunTask, dataset: DatasetIterator, chosen: Ranges) -> None:
+    def __init__(
+        self,
+        run_task: ResolvedRunTask,
+        dataset: DatasetIterator,
+        chosen: Ranges,
+        on_take: Callable[[Sample], None] = lambda sample: None,
+    ) -> None:
         self.run_task, self._dataset, self._chosen = run_task, dataset, chosen
+        self._on_take = on_take
+        """Is given each sample that is going to be asked and counts."""
         self._prompt = TaskPrompt(run_task)
 
     def check(self, taken: Claim) -> None:
@@ -682,6 +713,7 @@ class _Asking:
         """What is still to be asked of a shard, in the dataset's order; `only`: one sample of it."""
         for sample in samples(self._dataset, self._chosen, taken.shard.start, taken.shard.stop):
             if sample.id not in taken.answered and only in (None, sample.id):
+                self._on_take(sample)
                 yield self._request(sample)
 
     def others(self, count: int, avoided: Collection[str] = ()) -> Iterator[Request]:

@@ -13,13 +13,15 @@ from tests.faults.conftest import Bench, Trial, kill, until
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 
-def submitted(bench: Bench, *arguments: object, size: int = 2, **script: Any) -> Trial:
+def submitted(
+    bench: Bench, *arguments: object, size: int = 2, pilot: int = 20, **script: Any
+) -> Trial:
     """Two arms; b's engine may misbehave by a script of its own."""
     other = bench.script_file.with_name("b.json")
     other.write_text(json.dumps(script))
     option = "model.engine_options.script="
     command = (
-        "ab", bench.plan({}, shard_size=size), "--registry", bench.folder / "registry", "--json",
+        "ab", bench.plan({}, shard_size=size, pilot=pilot), "--registry", bench.folder / "registry", "--json",
         "--a", f"{option}{bench.script_file}", "--b", f"{option}{other}", *arguments,
     )  # fmt: skip
     out, _ = bench.run(*command)
@@ -57,7 +59,7 @@ def test_a_worker_killed_in_the_middle_of_a_pair_costs_but_that_pair(bench: Benc
 
 def test_arms_that_are_told_apart_stop_early_and_the_experiment_is_done(bench: Bench) -> None:
     bench.script(answer_ms=[5, 10])
-    trial = submitted(bench, answer_ms=[5, 10], broken=".")
+    trial = submitted(bench, answer_ms=[5, 10], broken=".", pilot=0)
     now = trial.wait("done", timeout=200)
 
     found = told(trial)
@@ -72,6 +74,16 @@ def test_arms_that_are_told_apart_stop_early_and_the_experiment_is_done(bench: B
     assert metrics["numbers.a"]["coverage"] == 1.0
     outcome = json.loads((trial.path / "outcome.json").read_text())
     assert (outcome["state"], outcome["shards_left"]) == ("done", [])
+
+
+def test_an_arm_whose_pilot_fails_ends_both(bench: Bench) -> None:
+    bench.script(answer_ms=[5, 10])
+    trial = submitted(bench, answer_ms=[5, 10], broken=".", pilot=4)
+    status = trial.wait("incomplete", timeout=200)
+    states = {one["name"]: (one["state"], one["reason"]) for one in status["run_tasks"]}
+    assert {state for state, _ in states.values()} == {"failed"}
+    assert all("arm b ends both: its pilot failed" in reason for _, reason in states.values())
+    assert trial.answered() < 40
 
 
 def test_an_arm_that_cannot_be_loaded_ends_both(bench: Bench) -> None:

@@ -210,6 +210,7 @@ def write_project(bench: Bench, source: Any) -> Path:
     ]
     plan = {
         "name": "packages", "executor": "local", "run_tasks": tasks, "reports": ["csv", "markdown"],
+        "pilot": 0,  # of what an echo says nothing can be read
         "trackers": [{"plugin": "history", "options": {"path": str(bench.folder / "history.jsonl")}}],
         "notifications": [{"plugin": "feed", "options": {"path": str(bench.folder / "feed.xml")}}],
     }  # fmt: skip
@@ -346,7 +347,8 @@ def package(bench: Bench, name: str, dependencies: list[str], point: str = "x") 
     )  # fmt: skip
     bench.write("registries/metrics/anls.yaml", {"name": "anls", "plugin": "closeness"})
     names = {"ml_task": "vqa", "model": "tiny-vlm", "dataset": "demo_vqa", "prompt": "demo_vqa"}
-    bench.write("plan.yaml", {"name": "p", "run_tasks": [{"name": "a", **names}]})
+    task = {"name": "a", **names, "generation": {"max_tokens": 96}}
+    bench.write("plan.yaml", {"name": "p", "run_tasks": [task]})
 
 
 def test_a_package_that_needs_another_version_of_what_is_there_is_refused_with_both(

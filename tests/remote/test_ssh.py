@@ -357,6 +357,7 @@ def write_plan(laptop: Path, **dataset: object) -> Path:
     )  # fmt: skip
     task = {
         "name": "vqa", "ml_task": "vqa", "model": "tiny-vlm", "dataset": "mine", "prompt": "demo_vqa",
+        "generation": {"max_tokens": 96},
     }  # fmt: skip
     plan = laptop / "plan.yaml"
     plan.write_text(yaml.safe_dump({"schema_version": 1, "name": "far", "run_tasks": [task]}))

@@ -48,7 +48,7 @@ def test_arms_take_turns_on_each_node_and_every_pair_is_of_one_worker(drill: Dri
 
 
 def test_a_nightly_gate_says_go_and_then_no_go(drill: Drill) -> None:
-    plan = drill.plan(stages=["inference", "evaluation", "reporting"])
+    plan = drill.plan(stages=["inference", "evaluation", "reporting"], pilot=0)
     policy = plan.with_name("policy.yaml")  # a margin that ten documents can show
     policy.write_text("schema_version: 1\nname: wide\nmetrics: {'*': {absolute: 0.4}}\n")
     command = (

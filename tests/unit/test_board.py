@@ -1,4 +1,4 @@
-"""Which shard a worker takes next: its own first, pilots, priorities, the loaded model, what pays."""
+"""Which shard a worker takes next: its own first, priorities, the loaded model, what pays."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.experiment.board import LOOKED_AT, Board, Candidate
-from hpcbench.experiment.claims import MAX_FAILED_ATTEMPTS, Owner
+from hpcbench.experiment.claims import Owner
 from hpcbench.schema.plan import Cut
 from tests.unit.memory_ledger import Memory
 
 
-def cut(name: str, shards: int = 4, seconds: float = 60.0, pilot: int = 0) -> Cut:
+def cut(name: str, shards: int = 4, seconds: float = 60.0) -> Cut:
     """A run task of so many shards of ten samples."""
     return Cut(
         run_task=name,
-        samples=10 * shards + pilot,
+        samples=10 * shards,
         size=10,
-        pilot=pilot,
         seconds_per_sample=seconds / 10,
     )
 
@@ -47,14 +46,13 @@ def take(one: Board, loaded: str | None = None, seconds_left: float = 1e9) -> Ca
 @given(
     shards=st.lists(st.integers(1, 30), min_size=1, max_size=5),
     workers=st.integers(1, 9),
-    pilot=st.integers(0, 3),
     chance=st.randoms(use_true_random=False),
 )
 def test_every_shard_is_done_once_whatever_the_order_of_the_workers(
-    shards: list[int], workers: int, pilot: int, chance: random.Random
+    shards: list[int], workers: int, chance: random.Random
 ) -> None:
     memory = Memory()
-    cuts = [cut(f"t{place}", count, pilot=pilot) for place, count in enumerate(shards)]
+    cuts = [cut(f"t{place}", count) for place, count in enumerate(shards)]
     boards = [
         board(memory, cuts, f"1_{number}", place=number / workers, workers=workers)
         for number in range(workers)
@@ -125,26 +123,6 @@ def test_what_rests_is_left_alone() -> None:
     assert one.next(None) is None
     resting.clear()
     assert take(one).shard.run_task == "a"
-
-
-def test_pilots_are_asked_before_everything_else_and_the_rest_waits_for_them() -> None:
-    memory = Memory()
-    cuts = [cut("a", pilot=2), cut("b", pilot=2)]
-    first, second, third = (board(memory, cuts, f"1_{number}") for number in range(3))
-    pilots = [take(first), take(second)]
-    assert sorted(one.shard.id for one in pilots) == ["a/00000", "b/00000"]
-    assert all(one.shard.pilot for one in pilots)
-    assert third.next(None) == "wait"
-    memory.end(pilots[0].shard, "done")
-    assert take(third).shard.run_task == pilots[0].shard.run_task
-
-
-def test_a_pilot_that_was_given_up_holds_nobody() -> None:
-    memory = Memory()
-    cuts = [cut("a", pilot=2)]
-    for number in range(MAX_FAILED_ATTEMPTS):
-        memory.end(take(board(memory, cuts, f"1_{number}")).shard, "failed")
-    assert board(memory, cuts, "1_9").next(None) is None
 
 
 def test_what_is_handed_back_is_taken_by_somebody_else() -> None:

@@ -51,7 +51,7 @@ def test_a_limit_holds_for_every_run_task_that_has_no_smaller_one(tmp_path: Path
     plan = tmp_path / "plan.yaml"
     task = {
         "ml_task": "vqa", "model": "tiny-vlm", "dataset": "demo_vqa", "prompt": "demo_vqa",
-        "split": "easy",
+        "split": "easy", "generation": {"max_tokens": 96},
     }  # fmt: skip
     tasks = [{"name": "all", **task}, {"name": "few", **task, "limit": 3}]
     swept = {"name": "swept", **task, "load": {"concurrency": [1, 2], "requests": 4}}

@@ -40,14 +40,26 @@ def test_resuming_the_whole_lifts_what_hpcbench_stopped_but_not_what_people_canc
     tmp_path: Path,
 ) -> None:
     here = Experiment(tmp_path)
-    wish(here, "stop", ["a"], "its pilot failed")
+    wish(here, "stop", ["a"], "no GPU-hours are left")
+    wish(here, "fail", ["c"], "its pilot failed")
     wish(here, "cancel", ["b"])
     wish(here, "cancel")
-    assert wishes(here).stopped_tasks == {"a": "its pilot failed"}
+    assert wishes(here).stopped_tasks == {"a": "no GPU-hours are left"}
+    assert wishes(here).failed_tasks == {"c": "its pilot failed"}
+    assert wishes(here).ended("c")
     wish(here, "resume")
     now = wishes(here)
     assert not now.cancelled
-    assert [now.rests(name) for name in "ab"] == [False, True]
+    assert [now.rests(name) for name in "abc"] == [False, True, False]
+
+
+def test_a_resume_says_how_large_pilots_are_until_the_next_one(tmp_path: Path) -> None:
+    here = Experiment(tmp_path)
+    wish(here, "resume", pilot=0)
+    wish(here, "pause", ["a"])
+    assert wishes(here).pilot == 0
+    wish(here, "resume")
+    assert wishes(here).pilot is None
 
 
 def test_wishes_made_at_once_are_all_kept(tmp_path: Path) -> None:

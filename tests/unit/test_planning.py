@@ -113,24 +113,19 @@ def test_shards_of_slow_models_hold_fewer_samples() -> None:
     assert sizes == {"quick": 240, "slow": 8}
 
 
-def test_a_pilot_is_the_first_shard() -> None:
-    plan = resolved(run_task("a"), pilot=3, shard_size=10)
-    shards = plan_work(plan, measured(plan, 25)).shards
-    assert [(one.start, one.stop, one.pilot) for one in shards] == [
-        (0, 3, True), (3, 13, False), (13, 23, False), (23, 25, False),
-    ]  # fmt: skip
-
-
 @given(
-    samples=st.integers(1, 300), size=st.integers(1, 60), pilot=st.integers(0, 20),
+    samples=st.integers(1, 300), size=st.integers(1, 60), first=st.integers(0, 20),
 )  # fmt: skip
-def test_a_cut_knows_its_shards_without_making_them(samples: int, size: int, pilot: int) -> None:
-    plan = resolved(run_task("a"), pilot=pilot, shard_size=size)
-    (cut,) = plan_work(plan, measured(plan, samples)).cuts
-    shards = list(cut.shards())
-    assert len(shards) == cut.count
-    assert shards == [cut.shard(index) for index in range(cut.count)]
-    assert all(shard.start < shard.stop for shard in shards)
+def test_a_cut_knows_its_shards_without_making_them(samples: int, size: int, first: int) -> None:
+    plan = resolved(run_task("a"), shard_size=size)
+    (planned,) = plan_work(plan, measured(plan, samples)).cuts
+    for cut in (planned, planned.model_copy(update={"pilot": min(first, samples)})):
+        shards = list(cut.shards())
+        assert len(shards) == cut.count
+        assert shards == [cut.shard(index) for index in range(cut.count)]
+        assert all(shard.start < shard.stop for shard in shards)
+        assert [shard.start for shard in shards[1:]] == [shard.stop for shard in shards[:-1]]
+        assert (shards[0].start, shards[-1].stop) == (0, samples)
 
 
 def test_what_comes_after_something_is_a_group_that_waits_for_it() -> None:

@@ -217,9 +217,16 @@ def test_an_experiment_is_paused_by_a_wish_and_a_run_task_too(scene: Scene) -> N
 
 def test_a_stopped_run_task_says_why(scene: Scene) -> None:
     scene.job("4711_0")
-    wish(scene.experiment, "stop", ["a"], "8 of 10 of its pilot have no answer")
+    wish(scene.experiment, "stop", ["a"], "no GPU-hours are left")
     (task,) = scene.look().run_tasks
-    assert (task.state, task.reason) == ("stopped", "8 of 10 of its pilot have no answer")
+    assert (task.state, task.reason) == ("stopped", "no GPU-hours are left")
+
+
+def test_a_run_task_whose_pilot_failed_has_failed_and_says_why(scene: Scene) -> None:
+    scene.job("4711_0")
+    wish(scene.experiment, "fail", ["a"], "its pilot failed: 20 × invalid: 400")
+    (task,) = scene.look().run_tasks
+    assert (task.state, task.reason) == ("failed", "its pilot failed: 20 × invalid: 400")
 
 
 def test_a_cancelled_experiment_is_cancelled_before_anybody_says_so(scene: Scene) -> None:

@@ -36,7 +36,8 @@ def add(verb: Verb) -> None:
     )
     submit.add_argument(
         "--pilot", type=int, metavar="N",
-        help="ask N samples of every run task first; stop those of which fewer than half are answered",
+        help="end a run task if none of the first N samples that a worker asks of it has a readable answer "
+        "(20); 0: never",
     )  # fmt: skip
     submit.add_argument(
         "--max-gpu-hours", type=float, metavar="H", help="submit nothing that could exceed them"
@@ -60,6 +61,10 @@ def add(verb: Verb) -> None:
     )
     resume.add_argument("experiment", help=EXPERIMENT)
     resume.add_argument("run_tasks", nargs="*", help="only these of its run tasks, or beginnings")
+    resume.add_argument(
+        "--pilot", type=int, metavar="N",
+        help="as of `submit`; 0: go on with a run task although its pilot failed",
+    )  # fmt: skip
     resume.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
     with_json(resume)
     with_site(resume)

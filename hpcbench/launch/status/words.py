@@ -112,16 +112,19 @@ def _run_task(
     name, wished = run_task.name, facts.story.wished
     counted = count(own)
     enough = wished.enough_tasks.get(name)
-    reason = wished.stopped_tasks.get(name, enough)
+    failed = wished.failed_tasks.get(name)
+    reason = failed or wished.stopped_tasks.get(name, enough)
     held = counted.claimed or counted.running or counted.silent
     state: RunTaskState
     ending = facts.story.endings.get(name, {})
     whole = (own and counted.done == len(own)) or enough is not None
-    if not whole and (wished.cancelled or name in wished.cancelled_tasks):
+    if failed is not None and not ending:
+        state = "failed"
+    elif not whole and (wished.cancelled or name in wished.cancelled_tasks):
         state = "cancelled"
     elif ending.get("state") == "failed":
         state = "failed"
-    elif not whole and reason is not None:
+    elif not whole and failed is None and reason is not None:
         state = "stopped"
     elif ending.get("state") == "incomplete":
         state = "incomplete"
@@ -133,7 +136,7 @@ def _run_task(
         state = "paused"
     else:
         state = "running" if held else "pending"
-    if state in ("incomplete", "failed"):
+    if state in ("incomplete", "failed") and failed is None:
         cause = next((shard.cause for shard in own if shard.cause), None)
         reason = "; ".join(filter(None, (ending.get("reason"), cause))) or None
     return RunTaskStatus(

@@ -31,6 +31,7 @@ run_tasks:
     dataset: demo_vqa
     split: easy
     prompt: demo_vqa
+    generation: {max_tokens: 96}
     resources: {cpus: 1, memory_gb: 3, time_limit: "00:30:00"}
 """
 
@@ -355,7 +356,7 @@ def test_a_secret_in_plain_text_is_warned_of(serve: Serve) -> None:
     text = f"{PLAN}notifications:\n  - plugin: webhook\n    options: {{api_token: abcdefgh}}\n"
     found = check(serve(), text, name="new")
     warnings = [one for one in found["problems"] if one["severity"] == "warning"]
-    assert [one["line"] for one in warnings] == [13]
+    assert [one["line"] for one in warnings] == [14]
 
 
 def test_a_bomb_and_an_endless_matrix_end_in_a_word(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench.evaluation import evaluate
+from hpcbench.experiment.control import wish
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting import report
@@ -53,6 +54,14 @@ def written(folder: Path, answers: dict[str, str | None], **task: Any) -> Experi
     write_json(here.manifest_file, manifest)
     evaluate(here)
     return here
+
+
+def test_a_pilot_that_failed_is_the_first_thing_said(tmp_path: Path) -> None:
+    here = written(tmp_path, {"s0": None})
+    wish(here, "fail", ["rt"], "its pilot failed, 20 × invalid: 400")
+    text = shown(here).read_text()
+    (first, *_) = text.partition("## Verdict")[2].strip().splitlines()
+    assert "its pilot failed, 20 × invalid: 400." in first
 
 
 def shown(here: Experiment) -> Path:

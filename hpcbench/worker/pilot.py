@@ -1,0 +1,118 @@
+"""The first samples that a worker asks of a run task are a pilot: what would fail throughout ends there.
+
+A pilot costs nothing: its samples are the run task's own, their answers count, and nobody waits for it. Its
+first readable answer ends it, so that a worker reads but one answer where all is well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+from hpcbench.errors import HpcbenchError
+from hpcbench.evaluation.guard import Guard
+from hpcbench.evaluation.reading import Answer, is_answered, read_answer
+from hpcbench.parsers import Read, reader
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Response, Sample
+
+LONGEST = 300
+"""Characters of a reason that are kept."""
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class Pilot:
+    """Watches what a worker asks of one run task until it knows whether all of it fails.
+
+    Args:
+        run_task: the run task.
+        size: samples of the pilot; 0: none.
+    """
+
+    def __init__(self, run_task: ResolvedRunTask, size: int) -> None:
+        self.size = size
+        self.over = not size
+        """Whether there is nothing more to find out."""
+        self._guard = Guard(run_task.task.score_timeout)
+        self._reader: Read | None = None if self.over else _reader(run_task)
+        self._taken: dict[str, Sample] = {}
+        """Samples that are being asked."""
+        self._first: list[str] = []
+        """Samples of the pilot."""
+        self._bad: dict[str, str] = {}
+        """Sample → why it has no readable answer."""
+
+    def begin(self) -> None:
+        """Samples are taken from now on; those without an answer, if any, are taken again, or by others."""
+        self._taken.clear()
+        self._first = [name for name in self._first if name in self._bad]
+
+    def takes(self, sample: Sample) -> None:
+        """A sample is going to be asked."""
+        if self.over:
+            return
+        if len(self._first) < self.size and sample.id not in self._first:
+            self._first.append(sample.id)
+        self._taken[sample.id] = replace(sample, images=())
+
+    def judge(self, response: Response) -> str | None:
+        """Look at an answer; why the run task fails, once no sample of the pilot has a readable one.
+
+        A readable answer to a later sample ends the pilot, too: what fails at once comes before the others.
+        """
+        sample = None if self.over else self._taken.pop(response.sample_id, None)
+        if sample is None:
+            return None
+        why = self._fault(sample, response)
+        if why is None:
+            self._end()
+            return None
+        self._bad[sample.id] = why
+        if len(self._first) < self.size or any(name not in self._bad for name in self._first):
+            return None
+        told = _told([self._bad[name] for name in self._first])
+        self._end()
+        return told
+
+    def _end(self) -> None:
+        self.over = True
+        self._taken.clear()
+
+    def _fault(self, sample: Sample, response: Response) -> str | None:
+        """Why there is no readable answer; None: there is one."""
+        answer = Answer(response.sample_id, response.outcome, response.text)
+        if not is_answered(answer):
+            return f"{response.outcome}: {response.error or 'no reason given'}"
+        if self._reader is None:
+            return None
+        with self._guard:
+            reading = read_answer(self._reader, self._guard, sample, answer)
+        if reading.value is not None:
+            return None
+        cut = ", cut at max_tokens" if reading.truncated else ""
+        return f"unreadable: {reading.reason or 'not read'}{cut}"
+
+
+def _reader(run_task: ResolvedRunTask) -> Read | None:
+    """How answers are read; None where that cannot be had here: then an answer is an answer."""
+    try:
+        return reader(run_task.ml_task)
+    except HpcbenchError:
+        return None
+
+
+def _told(faults: list[str]) -> str:
+    """The most frequent reason with its count; reasons that differ in numbers alone are the same."""
+    kinds = Counter(_NUMBER.sub("#", fault) for fault in faults)
+    kind, count = kinds.most_common(1)[0]
+    first = next(fault for fault in faults if _NUMBER.sub("#", fault) == kind)
+    said = " ".join(first.split())
+    said = said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
+    asked = len(faults)
+    many = (
+        f"none of the first {asked} samples has" if asked > 1 else "the first sample does not have"
+    )
+    times = f"{count} × " if count > 1 else ""
+    return f"its pilot failed, {many} a readable answer: {times}{said}"
