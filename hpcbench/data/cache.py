@@ -6,6 +6,7 @@ HOME/cache/models/…     versions of models
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from hpcbench.data.hub import COMMIT, find_in_hub
 from hpcbench.data.progress import Progress, silent
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Version
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.access import ensure_folder
 from hpcbench.schema.documents import Dataset, Model, Site
 
@@ -96,6 +97,25 @@ class Cache:
         if sync.folder in version.folder.parents:  # what is others' is only read
             version.touch()
         return _at(document, version.files)
+
+    def here(self, document: DocumentT) -> DocumentT | None:
+        """The dataset or model with a folder of this machine as its source; None: it is not here yet.
+
+        Only reads: nothing is fetched, and nothing notes that it was used.
+        """
+        if "://" not in document.source:
+            return document
+        url = self.url(document)
+        if url.startswith("hf://"):
+            with contextlib.suppress(UserError):
+                return _at(document, find_in_hub(url, self.site.models))
+        kind = "datasets" if isinstance(document, Dataset) else "models"
+        try:
+            pack = _may_pack(document)
+        except HpcbenchError:
+            return None  # its iterator comes with a package that is not built yet
+        version = self.sync(kind).newest(url, self.options(document), pack=pack)
+        return _at(document, version.files) if version is not None else None
 
     def url(self, document: Dataset | Model) -> str:
         """Where a document's files come from; a model of the hub at its revision."""

@@ -351,7 +351,7 @@ def prepare_environments(
 
 def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
     """Identity of what would be run: the same plan over the same bytes by the same version."""
-    data = resolved.model_dump(mode="json", exclude={"origins"})
+    data = resolved.model_dump(mode="json", exclude={"origins", "images"})
     text = json.dumps([hpcbench.__version__, data, measured.model_dump()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
