@@ -194,7 +194,12 @@ def _image(
 def _cuda_of_this_python() -> str | None:
     """The CUDA of the torch that is installed beside us."""
     found = {}
-    for name in ("torch", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12"):
+    for name in (
+        "torch",
+        "nvidia-cuda-runtime",
+        "nvidia-cuda-runtime-cu13",
+        "nvidia-cuda-runtime-cu12",
+    ):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

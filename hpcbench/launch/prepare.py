@@ -41,8 +41,9 @@ from hpcbench.experiment.layout import (
     private_experiments,
 )
 from hpcbench.launch import history, secrets_file
+from hpcbench.launch.facts import look
 from hpcbench.launch.fingerprint import here
-from hpcbench.launch.fitting import check_images
+from hpcbench.launch.fitting import check_images, judge, refuse
 from hpcbench.launch.measure import measure
 from hpcbench.launch.snapshot import copy_environment
 from hpcbench.planning import plan_work, stage_key
@@ -94,7 +95,9 @@ def load(
     resolved = load_plan(plan, registries, settings, mode)
     if not resolved.packages:
         return on_all_gpus(resolved), Packages(None, {})
-    packages = _build(resolved, home(resolved.site) / "cache", say)
+    cache = home(resolved.site) / "cache"
+    refuse(judge(resolved, look(resolved, Cache(cache, resolved.site)), plan))
+    packages = _build(resolved, cache, say)
     if packages.host is not None:
         plugins.add_folder(packages.host)
     return on_all_gpus(load_plan(plan, registries, settings, mode)), packages
@@ -297,11 +300,15 @@ def prepare(
         if "://" in document.source
     }
     cache = open_cache(resolved.site, progress)
+    findings = judge(resolved, look(resolved, cache), plan_file)
+    refuse(findings)
+    for finding in findings:
+        say(f"! {finding.problem}")
     resolved = localise(resolved, cache)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
     check_images(resolved, prepared)
-    rates = history.rates(root, resolved, measured)
+    rates = history.rates(root, resolved, measured, keep=True)
     work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
     copy = copy_environment(root / "cache", packages.host, say) if snapshot_env else None
     _settle(resolved, cache)
