@@ -92,7 +92,10 @@ class Cache:
         if version is None:
             verb = "data sync" if kind == "datasets" else "models fetch"
             raise UserError(
-                Problem(f"{url} is not here yet", remedy=f"`hpcbench {verb} {document.name}`")
+                Problem(
+                    f"{url} is not here yet",
+                    remedy=f"`hpcbench {verb} {document.name}{of_site(self.site)}`",
+                )
             )
         if sync.folder in version.folder.parents:  # what is others' is only read
             version.touch()
@@ -123,6 +126,11 @@ class Cache:
         if document.source.startswith("hf://") and revision and "@" not in document.source:
             return f"{document.source}@{revision}"
         return document.source
+
+
+def of_site(site: Site) -> str:
+    """What a command is told for the caches of a site; empty: it is the user's own."""
+    return f" --site {site.name}" if site.name != "default" else ""
 
 
 def _settled(url: str, version: Version, sync: SmartSync) -> bool:
