@@ -300,7 +300,8 @@ def facts_json(preview: Preview) -> dict[str, Any]:
     """What is known beside work and samples, for programs."""
 
     def of(size: Size) -> dict[str, Any]:
-        return {"here": size.here, "bytes": size.bytes, "source": size.source}
+        whole = round(size.bytes) if size.bytes is not None else None
+        return {"here": size.here, "bytes": whole, "source": size.source}
 
     models: dict[str, Any] = {}
     for run_task in preview.resolved.run_tasks:
