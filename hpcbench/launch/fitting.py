@@ -154,6 +154,11 @@ def _memory(
 ) -> Iterator[Finding]:
     room, model = known.gpus.memory_gb, known.model
     weights, whole = needed_bytes(known)
+    if known.gpus.source == "this machine" and not known.gpus.kind:
+        what = f"model '{model.name}' needs {model.gpus} GPUs, and none is seen on this machine"
+        here = "a machine with GPUs, `executor: slurm`, or `gpus: 0` for an engine on CPUs"
+        yield Finding(source.problem((*below, "gpus"), what, here), certain=False)
+        return
     if room is None:
         return
     share = stated_share(model)
@@ -163,7 +168,8 @@ def _memory(
     if weights is not None and not shrinks:
         fits = room * (share or 1.0)
         if weights > fits * 2**30:
-            at = f"{_gib(weights)} of weights on each of {model.gpus}"
+            at = f"{_gib(weights)} of weights on "
+            at += f"each of its {model.gpus} GPUs" if model.gpus > 1 else "its GPU"
             what = f"model '{model.name}' needs {at}, {known.gpus.source} has {each}"
             what += f", of which the engine may use {share:.0%}" if share is not None else ""
             yield Finding(

@@ -290,6 +290,10 @@ def prepare(
     secrets_file.require(resolved)
     use_umask(resolved.site)
     root = home(resolved.site)
+    findings = judge(resolved, look(resolved, Cache(root / "cache", resolved.site)), plan_file)
+    refuse(findings)
+    for finding in findings:
+        say(f"! {finding.problem}")
     _ensure(root, resolved.site)
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
@@ -300,10 +304,6 @@ def prepare(
         if "://" in document.source
     }
     cache = open_cache(resolved.site, progress)
-    findings = judge(resolved, look(resolved, cache), plan_file)
-    refuse(findings)
-    for finding in findings:
-        say(f"! {finding.problem}")
     resolved = localise(resolved, cache)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)

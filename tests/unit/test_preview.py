@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
-from hpcbench.launch.facts import Facts, Gpus, ImageFacts, ModelFacts, Size, Weights
-from hpcbench.launch.fitting import cuda_verdict, judge
+from hpcbench.data.cache import Cache
+from hpcbench.launch.facts import Facts, Gpus, ImageFacts, ModelFacts, Size, Weights, look
+from hpcbench.launch.fitting import cuda_verdict, judge, needed_bytes
 from hpcbench.launch.preview import wrapped
 from tests.unit.small import record, resolved, run_task, write_dataset
 
@@ -230,7 +231,7 @@ def test_submit_refuses_an_image_for_a_newer_cuda_before_anything_is_fetched(
     assert "the driver of this site takes 12.4" in err
     assert "VLLM_ENABLE_CUDA_COMPATIBILITY" in err
     assert len(err.strip().splitlines()) == 1
-    assert not (plan.parent / "home/cache").exists()
+    assert not (plan.parent / "home").exists()
     for asked in ("--dry-run", "--estimate"):
         assert main(["submit", str(plan), asked]) == 2
         out, err = capsys.readouterr()
@@ -287,7 +288,7 @@ def found(
 def test_weights_that_are_more_than_the_gpus_hold_are_refused() -> None:
     ((message, certain),) = found(weights=90e9)
     assert certain
-    assert "needs 83.8 GiB of weights on each of 1, the site profile has GPUs of 40 GiB" in message
+    assert "needs 83.8 GiB of weights on its GPU, the site profile has GPUs of 40 GiB" in message
     assert found(weights=90e9, gpus=4) == []
     ((_, certain),) = found(weights=40e9, engine_options={"gpu-memory-utilization": 0.5})
     assert certain
@@ -321,6 +322,25 @@ def test_what_only_probably_cannot_run_is_a_warning(why: str, given: dict[str, A
 )
 def test_what_fits_or_is_not_known_is_silent(given: dict[str, Any]) -> None:
     assert found(**given) == []
+
+
+def test_weights_that_are_here_are_measured_and_their_config_gives_the_cache(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    os.truncate(put(folder, "model.safetensors", ""), 30 * 2**30)  # sparse: no disk is filled
+    config = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+    put(folder, "config.json", json.dumps({"text_config": {**config, "head_dim": 128}}))
+    model = {"source": str(folder), "context_length": 65536, "gpus": 1, "parameters_b": 40}
+    plan = resolved(run_task(model=model))
+    cache = Cache(tmp_path / "cache", plan.site)
+    known = look(plan, cache).models["rt"]
+    assert known.size.here
+    assert known.weights.bytes == 30 * 2**30, "the least that any source says"
+    assert known.weights.cache_bytes == 2 * 65536 * 32 * 8 * 128 * 2
+    alone, whole = needed_bytes(known)
+    assert (alone, whole) == (30 * 2**30, 38 * 2**30)
 
 
 # --- caches of the site that counts -----------------------------------------------------------------
