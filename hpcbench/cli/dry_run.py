@@ -43,9 +43,8 @@ def show(preview: Preview, as_json: bool) -> int:
             }
         )
         return tell_findings(preview, warnings=False)
-    count = len(resolved.run_tasks)
     print(
-        f"{resolved.plan.name}: {count} run task{'s' if count != 1 else ''}, "
+        f"{resolved.plan.name}: {_counted(len(resolved.run_tasks), 'run task')}, "
         f"executor {resolved.executor}, site {resolved.site.name}"
     )
     for group in work.groups:
@@ -75,10 +74,11 @@ def tell_findings(preview: Preview, *, warnings: bool = True) -> int:
 
 def _group(preview: Preview, group: Group) -> Iterator[str]:
     need = group.resources
-    gpus = f"{group.gpus} GPU{'s' if group.gpus != 1 else ''}"
-    workers = f"{group.workers} worker{'s' if group.workers != 1 else ''}"
+    gpus = _counted(group.gpus, "GPU") if group.gpus else "no GPU"
+    workers = _counted(group.workers, "worker")
     yield f"group {group.id}: {workers}, at most {group.throttle} at once"
-    yield from _row("each", f"{need.cpus} CPUs, {need.memory_gb:g} GiB, {gpus}, {need.time_limit}")
+    cpus = _counted(need.cpus, "CPU")
+    yield from _row("each", f"{cpus}, {need.memory_gb:g} GiB, {gpus}, {need.time_limit}")
     tasks = [preview.resolved.run_task(name) for name in group.run_tasks]
     for task in tasks:
         yield from _row("run task", _samples(preview, task))
@@ -97,7 +97,7 @@ def _samples(preview: Preview, task: ResolvedRunTask) -> str:
     if count is None:
         assumed = preview.measured.samples[task.name]
         return f"{task.name}: samples unknown, {why} (planned as {assumed})"
-    cut = f"{task.name}: {count} samples in {shards} shard{'s' if shards != 1 else ''}"
+    cut = f"{task.name}: {_counted(count, 'sample')} in {_counted(shards, 'shard')}"
     return f"{cut}, by its document: {why}" if why is not None else cut
 
 
@@ -117,6 +117,10 @@ def _model(preview: Preview, task: ResolvedRunTask) -> Iterator[str]:
         return
     yield from _row("engine", f"{known.model.engine}, by the command")
     yield from wrapped(command, "    ")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _row(title: str, text: str) -> list[str]:

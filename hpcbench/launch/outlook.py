@@ -17,7 +17,7 @@ from hpcbench.launch.estimate import (
     queues,
 )
 from hpcbench.launch.history import Rate
-from hpcbench.launch.preview import Preview, size_words
+from hpcbench.launch.preview import Preview, size, size_words
 
 DEFAULT = "default, not measured"
 
@@ -103,9 +103,9 @@ def _short(reference: str) -> str:
 def to_fetch(preview: Preview) -> Iterator[str]:
     """What is not here yet, each once, with its size as far as anybody says."""
     models = {one.model.name: one.size for one in preview.facts.models.values()}
-    for name, size in (*models.items(), *preview.facts.datasets.items()):
-        if not size.here:
-            yield f"{name}: {size_words(size)}"
+    for name, found in (*models.items(), *preview.facts.datasets.items()):
+        if not found.here:
+            yield f"{name}: {size_words(found)}"
 
 
 def _group(group: GroupEstimate) -> Iterator[str]:
@@ -165,11 +165,3 @@ def span(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60} min"
     hours = round(minutes / 60)
     return f"{hours // 24} d {hours % 24} h"
-
-
-def size(count: float) -> str:
-    """`12 kB`, `3.4 GB`."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count:.0f} B"

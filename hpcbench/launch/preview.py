@@ -284,24 +284,32 @@ def _need_words(known: ModelFacts) -> str:
     return f"{alone / 2**30:.1f} GiB of weights{cache} on each GPU{asks}"
 
 
-def size_words(size: Size) -> str:
+def size_words(found: Size) -> str:
     """`here, 16.6 GB`; of what is not here `about 16.6 GB (its document)` or `size unknown`."""
-    figure = f"{size.bytes / 1e9:.3g} GB" if size.bytes else ""
-    if size.here:
+    figure = size(found.bytes) if found.bytes else ""
+    if found.here:
         return f"here, {figure}" if figure else "here"
-    return f"about {figure} ({size.source})" if figure else "size unknown"
+    return f"about {figure} ({found.source})" if figure else "size unknown"
 
 
-def _to(verb: str, size: Size) -> str:
-    return size_words(size) if size.here else f"to {verb}, {size_words(size)}"
+def _to(verb: str, found: Size) -> str:
+    return size_words(found) if found.here else f"to {verb}, {size_words(found)}"
+
+
+def size(count: float) -> str:
+    """`12 kB`, `3.4 GB`."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} B"
 
 
 def facts_json(preview: Preview) -> dict[str, Any]:
     """What is known beside work and samples, for programs."""
 
-    def of(size: Size) -> dict[str, Any]:
-        whole = round(size.bytes) if size.bytes is not None else None
-        return {"here": size.here, "bytes": whole, "source": size.source}
+    def of(found: Size) -> dict[str, Any]:
+        whole = round(found.bytes) if found.bytes is not None else None
+        return {"here": found.here, "bytes": whole, "source": found.source}
 
     models: dict[str, Any] = {}
     for run_task in preview.resolved.run_tasks:
@@ -329,7 +337,7 @@ def facts_json(preview: Preview) -> dict[str, Any]:
     return {
         "unknown_samples": dict(preview.unknown),
         "assumed_samples": sorted(preview.assumed),
-        "datasets": {name: of(size) for name, size in preview.facts.datasets.items()},
+        "datasets": {name: of(found) for name, found in preview.facts.datasets.items()},
         "models": models,
         "refused": [str(one.problem) for one in preview.findings if one.certain],
         "warnings": [
