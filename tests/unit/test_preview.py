@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
+from hpcbench.cli.parse import parser, words_of
+from hpcbench.cli.remote import OURS
 from hpcbench.data.cache import Cache
 from hpcbench.launch.facts import Facts, Gpus, ImageFacts, ModelFacts, Size, Weights, look
 from hpcbench.launch.fitting import cuda_verdict, judge, needed_bytes
@@ -368,3 +370,23 @@ def test_verbs_of_caches_take_the_site_that_is_named_and_the_plans_own(
     assert not (folder / "home").exists()
     assert main(["models", "fetch"]) == 2
     assert "names of models/ documents, or --plan FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["models fetch org/m --json", "models verify --repair org/m", "data prune --dry-run"]
+)
+def test_verbs_of_caches_are_passed_on_to_a_cluster_as_they_were_typed(words: str) -> None:
+    asked = parser().parse_args([*words.split(), "--site", "lab"])
+    again = [asked.verb, *words_of(asked, leave=OURS)]
+    assert sorted(again) == sorted(words.split())
+    assert again[:2] == words.split()[:2]
+    assert vars(parser().parse_args(again)) == {**vars(asked), "site": None}
+
+
+def test_files_of_this_machine_are_refused_for_a_cluster_elsewhere(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "name: lab\nssh: {host: nowhere.invalid}\n"
+    put(plan.parent, "config/hpcbench/sites/lab.yaml", text)
+    assert main(["models", "fetch", "--plan", "plan.yaml", "--site", "lab"]) == 2
+    assert "--plan names a file of this machine" in capsys.readouterr().err
