@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hpcbench.cli import dry_run
 from hpcbench.cli.screen import console, finish, print_json, say
-from hpcbench.cli.submit import dry_run, prepared_once
+from hpcbench.cli.submit import prepared_once
 from hpcbench.data.progress import size_text
 from hpcbench.errors import Problem, RunFailed, UserError, unknown
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.looks import FIRST, LOOKS, halves, looks_at
 from hpcbench.experiment.submission import rounds
-from hpcbench.launch import history
-from hpcbench.launch.measure import measure
-from hpcbench.launch.prepare import Packages, load, localise, open_cache
+from hpcbench.launch.prepare import NO_PACKAGES, Packages, load
+from hpcbench.launch.preview import preview_of, read_only
 from hpcbench.launch.submit import submit_first
-from hpcbench.planning import LOAD_SECONDS, plan_work
+from hpcbench.planning import LOAD_SECONDS
 from hpcbench.registry.arms import expanded, side_by_side
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask, WorkPlan
@@ -30,11 +31,13 @@ def ab(arguments: argparse.Namespace) -> int:
     """`hpcbench ab PLAN --a … --b …`, or `hpcbench ab EXPERIMENT`."""
     if not _is_plan(arguments):
         return _tell(find(home(user_site()), arguments.what), as_json=arguments.json)
-    resolved, packages = _resolved(arguments)
     if arguments.dry_run:
+        both, _ = _resolved(arguments, _only_read)
+        preview = preview_of(both, (), Path(arguments.what), say)
         if not arguments.json:
-            print("\n".join(_estimate(resolved)) + "\n")
-        return dry_run(resolved, arguments.json)
+            print("\n".join(_turns(preview.resolved, preview.work)) + "\n")
+        return dry_run.show(preview, arguments.json)
+    resolved, packages = _resolved(arguments, partial(load, say=say))
     experiment = prepared_once(resolved, Path(arguments.what), packages)
     submit_first(experiment)
     for line in _turns(resolved, experiment.work):
@@ -61,19 +64,33 @@ def _is_plan(arguments: argparse.Namespace) -> bool:
     return plan
 
 
-def _resolved(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
+def _only_read(
+    plan: Path, registry: Sequence[Path], settings: Sequence[str]
+) -> tuple[ResolvedPlan, Packages]:
+    """As `load`, for a dry run: no package is built."""
+    return read_only(plan, registry, settings)[0], NO_PACKAGES
+
+
+def _resolved(
+    arguments: argparse.Namespace,
+    load: Callable[[Path, Sequence[Path], Sequence[str]], tuple[ResolvedPlan, Packages]],
+) -> tuple[ResolvedPlan, Packages]:
     """The plan with both arms side by side.
+
+    Args:
+        arguments: the command line.
+        load: reads a plan with some settings.
 
     Raises:
         UserError: every mistake in plan and settings.
     """
     plan, registry = Path(arguments.what), arguments.registry
-    base, _ = load(plan, registry, arguments.settings, say=say)
+    base, _ = load(plan, registry, arguments.settings)
     # Arms are made of the plan as it is with what both have: a name that --set changes is the changed one.
     short = [f"limit={arguments.limit}"] if arguments.limit is not None else []
     shared = [*arguments.settings, *expanded(base, short)]
-    a, first = load(plan, registry, [*shared, *expanded(base, arguments.a)], say=say)
-    b, second = load(plan, registry, [*shared, *expanded(base, arguments.b)], say=say)
+    a, first = load(plan, registry, [*shared, *expanded(base, arguments.a)])
+    b, second = load(plan, registry, [*shared, *expanded(base, arguments.b)])
     arms = Arms(
         a=tuple(arguments.a),
         b=tuple(arguments.b),
@@ -134,15 +151,6 @@ def _alpha(value: float) -> float:
 
 
 # --- before -------------------------------------------------------------------------------------------
-
-
-def _estimate(resolved: ResolvedPlan) -> Iterator[str]:
-    """What turns would be taken; reads the datasets."""
-    here = localise(resolved, open_cache(resolved.site), fetch=False)
-    measured = measure(here, hashes=False)
-    rates = history.rates(home(here.site), here, measured)
-    work = plan_work(here, measured, rates.seconds_per_sample, rates.load_seconds)
-    yield from _turns(here, work)
 
 
 def _turns(resolved: ResolvedPlan, work: WorkPlan) -> Iterator[str]:

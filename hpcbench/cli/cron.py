@@ -116,7 +116,7 @@ def tell_outcome(ended: ExperimentStatus) -> None:
 
 def _variables(resolved: ResolvedPlan) -> list[str]:
     """Variables that a plan refers to and cron does not set."""
-    text = resolved.model_dump_json(exclude={"origins"})
+    text = resolved.model_dump_json(exclude={"origins", "images"})
     found = {match[2] for match in secret.REFERENCE.finditer(text) if match[1] == "env"}
     return sorted(found - set(crontab.CARRIED))
 

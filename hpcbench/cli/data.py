@@ -23,6 +23,7 @@ from hpcbench.launch.prepare import open_cache
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Model, Site
+from hpcbench.schema.plan import ResolvedPlan
 
 ASKING = {
     "question": "",
@@ -37,7 +38,7 @@ def list_versions(arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     rows = []
-    for version in _sync(arguments.kind).versions():
+    for version in _sync(arguments).versions():
         rows.append(
             {
                 "key": version.folder.name,
@@ -54,7 +55,7 @@ def list_versions(arguments: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     if not rows:
-        say(f"nothing in {_sync(arguments.kind).folder}")
+        say(f"nothing in {_sync(arguments).folder}")
         return 0
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title, justify in (
@@ -80,12 +81,12 @@ def list_versions(arguments: argparse.Namespace) -> int:
 
 def sync(arguments: argparse.Namespace) -> int:
     """`hpcbench data sync NAME…`, `hpcbench models fetch NAME…`."""
-    documents = [_document(arguments.kind, name, arguments.registry) for name in arguments.names]
+    documents = _named(arguments)
     done = []
     for document in documents:
         begun = time.monotonic()
         with transfer_bar() as progress:
-            here = _cache(progress).local(document)
+            here = _cache(arguments, progress).local(document)
         took = time.monotonic() - begun
         done.append({"name": document.name, "path": here.source, "seconds": round(took, 2)})
         if not arguments.json:
@@ -97,13 +98,13 @@ def sync(arguments: argparse.Namespace) -> int:
 
 def verify(arguments: argparse.Namespace) -> int:
     """`hpcbench data verify [NAME|KEY]`: exit code 1 if anything is damaged and stays so."""
-    cache = _cache()
-    chosen = _versions(cache, arguments.kind, arguments.names, arguments.registry)
+    cache = _cache(arguments)
+    chosen = _versions(cache, arguments)
     found, left = [], 0
     for version in chosen:
         error = None
         with transfer_bar() as progress:
-            syncing = _sync(arguments.kind, progress)
+            syncing = _sync(arguments, progress)
             damaged = syncing.verify(version)
             if damaged and arguments.repair:
                 try:
@@ -134,7 +135,7 @@ def prune(arguments: argparse.Namespace) -> int:
     """
     from hpcbench.experiment.once import remove
 
-    syncing = _sync(arguments.kind)
+    syncing = _sync(arguments)
     seconds = None if arguments.older is None else arguments.older * 86400
     doomed, freed = list[Version](), Freed()
     for version in syncing.removable(LEASE if seconds is None else min(LEASE, seconds)):
@@ -180,7 +181,7 @@ def add(arguments: argparse.Namespace) -> int:
         raise UserError(Problem(what, remedy=f"--name {_plain(name, '_')}"))
     made = Dataset.model_validate({"name": name, "source": place})
     with transfer_bar() as progress:
-        here = _cache(progress).local(made)
+        here = _cache(arguments, progress).local(made)
     found = guess(Path(here.source))
     document = {"schema_version": 1, "name": name, "source": place, "iterator": found.iterator}
     text = yaml.safe_dump(
@@ -211,7 +212,7 @@ def check(arguments: argparse.Namespace) -> int:
 
     document = _dataset(arguments.name, arguments.registry)
     with transfer_bar() as progress:
-        cache = _cache(progress)
+        cache = _cache(arguments, progress)
         here = cache.local(document)
     here = here.model_copy(update={"on_bad": "skip", "split": arguments.split or document.split})
     iterator = open_dataset(here, cache.folder)
@@ -262,16 +263,50 @@ def upload(arguments: argparse.Namespace) -> int:
 # --- inside ---------------------------------------------------------------------------------------------
 
 
-def _site() -> Site:
+def site_of(arguments: argparse.Namespace) -> Site:
+    """The site whose caches count: that of `--site`, else the one that `--plan` names, else the own."""
+    plan = getattr(arguments, "plan", None)
+    if arguments.site is not None:
+        return Catalog(project=False).get(Site, arguments.site)
+    if plan is not None:
+        return _of_plan(arguments).site
     return user_site() or Site(name="default")
 
 
-def _cache(progress: Progress = silent) -> Cache:
-    return open_cache(_site(), progress)
+def documents_of_plan(arguments: argparse.Namespace) -> list[Dataset | Model]:
+    """The datasets or models of `--plan` that have files, each once."""
+    found: dict[str, Dataset | Model] = {}
+    for run_task in _of_plan(arguments).run_tasks:
+        one = run_task.dataset if arguments.kind == "datasets" else run_task.model
+        if one.source:
+            found.setdefault(one.name, one)
+    return list(found.values())
 
 
-def _sync(kind: str, progress: Progress = silent) -> SmartSync:
-    return _cache(progress).sync(kind)
+def _of_plan(arguments: argparse.Namespace) -> ResolvedPlan:
+    from hpcbench.launch.preview import read_only
+
+    return read_only(arguments.plan, arguments.registry)[0]
+
+
+def _named(arguments: argparse.Namespace) -> list[Dataset | Model]:
+    """The documents that are named; without names those of the plan."""
+    if not arguments.names and getattr(arguments, "plan", None) is not None:
+        return documents_of_plan(arguments)
+    if not arguments.names:
+        what = f"nothing is named: which {arguments.kind}?"
+        raise UserError(
+            Problem(what, remedy=f"names of {arguments.kind}/ documents, or --plan FILE")
+        )
+    return [_document(arguments.kind, name, arguments.registry) for name in arguments.names]
+
+
+def _cache(arguments: argparse.Namespace, progress: Progress = silent) -> Cache:
+    return open_cache(site_of(arguments), progress)
+
+
+def _sync(arguments: argparse.Namespace, progress: Progress = silent) -> SmartSync:
+    return _cache(arguments, progress).sync(arguments.kind)
 
 
 def _document(kind: str, name: str, registries: Sequence[Path]) -> Dataset | Model:
@@ -296,16 +331,22 @@ def _plain(text: str, between: str = "-") -> str:
     return re.sub(r"[^A-Za-z0-9._/-]+", between, text)[:120].strip("/-._") or "unnamed"
 
 
-def _versions(
-    cache: Cache, kind: str, names: Sequence[str], registries: Sequence[Path]
-) -> list[Version]:
+def _versions(cache: Cache, arguments: argparse.Namespace) -> list[Version]:
+    kind, names = arguments.kind, arguments.names
     syncing = cache.sync(kind)
+    if not names and getattr(arguments, "plan", None) is not None:
+        named: list[Dataset | Model] = documents_of_plan(arguments)
+        return [
+            version
+            for one in named
+            if (version := syncing.newest(cache.url(one), cache.options(one))) is not None
+        ]
     if not names:
         return syncing.versions()
     chosen = []
     for name in names:
         try:
-            document = _document(kind, name, registries)
+            document = _document(kind, name, arguments.registry)
         except UserError:  # no such name: it may be a key
             by_key = [one for one in syncing.versions() if one.folder.name.startswith(name)]
             if len(by_key) != 1:

@@ -13,6 +13,7 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.launch.measure import measure
 from hpcbench.launch.prepare import load as load_plan
 from hpcbench.launch.prepare import localise, open_cache
+from hpcbench.launch.preview import preview_of, read_only
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
 """Requests in flight at the points of a sweep that nobody named."""
@@ -55,12 +56,18 @@ def _only(arguments: argparse.Namespace) -> list[str]:
 
 def _default(arguments: argparse.Namespace, settings: list[str], told: bool) -> list[int]:
     """Points for a plan that has none, as far as its samples go; `told`: other keys of `load` were named."""
-    resolved, _ = load_plan(arguments.plan, arguments.registry, settings, say=say)
+    if arguments.dry_run:
+        resolved, _ = read_only(arguments.plan, arguments.registry, settings)
+    else:
+        resolved, _ = load_plan(arguments.plan, arguments.registry, settings, say=say)
     own = resolved.plan.load is not None or not told
     if own and any(run_task.sweep for run_task in resolved.run_tasks):
         return []
-    here = localise(resolved, open_cache(resolved.site), fetch=not arguments.dry_run)
-    counts = measure(here, hashes=False).samples
+    if arguments.dry_run:
+        counts = preview_of(resolved).measured.samples
+    else:
+        here = localise(resolved, open_cache(resolved.site))
+        counts = measure(here, hashes=False).samples
     fewest = min([*counts.values(), *([arguments.requests] if arguments.requests else [])])
     return [step for step in STEPS if step * ROUNDS <= fewest] or [1]
 

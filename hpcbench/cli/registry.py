@@ -16,7 +16,7 @@ from hpcbench.cli.screen import console, print_json, say
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.documents import KINDS, Document
+from hpcbench.schema.documents import KINDS, Document, Site
 
 
 def validate(arguments: argparse.Namespace) -> int:
@@ -263,20 +263,36 @@ def lock_image(arguments: argparse.Namespace) -> int:
 def verify_model(arguments: argparse.Namespace) -> int:
     """`hpcbench models verify NAME|URL|KEY`: reads every byte; exit code 1 if any is damaged."""
     from hpcbench.cli import data
+
+    names = list(arguments.names)
+    if not names and arguments.plan is not None:
+        names = [one.name for one in data.documents_of_plan(arguments)]
+    if not names:
+        raise UserError(
+            Problem("nothing is named: which model?", remedy="a models/ document, or --plan FILE")
+        )
+    catalog, site = Catalog(arguments.registry), data.site_of(arguments)
+    codes = []
+    for name in names:
+        one = argparse.Namespace(**{**vars(arguments), "names": [name]})
+        known = bool(catalog.files("models", name))
+        codes.append(_verify_model(one, catalog, site) if known else data.verify(one))
+    return max(codes)
+
+
+def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -> int:
+    """A model by its document: its bytes are compared with its hash, or the hash is filled in."""
+    from hpcbench.cli import data
     from hpcbench.cli.screen import transfer_bar
     from hpcbench.data.hashing import content_hash, folder_files
     from hpcbench.data.progress import Moved
     from hpcbench.data.tree import Tree
     from hpcbench.experiment.layout import home
     from hpcbench.launch.prepare import open_cache
-    from hpcbench.registry.catalog import user_site
     from hpcbench.registry.paths import with_absolute_paths
-    from hpcbench.schema.documents import Model, Site
+    from hpcbench.schema.documents import Model
 
-    (name,), catalog = arguments.names, Catalog(arguments.registry)
-    if not catalog.files("models", name):
-        return data.verify(arguments)
-    site = user_site() or Site(name="default")
+    (name,) = arguments.names
     found, source = catalog.get_with_source(Model, name)
     model = with_absolute_paths(found, source)
     if not model.source:

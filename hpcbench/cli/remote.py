@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import secrets
 import sys
@@ -49,6 +50,7 @@ def elsewhere(arguments: argparse.Namespace) -> int:
     if site.ssh is None:
         return _here(site, arguments)
     _refuse_questions(arguments)
+    _refuse_files(site, arguments)
     with Connection(site.ssh) as there:
         if arguments.verb == "submit":
             return _submit(there, site, arguments)
@@ -70,6 +72,19 @@ def _refuse_questions(arguments: argparse.Namespace) -> None:
         raise UserError(Problem("gc --older cannot ask from elsewhere", remedy=remedy))
 
 
+def _refuse_files(site: Site, arguments: argparse.Namespace) -> None:
+    """What looks after caches sends no documents: only `submit` does."""
+    if not getattr(arguments, "caches", False):
+        return
+    for name in ("plan", "registry"):
+        if getattr(arguments, name, None):
+            what = (
+                f"--{name} names a file of this machine, and nothing of it is sent to {site.name}"
+            )
+            remedy = "name what is there, or `hpcbench submit --site`, which sends documents"
+            raise UserError(Problem(what, remedy=remedy))
+
+
 def answer(arguments: argparse.Namespace) -> int:
     """`hpcbench remote …`: what a laptop calls on the login node."""
     return far_end.answer(arguments.what)
@@ -77,6 +92,9 @@ def answer(arguments: argparse.Namespace) -> int:
 
 def _here(site: Site, arguments: argparse.Namespace) -> int:
     """A profile of this very machine."""
+    if getattr(arguments, "caches", False):
+        module, function = str(arguments.run).split(":")
+        return int(getattr(importlib.import_module(module), function)(arguments))
     if arguments.verb != "submit":
         what = f"site '{site.name}' has no `ssh:`, so it is this machine"
         raise UserError(Problem(what, remedy="leave --site out"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,9 +18,9 @@ from hpcbench.cli.screen import console, finish, print_json, say
 from hpcbench.environments.bundle import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import write_atomic
-from hpcbench.launch.doctor import Check, asking_job, checks, may_submit
+from hpcbench.launch.doctor import Check, asking_job, checks, gpus_of_nodes, may_submit
 from hpcbench.launch.prepare import prepare
-from hpcbench.launch.site import Ask, Choice, detect, take_default
+from hpcbench.launch.site import Ask, Choice, NodeGpus, detect, take_default
 from hpcbench.launch.submit import submit_first
 from hpcbench.registry.catalog import share_dir, user_dir, user_site
 from hpcbench.registry.resolve import load_plan
@@ -181,8 +182,11 @@ def _real_run(image: str | None) -> int:
     experiment = prepare(asked, plan, say)
     submit_first(experiment)
     code = finish(experiment)
-    if on_slurm and (answer := may_submit(resolved.site)) is not None:
-        _remember(answer, resolved.site)
+    if on_slurm:
+        if (answer := may_submit(resolved.site)) is not None:
+            _remember(answer, resolved.site)
+        if (found := gpus_of_nodes(resolved.site)) is not None:
+            _remember_gpus(found, resolved.site)
     return code
 
 
@@ -199,20 +203,48 @@ def _remember(answer: bool, site: Site) -> None:
         print(f"write `{line}` below `slurm:` of the site profile")
 
 
-def _with_line(path: Path, line: str) -> bool:
-    """Put a line below `slurm:` of a profile, its comments left alone; whether that could be done."""
+def _remember_gpus(found: NodeGpus, site: Site) -> None:
+    """Say what GPUs a node has, and put into the user's own profile what images are compared with."""
+    say(f"GPUs of a node: {found}")
+    path = user_dir() / "sites" / "default.yaml"
+    for key, value in (("cuda", found.cuda), ("driver", found.driver)):
+        if value is None or value == getattr(site.container, key):
+            continue
+        line = f'{key}: "{value}"'
+        if _with_line(path, line, "container"):
+            print(f"{path}: container: {line}")
+        else:
+            print(f"write `{line}` below `container:` of the site profile")
+    partition = site.slurm.partitions.get(site.slurm.partition or "")
+    if partition is None or partition.gpu_memory_gb or found.memory_gb is None:
+        return
+    kinds = list(partition.gpus or {"gpu": 0})
+    if len(kinds) == 1:
+        line = f"gpu_memory_gb: {{{kinds[0]}: {found.memory_gb:g}}}"
+        print(f"write `{line}` below `slurm: partitions: {site.slurm.partition}:` of the profile")
+
+
+def _with_line(path: Path, line: str, below_key: str = "slurm") -> bool:
+    """Put a line below a key of a profile, its comments left alone; whether that could be done."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
         return False
-    lines = [one for one in text.split("\n") if not one.strip().startswith("submit_from_jobs:")]
-    if "slurm:" not in lines:
-        return False
-    below = lines.index("slurm:") + 1
-    if below == len(lines) or not lines[below].startswith(" "):
-        return False
-    indent = len(lines[below]) - len(lines[below].lstrip())
-    lines.insert(below, " " * indent + line)
+    lines = text.split("\n")
+    if f"{below_key}:" in lines:
+        first = last = lines.index(f"{below_key}:") + 1
+        while last < len(lines) and (lines[last].startswith(" ") or not lines[last].strip()):
+            last += 1
+        if first == len(lines) or not lines[first].startswith(" "):
+            return False
+        indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+        own = f"{indent}{line.partition(':')[0]}:"
+        kept = [one for one in lines[first:last] if not one.startswith(own)]
+        lines[first:last] = [indent + line, *kept]
+    elif re.search(rf"^{below_key}\s*:", text, re.MULTILINE):
+        return False  # it is written in another way
+    else:
+        lines = [*text.rstrip("\n").split("\n"), f"{below_key}:", f"  {line}", ""]
     changed = "\n".join(lines)
     try:
         Site.model_validate(yaml.safe_load(changed))

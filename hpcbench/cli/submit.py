@@ -13,31 +13,25 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.control import Wishes, wish, wishes
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.experiment.submission import arrays, outcome, rounds
+from hpcbench.experiment.submission import outcome, rounds
 from hpcbench.finalise import advance, ended
-from hpcbench.launch import history
-from hpcbench.launch.batch import sbatch_text
 from hpcbench.launch.cron import Idle, if_idle
 from hpcbench.launch.fingerprint import accept
 from hpcbench.launch.lock import submitting
 from hpcbench.launch.measure import measure
 from hpcbench.launch.prepare import Packages, load, localise, open_cache, plan_key, prepare
-from hpcbench.launch.submit import MAX_ARRAY_SIZE, submit_first
+from hpcbench.launch.preview import preview_of, read_only
 from hpcbench.launch.submit import cancel as cancel_jobs
-from hpcbench.planning import plan_work
+from hpcbench.launch.submit import submit_first
 from hpcbench.registry.catalog import user_site
-from hpcbench.schema.plan import Measured, ResolvedPlan
+from hpcbench.schema.plan import ResolvedPlan
 
 
 def submit(arguments: argparse.Namespace) -> int:
     """`hpcbench submit PLAN`."""
+    if arguments.estimate or arguments.dry_run:
+        return _look(arguments)
     resolved, packages = load(arguments.plan, arguments.registry, _settings(arguments), say=say)
-    if arguments.estimate:
-        from hpcbench.cli.estimate import show
-
-        return show(resolved, arguments.json)
-    if arguments.dry_run:
-        return dry_run(resolved, arguments.json)
 
     def prepared() -> Experiment:
         copied = arguments.snapshot_env
@@ -51,6 +45,17 @@ def submit(arguments: argparse.Namespace) -> int:
     experiment = prepared()
     submit_first(experiment)
     return _submitted(experiment, arguments)
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    """`--estimate` and `--dry-run`: nothing is fetched, built, written or submitted."""
+    from hpcbench.cli import dry_run, estimate
+
+    plan = arguments.plan
+    resolved, unlocked = read_only(plan, arguments.registry, _settings(arguments))
+    preview = preview_of(resolved, unlocked, plan, say)
+    show = estimate.show if arguments.estimate else dry_run.show
+    return show(preview, arguments.json)
 
 
 def prepared_once(
@@ -185,45 +190,3 @@ def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
 def _unfinished_submission(experiment: Experiment) -> bool:
     known = rounds(experiment)
     return (not known or not known[-1].handed) and not submitting(experiment)
-
-
-def dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
-    """Print what would be done; read the datasets, touch nothing."""
-    resolved = localise(resolved, open_cache(resolved.site), fetch=False)
-    measured: Measured = measure(resolved, hashes=False, say=say)
-    rates = history.rates(home(resolved.site), resolved, measured)
-    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
-    folder = Path(home(resolved.site)) / "experiments" / f"ID-{resolved.plan.name}"
-    groups = {group.id: group for group in work.groups}
-    largest = resolved.site.slurm.max_array_size or MAX_ARRAY_SIZE
-    steps = arrays(work.groups, largest) if resolved.executor == "slurm" else []
-    texts = {step.name: sbatch_text(folder, resolved, groups[step.group], step) for step in steps}
-    if as_json:
-        print_json(
-            {
-                "executor": resolved.executor,
-                "work": work.model_dump(mode="json"),
-                "samples": dict(measured.samples),
-                "sbatch": texts,
-            }
-        )
-        return 0
-    print(
-        f"{resolved.plan.name}: {len(resolved.run_tasks)} run tasks, executor {resolved.executor}"
-    )
-    for group in work.groups:
-        need = group.resources
-        print(
-            f"\ngroup {group.id}: {group.workers} workers, at most {group.throttle} at once; each "
-            f"{need.cpus} CPUs, {need.memory_gb:g} GiB, {group.gpus} GPUs, {need.time_limit}; "
-            f"image {group.image or 'none: this Python'}"
-        )
-        for name in group.run_tasks:
-            shards = work.shards_of((name,))
-            print(f"  {name}: {measured.samples[name]} samples in {len(shards)} shards")
-        own = [step for step in steps if step.group == group.id]
-        if len(own) > 1:
-            print(f"  in {len(own)} arrays, for Slurm takes {largest} tasks in one")
-        for step in own:
-            print("\n" + "\n".join(f"    {line}" for line in texts[step.name].splitlines()))
-    return 0

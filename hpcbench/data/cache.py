@@ -6,6 +6,7 @@ HOME/cache/models/…     versions of models
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from hpcbench.data.hub import COMMIT, find_in_hub
 from hpcbench.data.progress import Progress, silent
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Version
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.access import ensure_folder
 from hpcbench.schema.documents import Dataset, Model, Site
 
@@ -91,11 +92,33 @@ class Cache:
         if version is None:
             verb = "data sync" if kind == "datasets" else "models fetch"
             raise UserError(
-                Problem(f"{url} is not here yet", remedy=f"`hpcbench {verb} {document.name}`")
+                Problem(
+                    f"{url} is not here yet",
+                    remedy=f"`hpcbench {verb} {document.name}{of_site(self.site)}`",
+                )
             )
         if sync.folder in version.folder.parents:  # what is others' is only read
             version.touch()
         return _at(document, version.files)
+
+    def here(self, document: DocumentT) -> DocumentT | None:
+        """The dataset or model with a folder of this machine as its source; None: it is not here yet.
+
+        Only reads: nothing is fetched, and nothing notes that it was used.
+        """
+        if "://" not in document.source:
+            return document
+        url = self.url(document)
+        if url.startswith("hf://"):
+            with contextlib.suppress(UserError):
+                return _at(document, find_in_hub(url, self.site.models))
+        kind = "datasets" if isinstance(document, Dataset) else "models"
+        try:
+            pack = _may_pack(document)
+        except HpcbenchError:
+            return None  # its iterator comes with a package that is not built yet
+        version = self.sync(kind).newest(url, self.options(document), pack=pack)
+        return _at(document, version.files) if version is not None else None
 
     def url(self, document: Dataset | Model) -> str:
         """Where a document's files come from; a model of the hub at its revision."""
@@ -103,6 +126,11 @@ class Cache:
         if document.source.startswith("hf://") and revision and "@" not in document.source:
             return f"{document.source}@{revision}"
         return document.source
+
+
+def of_site(site: Site) -> str:
+    """What a command is told for the caches of a site; empty: it is the user's own."""
+    return f" --site {site.name}" if site.name != "default" else ""
 
 
 def _settled(url: str, version: Version, sync: SmartSync) -> bool:

@@ -24,6 +24,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment.access import group_id
 from hpcbench.experiment.layout import home
 from hpcbench.launch.batch import FIND_MODULES, clean_environment, load_module, sbatch_text
+from hpcbench.launch.site import NodeGpus, gpus_here, parse_smi
 from hpcbench.schema.documents import ExperimentPlan, Resources, Site
 from hpcbench.schema.plan import Group, ResolvedPlan
 
@@ -64,6 +65,7 @@ def checks(site: Site) -> Iterator[Check]:
         if site.modules:
             yield _modules(site)
         yield from _scripts(site)
+    yield from _gpus(site)
     if site.container.manager == "docker":
         yield _docker(site)
     elif site.container.manager == "apptainer":
@@ -264,6 +266,29 @@ def _container(site: Site) -> Check:
     return Check("container", "ok", done.stdout.strip())
 
 
+def _gpus(site: Site) -> Iterator[Check]:
+    """Whether the profile says what images are compared with: the CUDA that the nodes' driver takes."""
+    if site.container.gpu_maker != "nvidia":
+        return
+    said, driver = site.container.cuda, site.container.driver
+    words = f"CUDA {said}" + (f", driver {driver}" if driver else "")
+    here = gpus_here() if site.executor == "local" else None
+    if here is not None and said is not None and here.cuda not in (said, None):
+        yield Check(
+            "gpus", "warning", f"the driver here takes CUDA {here.cuda}, the profile says {said}",
+            f"`container: {{cuda: \"{here.cuda}\"}}` in the site profile",
+        )  # fmt: skip
+    elif here is not None:
+        yield Check("gpus", "ok", str(here))
+    elif said is not None:
+        yield Check("gpus", "ok", f"{words}, as the profile says")
+    elif site.executor == "slurm" and any(one.gpus for one in site.slurm.partitions.values()):
+        yield Check(
+            "gpus", "warning", "the profile does not say which CUDA the nodes' driver takes",
+            "`hpcbench doctor --run` looks on a node; until then images are not compared with it",
+        )  # fmt: skip
+
+
 def _docker(site: Site) -> Check:
     try:
         place = docker_run.find_socket(Docker.Options(**site.container.options).socket)  # type: ignore[arg-type]
@@ -315,21 +340,27 @@ def _engine() -> Check:
     return Check("engine", "ok", "this Python can serve Hugging Face models")
 
 
-# --- whether compute nodes may call sbatch: only a job can tell ----------------------------------------
+# --- whether nodes may call sbatch, and what GPUs they have: only a job can tell ----------------------
 
 _ANSWER = "doctor-submits"
 """Files below home in which jobs say it, one each."""
 
+_GPUS = "doctor-gpus"
+"""Files below home in which jobs write what `nvidia-smi -q` says on their node."""
+
 
 def asking_job(site: Site) -> Site:
     """The site, with a line in its jobs that tries what jobs need of Slurm and writes down how that ended."""
-    for old in home(site).glob(f"{_ANSWER}.*"):
-        old.unlink(missing_ok=True)
+    for name in (_ANSWER, _GPUS):
+        for old in home(site).glob(f"{name}.*"):
+            old.unlink(missing_ok=True)
     options = [f"--{name}={value}" for name, value in _known(site) if value]
     words = shlex.join(["sbatch", "--test-only", "--time=1", "--ntasks=1", *options, "--wrap=true"])
     file = shlex.quote(str(home(site) / _ANSWER))
     line = f"(timeout 60 {words} && timeout 60 scontrol ping) >/dev/null 2>&1; "
-    line += f"echo $? >{file}.${{SLURM_JOB_ID}}"
+    line += f"echo $? >{file}.${{SLURM_JOB_ID}}; "
+    file = shlex.quote(str(home(site) / _GPUS))
+    line += f"timeout 60 nvidia-smi -q >{file}.${{SLURM_JOB_ID}} 2>/dev/null || true"
     return site.model_copy(update={"setup": (*site.setup, line)})
 
 
@@ -341,6 +372,16 @@ def may_submit(site: Site) -> bool | None:
             said.append(file.read_text(encoding="utf-8").strip() == "0")
             file.unlink()
     return all(said) if said else None
+
+
+def gpus_of_nodes(site: Site) -> NodeGpus | None:
+    """What the jobs of `asking_job` saw of their nodes' GPUs; None: no driver answered."""
+    found: NodeGpus | None = None
+    for file in home(site).glob(f"{_GPUS}.*"):
+        with contextlib.suppress(OSError):
+            found = parse_smi(file.read_text(encoding="utf-8", errors="replace")) or found
+            file.unlink()
+    return found
 
 
 def _known(site: Site) -> tuple[tuple[str, str | None], ...]:

@@ -17,6 +17,7 @@ from hpcbench import slurm
 from hpcbench.environments.images import built_images
 from hpcbench.errors import HpcbenchError
 from hpcbench.launch.batch import clean_environment, sbatch_text
+from hpcbench.launch.facts import built_image, folder_bytes
 from hpcbench.launch.history import Rate, Rates
 from hpcbench.planning import plan_work, worst_gpu_hours
 from hpcbench.schema.documents import Partition, Resources, seconds
@@ -33,9 +34,6 @@ FILES_OF_A_JOB = 8
 
 FILES_OF_AN_EXPERIMENT = 15
 """Plan, manifest, scores, report and their kin."""
-
-WALKED = 100_000
-"""A folder of more files than this is not added up."""
 
 ASK_SECONDS = 15
 """Longest wait for an answer of `sbatch --test-only`."""
@@ -201,7 +199,7 @@ def disk_of(resolved: ResolvedPlan, measured: Measured, rates: Rates, cache: Pat
     cached: int | None = 0
     for source in sources:
         if source and Path(source).is_relative_to(cache):
-            size = _folder_bytes(Path(source))
+            size = folder_bytes(Path(source))
             cached = cached + size if cached is not None and size is not None else None
     images, unbuilt = 0, list[str]()
     for name in dict.fromkeys(run_task.model.image for run_task in resolved.run_tasks):
@@ -427,24 +425,10 @@ def _sum(parts: Iterable[Interval]) -> Interval:
     return total
 
 
-def _folder_bytes(folder: Path) -> int | None:
-    """Bytes of the files below a folder; None: there are too many to look at."""
-    size = 0
-    for count, path in enumerate(folder.rglob("*")):
-        if count > WALKED:
-            return None
-        if path.is_file():
-            size += path.stat().st_size
-    return size
-
-
 def _image_bytes(name: str, cache: Path) -> int | None:
     """Size of an image that is here; None: it is still to be built."""
     file = Path(name)
     if file.suffix == ".sif" and file.is_file():
         return file.stat().st_size
-    for image in built_images(cache):
-        record = image.record
-        if record is not None and (record.reference == name or name.endswith(record.digest)):
-            return image.path.stat().st_size
-    return None
+    image = built_image(name, built_images(cache))
+    return image.bytes if image is not None else None

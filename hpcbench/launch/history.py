@@ -104,13 +104,14 @@ class Rates:
         return frozenset(name for name, rate in self.samples.items() if rate.known)
 
 
-def rates(root: Path, resolved: ResolvedPlan, measured: Measured) -> Rates:
+def rates(root: Path, resolved: ResolvedPlan, measured: Measured, *, keep: bool = False) -> Rates:
     """What the newest experiments below a home say of this plan's run tasks and models.
 
     Args:
         root: the home.
         resolved: the plan.
         measured: hashes of its datasets and models; without them documents are compared by name.
+        keep: whether to write down summaries that are missing; else nothing is written.
     """
     wanted = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
     models = {run_task.model.name: wanted[run_task.name] for run_task in resolved.run_tasks}
@@ -119,7 +120,7 @@ def rates(root: Path, resolved: ResolvedPlan, measured: Measured) -> Rates:
         tasks_of[run_task.model.name].append(run_task.name)
     near: dict[str, _Levels] = {name: {} for name in wanted}
     loads: dict[str, _Levels] = {name: {} for name in models}
-    for summary in islice(_summaries(root), LOOKED_THROUGH):
+    for summary in islice(_summaries(root, keep=keep), LOOKED_THROUGH):
         for model, key in models.items():
             same = [one for one in summary["run_tasks"] if _same(one, key, "model")]
             if same:
@@ -151,7 +152,7 @@ def remember(experiment: Experiment) -> None:
     write_json(experiment.history_file, _summary(experiment))
 
 
-def _summaries(root: Path) -> Iterator[Mapping[str, Any]]:
+def _summaries(root: Path, *, keep: bool) -> Iterator[Mapping[str, Any]]:
     """What ended experiments took, the newest first; made now where nobody has yet."""
     try:
         folders = sorted(experiments_dir(root).iterdir(), reverse=True)
@@ -165,7 +166,8 @@ def _summaries(root: Path) -> Iterator[Mapping[str, Any]]:
             if found is None and made < MADE_AT_ONCE and experiment.outcome_file.exists():
                 made += 1
                 found = _summary(experiment)
-                write_json(experiment.history_file, found)
+                if keep:
+                    write_json(experiment.history_file, found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # of an older form, half removed or somebody else's: history is no truth
         if found is not None:

@@ -193,7 +193,8 @@ class _Measuring:
     def _look(self, dataset: Dataset) -> _Looked:
         key = dataset.model_dump_json(exclude={"name", "description"})
         if key not in self.looked:
-            iterator = open_dataset(dataset, self.folder)
+            # A dry run keeps no rendered pages either.
+            iterator = open_dataset(dataset, self.folder if self.hashes else None)
             iterator.count()
             content, bad = "not hashed", dict[int, Problem]()
             if self.hashes:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbench.experiment.layout import home
-from hpcbench.launch import history
 from hpcbench.launch.estimate import (
     Estimate,
     GroupEstimate,
@@ -18,10 +17,7 @@ from hpcbench.launch.estimate import (
     queues,
 )
 from hpcbench.launch.history import Rate
-from hpcbench.launch.measure import measure
-from hpcbench.launch.prepare import localise, open_cache
-from hpcbench.planning import plan_work
-from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.launch.preview import Preview, size, size_words
 
 DEFAULT = "default, not measured"
 
@@ -30,34 +26,33 @@ DEFAULT = "default, not measured"
 class Outlook:
     """What a plan would take here and now."""
 
-    samples: Mapping[str, int]
-    """Run task → samples."""
+    samples: Mapping[str, int | None]
+    """Run task → samples; None: its dataset is not here, and nobody says how many it has."""
     estimate: Estimate
     """What it would take."""
     queues: Mapping[str, Sequence[Queue]]
     """Group → partitions, and when the first job could start; empty where no Slurm is asked."""
 
 
-def outlook(resolved: ResolvedPlan) -> Outlook:
-    """Look through a plan's datasets and at what earlier experiments took, and ask Slurm when there is room.
-
-    Raises:
-        UserError: a dataset or model is not here yet, or not as its document says.
-    """
-    resolved = localise(resolved, open_cache(resolved.site), fetch=False)
-    measured = measure(resolved, hashes=False)
-    root = home(resolved.site)
-    rates = history.rates(root, resolved, measured)
-    found = estimate(resolved, measured, rates, disk_of(resolved, measured, rates, root / "cache"))
-    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
-    asked = queues(resolved, work.groups) if resolved.executor == "slurm" else {}
-    return Outlook(measured.samples, found, asked)
+def outlook(preview: Preview) -> Outlook:
+    """What a plan would take by what earlier experiments took; Slurm is asked when there is room."""
+    resolved, measured, rates = preview.resolved, preview.measured, preview.rates
+    disk = disk_of(resolved, measured, rates, home(resolved.site) / "cache")
+    found = estimate(resolved, measured, rates, disk)
+    asked = queues(resolved, preview.work.groups) if resolved.executor == "slurm" else {}
+    samples = {one.name: preview.samples(one.name) for one in resolved.run_tasks}
+    return Outlook(samples, found, asked)
 
 
-def words(resolved: ResolvedPlan, outlook: Outlook) -> Iterator[str]:
+def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
     """Lines for people."""
-    plan, samples, found, asked = resolved.plan, outlook.samples, outlook.estimate, outlook.queues
-    yield f"{plan.name}: {sum(samples.values())} samples, parallelism {plan.parallelism}"
+    plan, found, asked = preview.resolved.plan, outlook.estimate, outlook.queues
+    known = sum(count for count in outlook.samples.values() if count is not None)
+    yield f"{plan.name}: {known} samples, parallelism {plan.parallelism}"
+    for name, why in preview.unknown.items():
+        count = preview.measured.samples[name]
+        said = f"counted as {count}" if name in preview.assumed else f"{count} by its document"
+        yield f"  {name}: {why}; {said}"
     if any(one.gpus for one in found.groups):
         worst = f"; at worst {found.worst_gpu_hours:.1f}, every job to its time limit"
         yield f"  GPU-hours  {_figure(found.gpu_hours, _hours)}{worst}"
@@ -71,8 +66,12 @@ def words(resolved: ResolvedPlan, outlook: Outlook) -> Iterator[str]:
     if disk.images:
         there.append(f"images {size(disk.images)} (here already)")
     if disk.unbuilt:
-        there.append(f"to be built, size not known: {', '.join(disk.unbuilt)}")
+        there.append(
+            f"to be built, size not known: {', '.join(_short(one) for one in disk.unbuilt)}"
+        )
     yield f"  disk       {'; '.join(there)}"
+    for line in to_fetch(preview):
+        yield f"  to fetch   {line}"
     yield f"  files      {found.files} at most, fewer when it has ended"
     yield f"  jobs       {found.jobs}"
     for group in found.groups:
@@ -94,6 +93,19 @@ def words(resolved: ResolvedPlan, outlook: Outlook) -> Iterator[str]:
         line = f"  {one.minutes} min: {one.jobs} jobs, {_hours(one.gpu_hours)} GPU-hours"
         short = f"; too short to load {', '.join(one.too_short)}" if one.too_short else ""
         yield f"{line}, {span(one.wall_seconds)} at work{short}"
+
+
+def _short(reference: str) -> str:
+    """An image as people call it: without its digest."""
+    return reference.partition("@")[0]
+
+
+def to_fetch(preview: Preview) -> Iterator[str]:
+    """What is not here yet, each once, with its size as far as anybody says."""
+    models = {one.model.name: one.size for one in preview.facts.models.values()}
+    for name, found in (*models.items(), *preview.facts.datasets.items()):
+        if not found.here:
+            yield f"{name}: {size_words(found)}"
 
 
 def _group(group: GroupEstimate) -> Iterator[str]:
@@ -153,11 +165,3 @@ def span(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60} min"
     hours = round(minutes / 60)
     return f"{hours // 24} d {hours % 24} h"
-
-
-def size(count: float) -> str:
-    """`12 kB`, `3.4 GB`."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count:.0f} B"

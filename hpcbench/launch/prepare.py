@@ -41,8 +41,9 @@ from hpcbench.experiment.layout import (
     private_experiments,
 )
 from hpcbench.launch import history, secrets_file
+from hpcbench.launch.facts import look
 from hpcbench.launch.fingerprint import here
-from hpcbench.launch.fitting import check_images
+from hpcbench.launch.fitting import check_images, judge, refuse
 from hpcbench.launch.measure import measure
 from hpcbench.launch.own_engines import check_engines
 from hpcbench.launch.snapshot import copy_environment
@@ -95,7 +96,9 @@ def load(
     resolved = load_plan(plan, registries, settings, mode)
     if not resolved.packages:
         return on_all_gpus(resolved), Packages(None, {})
-    packages = _build(resolved, home(resolved.site) / "cache", say)
+    cache = home(resolved.site) / "cache"
+    refuse(judge(resolved, look(resolved, Cache(cache, resolved.site)), plan))
+    packages = _build(resolved, cache, say)
     if packages.host is not None:
         plugins.add_folder(packages.host)
     return on_all_gpus(load_plan(plan, registries, settings, mode)), packages
@@ -288,6 +291,10 @@ def prepare(
     secrets_file.require(resolved)
     use_umask(resolved.site)
     root = home(resolved.site)
+    findings = judge(resolved, look(resolved, Cache(root / "cache", resolved.site)), plan_file)
+    refuse(findings)
+    for finding in findings:
+        say(f"! {finding.problem}")
     _ensure(root, resolved.site)
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
@@ -303,7 +310,7 @@ def prepare(
     prepared = prepare_environments(resolved, root / "cache", say, packages)
     check_engines(resolved, prepared)
     check_images(resolved, prepared)
-    rates = history.rates(root, resolved, measured)
+    rates = history.rates(root, resolved, measured, keep=True)
     work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
     copy = copy_environment(root / "cache", packages.host, say) if snapshot_env else None
     _settle(resolved, cache)
@@ -353,7 +360,7 @@ def prepare_environments(
 
 def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
     """Identity of what would be run: the same plan over the same bytes by the same version."""
-    data = resolved.model_dump(mode="json", exclude={"origins"})
+    data = resolved.model_dump(mode="json", exclude={"origins", "images"})
     text = json.dumps([hpcbench.__version__, data, measured.model_dump()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

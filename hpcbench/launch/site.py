@@ -71,7 +71,11 @@ def detect(ask: Ask = take_default, say: Say = lambda line: None) -> Site:
     )
     if not slurm.available():
         say("executor: local (no sbatch on PATH)")
-        return site
+        if (nodes := gpus_here()) is None:
+            return site
+        say(f"GPUs: {nodes}")
+        update = {"cuda": nodes.cuda, "driver": nodes.driver}
+        return site.model_copy(update={"container": container.model_copy(update=update)})
     profile = _slurm_site(ask, say)
     say(f"executor: slurm ({slurm.version()})")
     kinds = [kind.lower() for one in profile.partitions.values() for kind in one.gpus or ()]
@@ -220,6 +224,50 @@ def parse_associations(text: str) -> list[Association]:
         if bar and account:
             found.append(Association(account, int(limit) if limit.isdigit() else None))
     return found
+
+
+# --- GPUs -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """What `nvidia-smi` says of a node."""
+
+    driver: str
+    """Version of the driver, `550.54.15`."""
+    cuda: str | None
+    """Newest CUDA that it takes, `12.4`."""
+    names: tuple[str, ...] = ()
+    """What its GPUs are called."""
+    memory_gb: float | None = None
+    """Memory of the smallest of them, GiB."""
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{self.names.count(one)} × {one}" for one in dict.fromkeys(self.names))
+        memory = f" of {self.memory_gb:g} GiB" if self.memory_gb is not None else ""
+        takes = f", CUDA {self.cuda}" if self.cuda is not None else ""
+        return f"{kinds or 'none to be seen'}{memory}, driver {self.driver}{takes}"
+
+
+def gpus_here() -> NodeGpus | None:
+    """The GPUs of this machine; None: no driver answers."""
+    return parse_smi(_asked("nvidia-smi", "-q"))
+
+
+def parse_smi(text: str) -> NodeGpus | None:
+    """What `nvidia-smi -q` printed; None: no driver answered."""
+
+    def all_of(title: str, value: str) -> list[str]:
+        return re.findall(rf"^\s*{title}\s*:\s*({value})", text, re.MULTILINE)
+
+    driver = all_of("Driver Version", r"\d[\d.]*")
+    if not driver:
+        return None
+    cuda = all_of("CUDA (?:UMD )?Version", r"\d+\.\d+")
+    names = [one.strip() for one in all_of("Product Name", r"[^\n]+")]
+    room = re.findall(r"^\s*FB Memory Usage\s*\n\s*Total\s*:\s*(\d+) MiB", text, re.MULTILINE)
+    memory = round(min(map(int, room)) / 1024, 1) if room else None
+    return NodeGpus(driver[0].rstrip("."), cuda[0] if cuda else None, tuple(names), memory)
 
 
 # --- folders ----------------------------------------------------------------------------------------

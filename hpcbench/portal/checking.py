@@ -20,11 +20,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench import secret
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.portal.faults import PortalFault
+
+if TYPE_CHECKING:
+    from hpcbench.schema.plan import ResolvedPlan
 
 CHECK_SECONDS = 20
 """A check may take so long."""
@@ -201,7 +204,7 @@ def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     }
     if request.get("estimate") and seen.resolved is not None:
         try:
-            yield {"estimate": _estimate(seen.resolved)}
+            yield {"estimate": _estimate(seen.resolved, path)}
         except HpcbenchError as error:
             yield {"estimate_fault": secret.mask(str(error))[:2000]}
 
@@ -222,20 +225,25 @@ def _expanded(seen: Any) -> Iterator[dict[str, Any]]:
         }
 
 
-def _estimate(resolved: Any) -> dict[str, Any]:
+def _estimate(resolved: ResolvedPlan, path: Path) -> dict[str, Any]:
+    """What a plan would take; what is not here yet goes by its document."""
     from hpcbench.launch.outlook import outlook, words
+    from hpcbench.launch.preview import preview_of
 
-    ahead = outlook(resolved)
+    preview = preview_of(resolved, (), path)
+    ahead = outlook(preview)
     what = ahead.estimate
+    known = {name: count for name, count in ahead.samples.items() if count is not None}
+    misfits = [f"! {one.problem.message}" for one in preview.findings]
     holds = any(group.gpus for group in what.groups)
     return {
         "gpu_hours": what.gpu_hours.value if holds else None,
         "hours": what.wall_seconds.value / 3600,
         "bytes": int(what.disk.responses),
-        "samples": sum(ahead.samples.values()),
-        "by_run_task": dict(ahead.samples),
+        "samples": sum(known.values()),
+        "by_run_task": known,
         "measured": what.measured,
-        "lines": list(words(resolved, ahead)),
+        "lines": [*words(preview, ahead), *misfits],
     }
 
 

@@ -88,6 +88,7 @@ def side_by_side(
             "run_tasks": tuple(found),
             "settings": tuple(settings),
             "packages": dict(sorted({**a.packages, **b.packages}.items())),
+            "images": {**b.images, **a.images},
             "origins": dict(sorted({**_of_models(found, a), **b.origins, **a.origins}.items())),
             "arms": arms,
         }

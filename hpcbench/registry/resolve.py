@@ -164,6 +164,8 @@ class _Resolver:
         self.problems: list[Problem] = []
         self.checks = Checks(catalog, self.problems, locks=locks)
         self.origins: dict[str, str] = {}
+        self.images: dict[str, Image] = {}
+        """Reference → the `images/` document that stands for it."""
         self.expanded: list[RunTask] = []
         """Run tasks of the plan that was looked at."""
         self._resolved: dict[tuple[str, str], tuple[Document, Source]] = {}
@@ -203,6 +205,7 @@ class _Resolver:
             settings=tuple(setting.text for setting in self.catalog.settings),
             packages=dict(sorted(self.checks.packages.items())),
             origins=dict(sorted({**self.origins, **self.checks.origins}.items())),
+            images=self.images,
         )
 
     def everything(self) -> int:
@@ -362,7 +365,8 @@ class _Resolver:
     def _with_split(self, dataset: Dataset, split: str | None) -> Dataset:
         if split is None or split == dataset.split:
             return dataset
-        return dataset.model_copy(update={"split": split})
+        # Its number of samples is that of the split that the document names.
+        return dataset.model_copy(update={"split": split, "samples": None})
 
     # --- what a run task names ---------------------------------------------------------------------
 
@@ -393,6 +397,8 @@ class _Resolver:
         if image is None:
             return model
         reference = self.checks.image(image, model, source, loc)
+        if reference is not None:
+            self.images[reference] = image
         return model.model_copy(update={"image": reference})
 
     def _with_collection(self, prompt: Prompt, source: Source) -> Prompt:

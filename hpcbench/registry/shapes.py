@@ -169,7 +169,8 @@ def _gpus(
     room = max((partition.gpu_memory_gb.get(one, math.inf) for one in types), default=math.inf)
     if model.gpu_memory_gb is not None and model.gpu_memory_gb > room:
         what = f"{gives} GPUs of {room:g} GiB, and model '{model.name}' needs "
-        yield "model", (), what + f"{model.gpu_memory_gb:g} GiB on each", None
+        remedy = "more `gpus`, a smaller or quantised model, or another partition"
+        yield "model", (), what + f"{model.gpu_memory_gb:g} GiB on each", remedy
 
 
 def _larger(

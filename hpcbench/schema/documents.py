@@ -199,6 +199,10 @@ class Model(Document):
     """GPUs one engine needs."""
     gpu_memory_gb: float | None = Field(default=None, gt=0)
     """Least memory of each of these GPUs, GiB."""
+    parameters_b: float | None = Field(default=None, gt=0)
+    """All its parameters, in billions (10^9); planning goes by them before the weights are here."""
+    size_gb: float | None = Field(default=None, gt=0)
+    """Size of its files, GB (10^9 bytes); none: two bytes a parameter."""
     nodes: int = Field(default=1, gt=0)
     """Nodes one engine needs; more than one is not supported yet, and said so."""
     larger: tuple[Larger, ...] = ()
@@ -234,6 +238,10 @@ class Dataset(Document):
     """Only samples of this split; none: all."""
     splits: tuple[str, ...] = ()
     """Splits there are, for cross-checks; none: not said."""
+    samples: int | None = Field(default=None, gt=0)
+    """Samples it has (of its `split`, where it names one); planning goes by it before the files are here."""
+    size_gb: float | None = Field(default=None, gt=0)
+    """Size of its files, GB (10^9 bytes); for planning."""
     fields: tuple[str, ...] = ()
     """Fields every sample has beside its images, for cross-checks."""
     group_by: tuple[str, ...] = ()
@@ -308,6 +316,10 @@ class Image(Document):
     """Dockerfile or Apptainer definition it is built from, relative to this file."""
     engines: tuple[str, ...] = ()
     """Engines it holds; none: not said."""
+    cuda: str | None = Field(default=None, pattern=r"^\d+\.\d+$")
+    """CUDA that its programs are built for; compared with the site's before it is fetched."""
+    size_gb: float | None = Field(default=None, gt=0)
+    """Size of what is fetched, GB (10^9 bytes): its compressed layers, or its file."""
 
 
 class Generation(Part):
@@ -721,7 +733,7 @@ class Partition(Part):
     gpus: Mapping[str, int] | None = None
     """Type of GPU → most of them on a node; empty: it has none."""
     gpu_memory_gb: Mapping[str, float] = Field(default_factory=dict)
-    """Type of GPU → its memory, GiB; Slurm does not know it."""
+    """Type of GPU (`gpu` for those without a type) → its memory, GiB; Slurm does not know it."""
 
 
 class SshSite(Part):
@@ -797,6 +809,8 @@ class ContainerSite(Part):
     """Whose GPUs the nodes have."""
     cuda: str | None = Field(default=None, pattern=r"^\d+\.\d+$")
     """Newest CUDA that the driver of the nodes takes, as `nvidia-smi` shows it there."""
+    driver: str | None = Field(default=None, pattern=r"^\d+(\.\d+)*$")
+    """Version of that driver, for people; `cuda` is what is compared."""
     build_with: tuple[str, ...] = ()
     """Words before the command that builds an image, where a login node is not for heavy work:
     `[srun, --partition=cpu, --cpus-per-task=8, --mem=16G]`."""

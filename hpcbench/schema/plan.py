@@ -14,6 +14,7 @@ from hpcbench.schema.documents import (
     Dataset,
     ExperimentPlan,
     Gate,
+    Image,
     Metric,
     MLTask,
     Model,
@@ -117,6 +118,8 @@ class ResolvedPlan(Part):
     """Packages whose plugins it uses, by name."""
     origins: Mapping[str, str] = Field(default_factory=dict)
     """`kind/name` → file the document was read from."""
+    images: Mapping[str, Image] = Field(default_factory=dict)
+    """Image reference → the `images/` document that it comes from, where there is one."""
     arms: Arms | None = None
     """What two arms of the plan are to be compared by; None: it has no arms."""
 

@@ -345,7 +345,7 @@ def test_a_metric_of_readings_fits_every_ml_task(files: Files) -> None:
         ("gpus: 8", "cpus: 1", "5:12: {gives} 4 GPUs on a node, and model 'org/tiny' needs 8 on one: "
          "several nodes are not supported"),
         ("gpu_memory_gb: 80", "cpus: 1", "5:12: {gives} GPUs of 40 GiB, and model 'org/tiny' needs "
-         "80 GiB on each"),
+         "80 GiB on each (more `gpus`, a smaller or quantised model, or another partition)"),
     ],
 )  # fmt: skip
 def test_resources_fit_the_site(files: Files, model: str, resources: str, told: str) -> None:

@@ -152,7 +152,10 @@ def test_a_missing_summary_is_made_again_and_one_of_a_running_experiment_is_not(
     ran(tmp_path, "a", 0.5).history_file.unlink()
     running = ran(tmp_path, "b", 9.0, ended=False)
     running.history_file.unlink()
-    assert said(tmp_path, run_task()).seconds_per_sample == {"rt": 0.5}
+    task = run_task()
+    assert said(tmp_path, task).seconds_per_sample == {"rt": 0.5}
+    assert not (tmp_path / "experiments/a/history.json").exists(), "who only looks writes nothing"
+    rates(tmp_path, resolved(task), hashed(task), keep=True)
     assert (tmp_path / "experiments/a/history.json").exists()
     assert not running.history_file.exists()
 

@@ -15,7 +15,7 @@ import yaml
 
 from hpcbench.cli.main import main
 from hpcbench.cli.setup import _with_line
-from hpcbench.launch.doctor import asking_job, checks, may_submit
+from hpcbench.launch.doctor import asking_job, checks, gpus_of_nodes, may_submit
 from hpcbench.launch.site import (
     Choice,
     detect,
@@ -280,6 +280,64 @@ def test_what_a_job_found_goes_into_the_profile_and_comments_stay(tmp_path: Path
     )
     path.write_text("name: default\nslurm: {partition: gpu}\n")
     assert not _with_line(path, "submit_from_jobs: false")
+    assert _with_line(path, 'cuda: "12.4"', "container")
+    assert _with_line(path, 'cuda: "13.0"', "container")
+    assert path.read_text() == (
+        'name: default\nslurm: {partition: gpu}\ncontainer:\n  cuda: "13.0"\n'
+    )
+
+
+SMI = """
+==============NVSMI LOG==============
+
+Driver Version                            : 550.54.15
+CUDA Version                              : 12.4
+
+Attached GPUs                             : 2
+GPU 00000000:01:00.0
+    Product Name                          : NVIDIA A100-SXM4-40GB
+    FB Memory Usage
+        Total                             : 40960 MiB
+        Reserved                          : 500 MiB
+GPU 00000000:41:00.0
+    Product Name                          : NVIDIA A100-SXM4-40GB
+    FB Memory Usage
+        Total                             : 40960 MiB
+"""
+"""As `nvidia-smi -q` prints it, shortened."""
+
+
+def test_init_on_a_machine_with_gpus_writes_the_cuda_that_its_driver_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(f"#!/bin/bash\ncat <<'END'\n{SMI}END\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{smi.parent}:/usr/bin:/bin")
+    monkeypatch.setattr("hpcbench.slurm.available", lambda: False)
+    said: list[str] = []
+    site = detect(say=said.append)
+    assert (site.container.cuda, site.container.driver) == ("12.4", "550.54.15")
+    assert "GPUs: 2 × NVIDIA A100-SXM4-40GB of 40 GiB, driver 550.54.15, CUDA 12.4" in said
+    stale = site.model_copy(
+        update={"container": site.container.model_copy(update={"cuda": "12.2"})}
+    )
+    found = {one.name: one for one in checks(stale)}["gpus"]
+    assert (found.state, found.detail) == (
+        "warning", "the driver here takes CUDA 12.4, the profile says 12.2",
+    )  # fmt: skip
+
+
+def test_a_real_job_of_doctor_tells_the_gpus_of_its_node(tmp_path: Path) -> None:
+    site = Site(name="default", home=str(tmp_path))
+    (tmp_path / "doctor-gpus.1").write_text("NVIDIA-SMI has failed\n")
+    assert gpus_of_nodes(site) is None
+    (tmp_path / "doctor-gpus.2").write_text(SMI)
+    found = gpus_of_nodes(site)
+    assert found is not None
+    assert (found.cuda, found.memory_gb) == ("12.4", 40)
+    assert list(tmp_path.glob("doctor-gpus.*")) == []
 
 
 # --- parsers ----------------------------------------------------------------------------------------

@@ -61,7 +61,11 @@ def words_of(arguments: argparse.Namespace, leave: Collection[str] = ()) -> list
     (verbs,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
     options: list[str] = []
     places: list[str] = []
-    for action in verbs[arguments.verb]._actions:
+    verb = verbs[arguments.verb]
+    for action in verb._actions:
+        if isinstance(action.choices, dict):  # `models fetch`
+            options, verb = [arguments.below], action.choices[arguments.below]
+    for action in verb._actions:
         given = getattr(arguments, action.dest, None)
         if action.dest in leave or given is None or given is False:
             continue

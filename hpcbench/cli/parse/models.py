@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.parse.words import EXPERIMENT, Verb, sub, with_json, with_registry
+from hpcbench.cli.parse.words import (
+    EXPERIMENT,
+    Verb,
+    sub,
+    with_caches,
+    with_json,
+    with_registry,
+)
 
 
 def add(verb: Verb) -> None:
@@ -69,13 +76,14 @@ def add(verb: Verb) -> None:
     )
     verify.add_argument(
         "names",
-        nargs=1,
+        nargs="*",
         metavar="model",
         help="name of a models/ document; a URL or the beginning of a key in the cache",
     )
     verify.add_argument("--repair", action="store_true", help="bring again what is damaged")
     verify.set_defaults(kind="models", json=False)
     with_registry(verify)
+    with_caches(verify, plan=True)
     _cached(models, "models", "fetch", "bring weights into the cache")
 
     data = verb("data", "", "look after datasets", "hpcbench data check docvqa").add_subparsers(
@@ -102,6 +110,7 @@ def add(verb: Verb) -> None:
     checked.add_argument("--repair", action="store_true", help="bring again what is damaged")
     checked.set_defaults(kind="datasets")
     with_registry(checked)
+    with_caches(checked, plan=True)
     with_json(checked)
 
     upload = verb("upload", "data:upload", "send results to a storage", "hpcbench upload @last")
@@ -131,12 +140,14 @@ def add(verb: Verb) -> None:
 def _cached(verbs: Any, kind: str, bring: str, text: str) -> None:
     """Verbs that datasets and models share."""
     brought = sub(verbs, bring, "data:sync", text)
-    brought.add_argument("names", nargs="+", help=f"names of {kind}/ documents, or URLs")
+    brought.add_argument("names", nargs="*", help=f"names of {kind}/ documents, or URLs")
     brought.set_defaults(kind=kind)
     with_registry(brought)
+    with_caches(brought, plan=True)
     with_json(brought)
     listing = sub(verbs, "list", "data:list_versions", "list what the cache holds")
     listing.set_defaults(kind=kind)
+    with_caches(listing)
     with_json(listing)
     prune = sub(verbs, "prune", "data:prune", "remove from the cache what nobody needs")
     prune.add_argument(
@@ -148,6 +159,7 @@ def _cached(verbs: Any, kind: str, bring: str, text: str) -> None:
     prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
     prune.add_argument("--dry-run", action="store_true", help="only tell")
     prune.set_defaults(kind=kind)
+    with_caches(prune)
 
 
 def _serve(verb: Verb) -> None:

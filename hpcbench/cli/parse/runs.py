@@ -25,11 +25,13 @@ def add(verb: Verb) -> None:
     with_registry(submit)
     with_settings(submit)
     submit.add_argument(
-        "--dry-run", action="store_true", help="print jobs, shards and sbatch text; touch nothing"
+        "--dry-run",
+        action="store_true",
+        help="print jobs, shards, command lines, what is to be fetched and what fits; touch nothing",
     )
     submit.add_argument(
         "--estimate", action="store_true",
-        help="print GPU-hours, time, disk, files, jobs and which partition fits; submit nothing",
+        help="print GPU-hours, time, disk, files, jobs and which partition fits; touch nothing",
     )  # fmt: skip
     submit.add_argument(
         "--limit", type=int, metavar="N", help="ask at most N samples of every run task"

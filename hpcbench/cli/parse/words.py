@@ -17,7 +17,7 @@ def sub(verbs: Any, name: str, run: str, text: str) -> argparse.ArgumentParser:
     added: argparse.ArgumentParser = verbs.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + "."
     )
-    added.set_defaults(run=f"hpcbench.cli.{run}")
+    added.set_defaults(run=f"hpcbench.cli.{run}", below=name)
     return added
 
 
@@ -46,6 +46,20 @@ def with_site(verb: argparse.ArgumentParser) -> None:
         help="run it on the cluster of this site profile, through its `ssh:`",
     )  # fmt: skip
     verb.set_defaults(elsewhere=True)
+
+
+def with_caches(verb: argparse.ArgumentParser, *, plan: bool = False) -> None:
+    """The verb is about the caches of a site: those of `--site`, else of the plan's site, else the own."""
+    verb.add_argument(
+        "--site", metavar="NAME", default=argparse.SUPPRESS,
+        help="with home, caches, folders of models, credentials and mirrors of this site profile",
+    )  # fmt: skip
+    if plan:
+        verb.add_argument(
+            "--plan", type=Path, metavar="FILE",
+            help="those of this plan, with the site that it names",
+        )  # fmt: skip
+    verb.set_defaults(elsewhere=True, caches=True)
 
 
 def words(text: str) -> list[str]:

@@ -1,0 +1,139 @@
+"""`--dry-run`: jobs, shards, command lines and sbatch texts of a plan, and what does not go together."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from hpcbench.cli.screen import print_json, say
+from hpcbench.errors import UserError
+from hpcbench.experiment.layout import home
+from hpcbench.experiment.submission import Step, arrays
+from hpcbench.launch.batch import sbatch_text
+from hpcbench.launch.preview import (
+    WIDTH,
+    Preview,
+    command_of,
+    facts_json,
+    model_words,
+    size_words,
+    wrapped,
+)
+from hpcbench.launch.submit import MAX_ARRAY_SIZE
+from hpcbench.schema.plan import Group, ResolvedRunTask
+
+
+def show(preview: Preview, as_json: bool) -> int:
+    """Print what would be done; exit code 2 where `submit` would refuse it."""
+    resolved, work = preview.resolved, preview.work
+    folder = home(resolved.site) / "experiments" / f"ID-{resolved.plan.name}"
+    groups = {group.id: group for group in work.groups}
+    largest = resolved.site.slurm.max_array_size or MAX_ARRAY_SIZE
+    steps = arrays(work.groups, largest) if resolved.executor == "slurm" else []
+    texts = {step.name: sbatch_text(folder, resolved, groups[step.group], step) for step in steps}
+    if as_json:
+        samples = {one.name: preview.samples(one.name) for one in resolved.run_tasks}
+        print_json(
+            {
+                "executor": resolved.executor,
+                "work": work.model_dump(mode="json"),
+                "samples": samples,
+                "sbatch": texts,
+                **facts_json(preview),
+            }
+        )
+        return tell_findings(preview, warnings=False)
+    print(
+        f"{resolved.plan.name}: {_counted(len(resolved.run_tasks), 'run task')}, "
+        f"executor {resolved.executor}, site {resolved.site.name}"
+    )
+    for group in work.groups:
+        print("\n" + "\n".join(_group(preview, group)))
+        own = [step for step in steps if step.group == group.id]
+        if len(own) > 1:
+            print(f"\n  in {len(own)} arrays, for Slurm takes {largest} tasks in one")
+        for step in own:
+            print("\n" + "\n".join(_script(step, texts[step.name])))
+    print("\nnothing was fetched, built or submitted")
+    return tell_findings(preview)
+
+
+def tell_findings(preview: Preview, *, warnings: bool = True) -> int:
+    """Say what does not go together; 2 if anything certainly cannot run, else 0."""
+    if warnings:
+        for one in preview.findings:
+            if not one.certain:
+                say(f"! {one.problem}")
+        for problem in preview.unlocked:
+            say(f"! before submission: {problem}")
+    refused = [one.problem for one in preview.findings if one.certain]
+    for problem in refused:
+        say(str(problem))
+    return UserError.exit_code if refused else 0
+
+
+def _group(preview: Preview, group: Group) -> Iterator[str]:
+    need = group.resources
+    gpus = _counted(group.gpus, "GPU") if group.gpus else "no GPU"
+    workers = _counted(group.workers, "worker")
+    yield f"group {group.id}: {workers}, at most {group.throttle} at once"
+    cpus = _counted(need.cpus, "CPU")
+    yield from _row("each", f"{cpus}, {need.memory_gb:g} GiB, {gpus}, {need.time_limit}")
+    tasks = [preview.resolved.run_task(name) for name in group.run_tasks]
+    for task in tasks:
+        yield from _row("run task", _samples(preview, task))
+    datasets = {task.dataset.name: preview.facts.datasets[task.dataset.name] for task in tasks}
+    for name, size in datasets.items():
+        if not size.here:
+            yield from _row("data", f"{name}: to fetch, {size_words(size)}")
+    for name in dict.fromkeys(task.model.name for task in tasks):
+        own = next(task for task in tasks if task.model.name == name)
+        yield from _model(preview, own)
+
+
+def _samples(preview: Preview, task: ResolvedRunTask) -> str:
+    shards = len(preview.work.shards_of((task.name,)))
+    count, why = preview.samples(task.name), preview.unknown.get(task.name)
+    if count is None:
+        assumed = preview.measured.samples[task.name]
+        return f"{task.name}: samples unknown, {why} (planned as {assumed})"
+    cut = f"{task.name}: {_counted(count, 'sample')} in {_counted(shards, 'shard')}"
+    return f"{cut}, by its document: {why}" if why is not None else cut
+
+
+def _model(preview: Preview, task: ResolvedRunTask) -> Iterator[str]:
+    known = preview.facts.models[task.name]
+    yield ""
+    yield f"  model {known.model.name}"
+    for title, text in model_words(known, preview.resolved.site.container.manager):
+        yield from _row(title, text)
+    if known.model.env:
+        # References stay references: no secret is read here.
+        names = ", ".join(f"{name}=***" for name in sorted(known.model.env))
+        yield from _row("env", names)
+    command = command_of(preview, task)
+    if command is None:
+        yield from _row("engine", f"{known.model.engine}: known once its package is built")
+        return
+    yield from _row("engine", f"{known.model.engine}, by the command")
+    yield from wrapped(command, "    ")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def _row(title: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"  {title:<9} ",
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _script(step: Step, text: str) -> Iterator[str]:
+    yield f"  sbatch of {step.name}"
+    yield from (f"    {line}" for line in text.splitlines())

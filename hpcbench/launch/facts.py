@@ -1,0 +1,367 @@
+"""What is known of a plan before anything of it is fetched: from documents, caches and this machine.
+
+Nothing is written, fetched or built here, and no network is asked: what nobody says stays unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hpcbench import environments
+from hpcbench.data.cache import Cache
+from hpcbench.data.hub import WEIGHTS
+from hpcbench.environments.images import BuiltImage, built_images
+from hpcbench.environments.packages import Probe
+from hpcbench.schema.documents import Dataset, Model
+from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+
+WALKED = 100_000
+"""A folder of more files than this is not added up."""
+
+BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2, "auto": 2}
+"""`dtype` → bytes of a parameter in memory."""
+
+_CUDA_OF_TAG = re.compile(r"(?:^|[^a-z0-9])cu(?:da)?[-_]?(\d{2})[.]?(\d)(?!\d)", re.IGNORECASE)
+"""`-cu129`, `cuda12.4` in the name of an image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much there is to fetch, or is here."""
+
+    here: bool
+    """Whether it is on this machine."""
+    bytes: float | None
+    """None: nobody says."""
+    source: str = ""
+    """Where the figure comes from, for people; empty: from the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """An image, as far as it is known."""
+
+    reference: str | None
+    """None: this Python."""
+    size: Size
+    cuda: str | None = None
+    """CUDA that its programs are built for; None: unknown, or none."""
+    cuda_source: str = ""
+    """`the built image`, `its document`, `its name`, `this Python`."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether its CUDA is a fact, and no guess from a name."""
+        return self.cuda is not None and self.cuda_source != "its name"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a model takes of the GPUs' memory, before what the engine itself needs."""
+
+    bytes: float | None
+    """Its weights; None: nobody says."""
+    source: str = ""
+    """Where that figure comes from."""
+    cache_bytes: float | None = None
+    """The KV cache of one request of the whole context; None: its config is not here."""
+    copies: int = 1
+    """Copies of the model beside each other (data parallel): each has its own weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs that a model's jobs would get, as far as the site profile or this machine says."""
+
+    memory_gb: float | None = None
+    """Memory of each, GiB; of several types the largest."""
+    kind: str = ""
+    """Type, or name."""
+    cuda: str | None = None
+    """Newest CUDA that the driver takes."""
+    driver: str | None = None
+    """Version of the driver."""
+    source: str = ""
+    """`the site profile` or `this machine`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model in its image on the site's GPUs, as far as these are known."""
+
+    model: Model
+    """Its document; with a folder of this machine as its source where it is here."""
+    size: Size
+    weights: Weights
+    image: ImageFacts
+    gpus: Gpus
+    elsewhere: bool = False
+    """Whether its engine runs on another machine, whose GPUs are not this site's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a plan."""
+
+    models: Mapping[str, ModelFacts]
+    """Run task → its model."""
+    datasets: Mapping[str, Size]
+    """Dataset → its size."""
+    here: Mapping[str, Dataset | None] = field(default_factory=dict)
+    """Run task → its dataset on this machine; None: it is not here yet."""
+
+
+def look(resolved: ResolvedPlan, cache: Cache) -> Facts:
+    """What documents, caches and this machine say of a plan; only reads."""
+    built = built_images(cache.folder)
+    images: dict[str | None, ImageFacts] = {}
+    known: dict[str, tuple[Model, Size, Weights]] = {}
+    models: dict[str, ModelFacts] = {}
+    datasets: dict[str, Size] = {}
+    here: dict[str, Dataset | None] = {}
+    gpus = _Gpus(resolved)
+    for run_task in resolved.run_tasks:
+        model = run_task.model
+        if model.image not in images:
+            images[model.image] = _image(model.image, resolved, built)
+        key = model.model_dump_json()
+        if key not in known:
+            known[key] = _model(model, cache)
+        kind = environments.kind_of(model.image, resolved.site.container.manager)
+        elsewhere = kind in environments.ELSEWHERE
+        models[run_task.name] = ModelFacts(
+            *known[key], images[model.image], Gpus() if elsewhere else gpus.of(run_task), elsewhere
+        )
+        found = cache.here(run_task.dataset)
+        here[run_task.name] = found
+        datasets.setdefault(run_task.dataset.name, _dataset_size(run_task.dataset, found, cache))
+    return Facts(models, datasets, here)
+
+
+def folder_bytes(folder: Path) -> int | None:
+    """Bytes of the files below a folder; None: there are too many to look at."""
+    size = 0
+    for count, path in enumerate(folder.rglob("*")):
+        if count > WALKED:
+            return None
+        if path.is_file():
+            size += path.stat().st_size
+    return size
+
+
+def built_image(name: str, built: Sequence[BuiltImage]) -> BuiltImage | None:
+    """The image of a reference, if it was built here."""
+    for image in built:
+        record = image.record
+        if record is not None and (record.reference == name or name.endswith(record.digest)):
+            return image
+    return None
+
+
+# --- images -----------------------------------------------------------------------------------------
+
+
+def _image(
+    reference: str | None, resolved: ResolvedPlan, built: Sequence[BuiltImage]
+) -> ImageFacts:
+    if reference is None or reference.startswith("venv:"):
+        cuda = _cuda_of_this_python() if reference is None else None
+        return ImageFacts(reference, Size(True, None), cuda, "this Python" if cuda else "")
+    document = resolved.images.get(reference)
+    stated = document.size_gb * 1e9 if document is not None and document.size_gb else None
+    file = Path(reference)
+    size = Size(False, stated, "its document" if stated else "")
+    image = built_image(reference, built)
+    if image is not None:
+        size = Size(True, float(image.bytes))
+        if (probe := image.probe) is not None and probe.cuda is not None:
+            return ImageFacts(reference, size, probe.cuda, "the built image")
+    elif file.suffix == ".sif" and file.is_file():
+        size = Size(True, float(file.stat().st_size))
+    if document is not None and document.cuda is not None:
+        return ImageFacts(reference, size, document.cuda, "its document")
+    named = _CUDA_OF_TAG.search(reference.partition("@")[0].rpartition("/")[2])
+    cuda = f"{named[1]}.{named[2]}" if named else None
+    return ImageFacts(reference, size, cuda, "its name" if cuda else "")
+
+
+def _cuda_of_this_python() -> str | None:
+    """The CUDA of the torch that is installed beside us."""
+    found = {}
+    for name in (
+        "torch",
+        "nvidia-cuda-runtime",
+        "nvidia-cuda-runtime-cu13",
+        "nvidia-cuda-runtime-cu12",
+    ):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if "+cpu" in found.get("torch", "+cpu"):
+        return None
+    return Probe("", "", "", "", found).cuda
+
+
+# --- models -----------------------------------------------------------------------------------------
+
+
+def _model(model: Model, cache: Cache) -> tuple[Model, Size, Weights]:
+    if not model.source:
+        return model, Size(True, 0.0), Weights(None)
+    there = cache.here(model)
+    folder = Path(there.source) if there is not None else None
+    if there is None or folder is None or not folder.is_dir():
+        size, source = _stated_bytes(model)
+        weights, of = _weights(model, None)
+        return model, Size(False, size, source), Weights(weights, of, copies=_copies(model))
+    weights, of = _weights(model, folder)
+    found = folder_bytes(folder)
+    size_here = Size(True, float(found) if found is not None else None)
+    cached = _cache_bytes(model, _config(folder))
+    return there, size_here, Weights(weights, of, cached, _copies(model))
+
+
+def _stated_bytes(model: Model) -> tuple[float | None, str]:
+    """What is to be fetched: the document's figure, or two bytes a parameter, as the hub keeps most."""
+    if model.size_gb is not None:
+        return model.size_gb * 1e9, "its document"
+    if model.parameters_b is not None:
+        return model.parameters_b * 2e9, f"{model.parameters_b:g} billion parameters, 2 bytes each"
+    return None, ""
+
+
+def _weights(model: Model, folder: Path | None) -> tuple[float | None, str]:
+    """Bytes of the weights in memory: the least that any source says, for an engine may convert them."""
+    said: list[tuple[float, str]] = []
+    if folder is not None:
+        for pattern in WEIGHTS:
+            if size := sum(path.stat().st_size for path in folder.glob(pattern)):
+                said.append((float(size), "its files"))
+                break
+    elif model.size_gb is not None:
+        said.append((model.size_gb * 1e9, "size_gb"))
+    if model.parameters_b is not None:
+        each = BYTES_OF[model.dtype]
+        words = f"{model.parameters_b:g} billion parameters × {each} bytes"
+        said.append((model.parameters_b * 1e9 * each, words))
+    return min(said, default=(None, ""), key=lambda one: one[0] or 0.0)
+
+
+def _copies(model: Model) -> int:
+    for name, value in model.engine_options.items():
+        if name.replace("-", "_") in ("data_parallel_size", "dp_size", "dp"):
+            return value if isinstance(value, int) and not isinstance(value, bool) and value else 1
+    return 1
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    """The part of config.json that describes the language model; empty: none that can be read."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    for name in ("text_config", "llm_config", "language_config"):
+        if isinstance(found.get(name), dict):
+            return {**found, **found[name]}
+    return found
+
+
+def _cache_bytes(model: Model, config: Mapping[str, Any]) -> float | None:
+    """Bytes of the KV cache of one request of `context_length` tokens, all GPUs together.
+
+    2 (keys and values) × layers × heads of keys × size of a head × bytes of a value; with latent attention
+    (DeepSeek) layers × (rank + rotary part) × bytes.
+    """
+
+    def number(name: str) -> int:
+        value = config.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    tokens = model.context_length or number("max_position_embeddings")
+    layers, heads = number("num_hidden_layers"), number("num_attention_heads")
+    each = 1 if "fp8" in str(model.engine_options.get("kv_cache_dtype", "")) else 2
+    if not (tokens and layers):
+        return None
+    if rank := number("kv_lora_rank"):
+        return float(tokens * layers * (rank + number("qk_rope_head_dim")) * each)
+    head = number("head_dim") or (number("hidden_size") // heads if heads else 0)
+    keys = number("num_key_value_heads") or heads
+    return float(2 * tokens * layers * keys * head * each) if keys and head else None
+
+
+# --- datasets ---------------------------------------------------------------------------------------
+
+
+def _dataset_size(dataset: Dataset, here: Dataset | None, cache: Cache) -> Size:
+    if here is None:
+        stated = dataset.size_gb * 1e9 if dataset.size_gb is not None else None
+        return Size(False, stated, "its document" if stated else "")
+    folder = Path(here.source)
+    if not folder.is_relative_to(cache.folder):
+        return Size(True, None)  # its owner's: nothing of ours to add up
+    found = folder_bytes(folder)
+    return Size(True, float(found) if found is not None else None)
+
+
+# --- GPUs -------------------------------------------------------------------------------------------
+
+
+class _Gpus:
+    """The GPUs of jobs: those of the site profile; of jobs on this machine, those that are here."""
+
+    def __init__(self, resolved: ResolvedPlan) -> None:
+        self.resolved, self.site = resolved, resolved.site
+        self._local: Gpus | None = None
+
+    def of(self, run_task: ResolvedRunTask) -> Gpus:
+        """The GPUs that a run task's model would get."""
+        if not run_task.model.gpus:
+            return Gpus()
+        if self.resolved.executor == "local":
+            if self._local is None:
+                self._local = self._here()
+            return self._local
+        memory, kind = self._of_partition(run_task)
+        container = self.site.container
+        return Gpus(memory, kind, container.cuda, container.driver, "the site profile")
+
+    def _of_partition(self, run_task: ResolvedRunTask) -> tuple[float | None, str]:
+        slurm, need = self.site.slurm, run_task.task.resources
+        partition = slurm.partitions.get(need.partition or slurm.partition or "")
+        kind = need.gpu_type or slurm.gpu_gres.partition(":")[2]
+        if partition is None:
+            return None, kind
+        known = partition.gpu_memory_gb
+        if not kind and len(partition.gpus or known) == 1:
+            kind = next(iter(partition.gpus or known))
+        if kind:
+            return known.get(kind), kind
+        types = list(partition.gpus or known)
+        memories = [known[one] for one in types if one in known]
+        whole = len(memories) == len(types)  # a type of unknown memory may be the largest
+        return (max(memories) if memories and whole else None), ", ".join(types)
+
+    def _here(self) -> Gpus:
+        from hpcbench.monitor import gpus, visible  # what Slurm's plans need not wait for
+
+        container = self.site.container
+        found = visible(gpus())
+        if not found:
+            return Gpus(None, "", container.cuda, container.driver, "this machine")
+        largest = max(found, key=lambda one: one.memory_bytes)
+        return Gpus(
+            largest.memory_bytes / 2**30,
+            largest.name,
+            largest.cuda or container.cuda,
+            largest.driver or container.driver,
+            "this machine",
+        )

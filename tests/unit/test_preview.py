@@ -1,0 +1,392 @@
+"""Planning before anything is here: what a dry run and an estimate show, that they write nothing, and what
+is refused before anything is fetched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.cli.main import main
+from hpcbench.cli.parse import parser, words_of
+from hpcbench.cli.remote import OURS
+from hpcbench.data.cache import Cache
+from hpcbench.launch.facts import Facts, Gpus, ImageFacts, ModelFacts, Size, Weights, look
+from hpcbench.launch.fitting import cuda_verdict, judge, needed_bytes
+from hpcbench.launch.preview import wrapped
+from tests.unit.small import record, resolved, run_task, write_dataset
+
+PLAN = """\
+name: plan
+run_tasks:
+  - {name: far, ml_task: vqa, model: Qwen/Qwen2.5-VL-7B-Instruct, dataset: far, prompt: ask}
+  - {name: said, ml_task: vqa, model: Qwen/Qwen2.5-VL-7B-Instruct, dataset: said, prompt: ask, limit: 30}
+  - {name: near, ml_task: vqa, model: Qwen/Qwen2.5-VL-7B-Instruct, dataset: near, prompt: ask}
+"""
+
+SITE = """\
+name: default
+executor: slurm
+slurm:
+  partition: gpu
+  gpu_gres: gpu:a100
+  partitions: {gpu: {gpus: {a100: 4}, gpu_memory_gb: {a100: 40}}}
+"""
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.utime")
+
+
+class _Watch:
+    """What a process writes, and whom it connects to, while it is watched."""
+
+    on = False
+    seen: list[str] = []  # noqa: RUF012 - the hook of a process stays for good, and so does its list
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.on:
+            return
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(path, str) and flags & _WRITES and not path.startswith("/dev/"):
+                self.seen.append(f"{event} {path}")
+        elif event in _CHANGES or event in ("socket.connect", "socket.getaddrinfo"):
+            self.seen.append(f"{event} {arguments}")
+
+
+_watch = _Watch()
+sys.addaudithook(_watch)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Whatever is written or connected to from here to the end of the test."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    _watch.seen.clear()
+    yield _watch.seen
+    _watch.on = False
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan of a model of the hub; one dataset is here, two are not, one of these says how many it has."""
+    for name in ("HPCBENCH_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    source = write_dataset(tmp_path / "pages", [record(number) for number in range(20)])
+    rest = "annotations: a.jsonl\nfields: [question]\n"
+    put(tmp_path, "registries/datasets/far.yaml", f"name: far\nsource: s3://bucket/far\n{rest}")
+    put(
+        tmp_path,
+        "registries/datasets/said.yaml",
+        f"name: said\nsource: hf://datasets/o/said\nsamples: 5000\nsize_gb: 2.5\n{rest}",
+    )
+    put(tmp_path, "registries/datasets/near.yaml", f"name: near\nsource: file://{source}\n{rest}")
+    put(tmp_path, "registries/prompts/ask.yaml", 'name: ask\nuser: "{{ question }}"\n')
+    put(tmp_path, "config/hpcbench/sites/default.yaml", f"{SITE}home: {tmp_path}/home\n")
+    put(tmp_path, "plan.yaml", PLAN)
+    return tmp_path / "plan.yaml"
+
+
+def put(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def with_cuda(plan: Path, cuda: str) -> None:
+    file = plan.parent / "config/hpcbench/sites/default.yaml"
+    file.write_text(f'{file.read_text()}container: {{cuda: "{cuda}", driver: "550.54"}}\n')
+
+
+# --- nothing is written, nothing is asked -----------------------------------------------------------
+
+
+def test_what_is_written_is_seen(tmp_path: Path, watched: list[str]) -> None:
+    _watch.on = True
+    (tmp_path / "used").touch()
+    _watch.on = False
+    assert any("used" in one for one in watched)
+
+
+@pytest.mark.parametrize("asked", ["--dry-run", "--estimate"])
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+@pytest.mark.parametrize("brought", [False, True])
+def test_a_look_at_a_plan_writes_nothing_and_asks_nobody(
+    plan: Path, asked: str, as_json: list[str], brought: bool, watched: list[str]
+) -> None:
+    if brought:  # what is in the cache must not be marked as used either
+        assert main(["data", "sync", "near"]) == 0
+    main(["submit", str(plan), asked, *as_json])  # what is imported late is imported now
+    watched.clear()
+    _watch.on = True
+    code = main(["submit", str(plan), asked, *as_json])
+    _watch.on = False
+    assert code == 0
+    assert watched == []
+
+
+def test_a_package_of_the_plan_is_not_built_by_a_look(
+    plan: Path, capsys: pytest.CaptureFixture[str], watched: list[str]
+) -> None:
+    put(
+        plan.parent,
+        "registries/packages/mine.yaml",
+        "name: mine\nsource: {type: pypi, name: mine, version: '1.0'}\n"
+        "provides: {datasets: [my_pages]}\n",
+    )
+    file = plan.parent / "registries/datasets/near.yaml"
+    file.write_text(f"{file.read_text()}iterator: my_pages\npackage: mine\n")
+    assert main(["submit", str(plan), "--dry-run"]) == 0
+    assert "near: samples unknown" in capsys.readouterr().out
+    assert not (plan.parent / "home").exists()
+
+
+# --- what is shown ----------------------------------------------------------------------------------
+
+
+def test_a_dry_run_shows_what_documents_say_at_80_columns(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "sync", "near"]) == 0
+    capsys.readouterr()
+    assert main(["submit", str(plan), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    for line in (
+        "far: samples unknown, dataset far is not here yet (planned as 1000)",
+        "said: 30 samples",
+        "near: 20 samples",
+        "said: to fetch, about 2.5 GB (its document)",
+        "to fetch, about 16.6 GB (8.3 billion parameters, 2 bytes each)",
+        "image 13.0 (its document); site unknown: `container.cuda`",
+        "15.5 GiB of weights on each GPU; its document asks for 26 GiB",
+        "1 × a100, 40 GiB each, of which 90% for the engine (assumed)",
+        "--served-model-name Qwen/Qwen2.5-VL-7B-Instruct",
+        "#SBATCH --gres=gpu:a100:1",
+    ):
+        assert line in out, line
+    shown, _, script = out.partition("  sbatch of")
+    assert script
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "is not locked" in err, "what prod asks for is told, and stops nobody who only looks"
+
+
+def test_an_estimate_counts_what_is_not_here_and_says_so(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", str(plan), "--estimate", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["samples"] == {"far": None, "said": 30, "near": None}
+    assert told["assumed_samples"] == ["far", "near"]
+    assert told["datasets"]["said"] == {"here": False, "bytes": 2.5e9, "source": "its document"}
+    model = told["models"]["far"]
+    assert (model["weights"]["bytes"], model["image"]["cuda"]) == (16.6e9, "13.0")
+    assert model["gpus"]["memory_gb"] == 40
+    assert model["command"][:2] == ["python", "-m"]
+
+
+def test_references_to_secrets_are_not_read_and_not_shown(
+    plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_very-secret")
+    model = "name: m\nsource: hf://o/m\nengine: vllm\nenv: {HF_TOKEN: '${env:HF_TOKEN}'}\n"
+    put(plan.parent, "registries/models/m.yaml", model)
+    asked = ["submit", str(plan), "--dry-run", "--set", "run_tasks.far.model=m"]
+    assert main(asked) == 0
+    shown = "".join(capsys.readouterr())
+    assert "HF_TOKEN=***" in shown
+    assert "very-secret" not in shown
+
+
+@given(st.lists(st.text("abc-_/{}\" '$", min_size=1, max_size=20), min_size=1, max_size=20))
+def test_a_wrapped_command_is_the_command_and_fits_80_columns(words: list[str]) -> None:
+    lines = list(wrapped(words, "    "))
+    text = "\n".join(lines)
+    assert shlex.split(text.replace("\\\n", " ")) == words
+    longest = max(len(shlex.quote(word)) for word in words)
+    assert all(len(line) <= max(80, 2 * longest + 60) for line in lines)
+
+
+# --- what certainly cannot run ----------------------------------------------------------------------
+
+
+def test_submit_refuses_an_image_for_a_newer_cuda_before_anything_is_fetched(
+    plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_cuda(plan, "12.4")
+    monkeypatch.setenv("RUN_MODE", "dev")
+    assert main(["submit", str(plan)]) == 2
+    err = capsys.readouterr().err
+    assert "images/vllm-openai.yaml:11:7: image 'vllm-openai' is made for CUDA 13.0" in err
+    assert "the driver of this site takes 12.4" in err
+    assert "VLLM_ENABLE_CUDA_COMPATIBILITY" in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (plan.parent / "home").exists()
+    for asked in ("--dry-run", "--estimate"):
+        assert main(["submit", str(plan), asked]) == 2
+        out, err = capsys.readouterr()
+        assert out, "it is shown all the same"
+        assert "made for CUDA 13.0" in err
+
+
+def test_forward_compatibility_that_the_model_asks_for_is_a_warning(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_cuda(plan, "12.4")
+    put(
+        plan.parent,
+        "registries/models/m.yaml",
+        "name: m\nsource: hf://o/m\nengine: vllm\nimage: vllm-openai\n"
+        'env: {VLLM_ENABLE_CUDA_COMPATIBILITY: "1"}\n',
+    )
+    asked = [f"run_tasks.{name}.model=m" for name in ("far", "said", "near")]
+    settings = [word for one in asked for word in ("--set", one)]
+    assert main(["submit", str(plan), "--dry-run", *settings]) == 0
+    assert "! " in (err := capsys.readouterr().err)
+    assert "only by forward compatibility" in err
+
+
+MAJOR, MINOR = st.integers(9, 19), st.integers(0, 9)
+
+
+@given(MAJOR, MINOR, MAJOR, MINOR, st.booleans())
+def test_a_driver_runs_every_cuda_up_to_its_own_major_version(
+    image: int, image_minor: int, driver: int, driver_minor: int, forward: bool
+) -> None:
+    found = cuda_verdict(f"{image}.{image_minor}", f"{driver}.{driver_minor}", forward=forward)
+    expected = "runs" if image <= driver else "forward" if forward else "too old"
+    assert found == expected
+
+
+def found(
+    *, room: float | None = 40, cuda: str = "12.4", weights: float | None = 16e9, cache: float = 0,
+    image: ImageFacts | None = None, **model: Any,
+) -> list[tuple[str, bool]]:  # fmt: skip
+    """What is found of a model on GPUs of so many GiB: messages, and whether they are certain."""
+    task = run_task(model={"image": "docker://r/i:1", **model})
+    known = ModelFacts(
+        task.model,
+        Size(False, None),
+        Weights(weights, "its document", cache or None),
+        image or ImageFacts("docker://r/i:1", Size(False, None)),
+        Gpus(room, "a100", cuda, None, "the site profile"),
+    )
+    facts = Facts({"rt": known}, {}, {"rt": None})
+    return [(one.problem.message, one.certain) for one in judge(resolved(task), facts)]
+
+
+def test_weights_that_are_more_than_the_gpus_hold_are_refused() -> None:
+    ((message, certain),) = found(weights=90e9)
+    assert certain
+    assert "needs 83.8 GiB of weights on its GPU, the site profile has GPUs of 40 GiB" in message
+    assert found(weights=90e9, gpus=4) == []
+    ((_, certain),) = found(weights=40e9, engine_options={"gpu-memory-utilization": 0.5})
+    assert certain
+
+
+@pytest.mark.parametrize(
+    ("why", "given"),
+    [
+        ("weights and cache fill more than an engine's share", {"weights": 30e9, "cache": 12e9}),
+        ("the document asks for more", {"gpu_memory_gb": 48}),
+        ("an engine nobody knows may move weights elsewhere", {"weights": 90e9, "engine": "own"}),
+        ("a CUDA that only the image's name tells", {
+            "image": ImageFacts("docker://r/i:cu130", Size(False, None), "13.0", "its name")}),
+    ],
+)  # fmt: skip
+def test_what_only_probably_cannot_run_is_a_warning(why: str, given: dict[str, Any]) -> None:
+    assert [certain for _, certain in found(**given)] == [False], why
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"weights": None},
+        {"room": None, "weights": 900e9},
+        {"weights": 90e9, "gpus": 0},
+        {"weights": 90e9, "engine_options": {"quantization": "fp8"}},
+        {"image": ImageFacts("i", Size(False, None), "12.9", "its document")},
+        {"gpu_memory_gb": 80, "room": 79.6},
+    ],
+)
+def test_what_fits_or_is_not_known_is_silent(given: dict[str, Any]) -> None:
+    assert found(**given) == []
+
+
+def test_weights_that_are_here_are_measured_and_their_config_gives_the_cache(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    os.truncate(put(folder, "model.safetensors", ""), 30 * 2**30)  # sparse: no disk is filled
+    config = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+    put(folder, "config.json", json.dumps({"text_config": {**config, "head_dim": 128}}))
+    model = {"source": str(folder), "context_length": 65536, "gpus": 1, "parameters_b": 40}
+    plan = resolved(run_task(model=model))
+    cache = Cache(tmp_path / "cache", plan.site)
+    known = look(plan, cache).models["rt"]
+    assert known.size.here
+    assert known.weights.bytes == 30 * 2**30, "the least that any source says"
+    assert known.weights.cache_bytes == 2 * 65536 * 32 * 8 * 128 * 2
+    alone, whole = needed_bytes(known)
+    assert (alone, whole) == (30 * 2**30, 38 * 2**30)
+
+
+# --- caches of the site that counts -----------------------------------------------------------------
+
+
+def test_verbs_of_caches_take_the_site_that_is_named_and_the_plans_own(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan.parent
+    put(folder, "config/hpcbench/sites/other.yaml", f"name: other\nhome: {folder}/other\n")
+    put(folder, "weights/config.json", "{}")
+    model = f"name: m\nsource: file://{folder}/weights\nengine: vllm\n"
+    put(folder, "registries/models/m.yaml", model)
+    task = "{name: t, ml_task: vqa, model: m, dataset: near, prompt: ask}"
+    put(folder, "other.yaml", f"name: plan\nsite: other\nrun_tasks:\n  - {task}\n")
+
+    assert main(["models", "fetch", "m", "--site", "other"]) == 0
+    assert f"{folder}/other/cache/models" in capsys.readouterr().out
+    assert main(["data", "sync", "--plan", "other.yaml"]) == 0
+    assert f"{folder}/other/cache/datasets" in capsys.readouterr().out
+    assert main(["models", "verify", "--plan", "other.yaml"]) == 0
+    assert "content_hash" in (folder / "registries/models/m.yaml").read_text()
+    assert main(["--site", "other", "models", "list", "--json"]) == 0
+    assert str(folder / "weights") in capsys.readouterr().out
+    assert not (folder / "home").exists()
+    assert main(["models", "fetch"]) == 2
+    assert "names of models/ documents, or --plan FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["models fetch org/m --json", "models verify --repair org/m", "data prune --dry-run"]
+)
+def test_verbs_of_caches_are_passed_on_to_a_cluster_as_they_were_typed(words: str) -> None:
+    asked = parser().parse_args([*words.split(), "--site", "lab"])
+    again = [asked.verb, *words_of(asked, leave=OURS)]
+    assert sorted(again) == sorted(words.split())
+    assert again[:2] == words.split()[:2]
+    assert vars(parser().parse_args(again)) == {**vars(asked), "site": None}
+
+
+def test_files_of_this_machine_are_refused_for_a_cluster_elsewhere(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "name: lab\nssh: {host: nowhere.invalid}\n"
+    put(plan.parent, "config/hpcbench/sites/lab.yaml", text)
+    assert main(["models", "fetch", "--plan", "plan.yaml", "--site", "lab"]) == 2
+    assert "--plan names a file of this machine" in capsys.readouterr().err
