@@ -24,6 +24,8 @@ def check_engines(resolved: ResolvedPlan, prepared: Mapping[str, Environment]) -
     }.values():
         if environment.kind != "venv" or environment.path != sys.executable:
             continue
+        if plugins.find("engines", model.engine) is None:
+            continue  # a package brings it to the environment of the engine alone
         engine = plugins.load("engines", model.engine)
         there = {**environment.versions, **_added(environment)}
         lacking = [name for name in getattr(engine, "needs", ()) if name not in there]
