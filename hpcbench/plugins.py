@@ -85,7 +85,9 @@ class Engine(Protocol):
     - `request_fields(spec) -> mapping`: fields of the body that every request gets which does not set them;
     - `checks_media = False`: its server opens any path a request names, so the wrapper has to look at each;
     - `renamed: Mapping[str, str]`: setting of older versions → its name now, for the remedy;
-    - `weights = False`: it serves no folder of weights (an endpoint elsewhere).
+    - `weights = False`: it serves no folder of weights (an endpoint elsewhere);
+    - `at_once(options, gpus) -> int`: requests that `concurrency: auto` keeps in flight, by the model's
+      `engine_options` and GPUs; without it one at a time.
     """
 
     api: ClassVar[int]

@@ -141,7 +141,7 @@ def _estimate(resolved: ResolvedPlan) -> Iterator[str]:
     here = localise(resolved, open_cache(resolved.site), fetch=False)
     measured = measure(here, hashes=False)
     rates = history.rates(home(here.site), here, measured)
-    work = plan_work(here, measured, rates.seconds_per_sample, rates.load_seconds)
+    work = plan_work(here, measured, *rates.for_planning)
     yield from _turns(here, work)
 
 

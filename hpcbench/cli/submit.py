@@ -18,6 +18,7 @@ from hpcbench.finalise import advance, ended
 from hpcbench.launch import history
 from hpcbench.launch.batch import sbatch_text
 from hpcbench.launch.cron import Idle, if_idle
+from hpcbench.launch.estimate import spared
 from hpcbench.launch.fingerprint import accept
 from hpcbench.launch.lock import submitting
 from hpcbench.launch.measure import measure
@@ -189,7 +190,7 @@ def dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
     resolved = localise(resolved, open_cache(resolved.site), fetch=False)
     measured: Measured = measure(resolved, hashes=False, say=say)
     rates = history.rates(home(resolved.site), resolved, measured)
-    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
+    work = plan_work(resolved, measured, *rates.for_planning)
     folder = Path(home(resolved.site)) / "experiments" / f"ID-{resolved.plan.name}"
     groups = {group.id: group for group in work.groups}
     largest = resolved.site.slurm.max_array_size or MAX_ARRAY_SIZE
@@ -208,6 +209,8 @@ def dry_run(resolved: ResolvedPlan, as_json: bool) -> int:
     print(
         f"{resolved.plan.name}: {len(resolved.run_tasks)} run tasks, executor {resolved.executor}"
     )
+    for line in spared(work.fewer):
+        print(line)
     for group in work.groups:
         need = group.resources
         print(

@@ -16,6 +16,8 @@ from hpcbench.launch.estimate import (
     disk_of,
     estimate,
     queues,
+    span,
+    spared,
 )
 from hpcbench.launch.history import Rate
 from hpcbench.launch.measure import measure
@@ -49,7 +51,7 @@ def outlook(resolved: ResolvedPlan) -> Outlook:
     root = home(resolved.site)
     rates = history.rates(root, resolved, measured)
     found = estimate(resolved, measured, rates, disk_of(resolved, measured, rates, root / "cache"))
-    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
+    work = plan_work(resolved, measured, *rates.for_planning)
     asked = queues(resolved, work.groups) if resolved.executor == "slurm" else {}
     return Outlook(measured.samples, found, asked)
 
@@ -58,6 +60,8 @@ def words(resolved: ResolvedPlan, outlook: Outlook) -> Iterator[str]:
     """Lines for people."""
     plan, samples, found, asked = resolved.plan, outlook.samples, outlook.estimate, outlook.queues
     yield f"{plan.name}: {sum(samples.values())} samples, parallelism {plan.parallelism}"
+    for line in spared(found.fewer):
+        yield f"  {line}"
     if any(one.gpus for one in found.groups):
         worst = f"; at worst {found.worst_gpu_hours:.1f}, every job to its time limit"
         yield f"  GPU-hours  {_figure(found.gpu_hours, _hours)}{worst}"
@@ -140,19 +144,6 @@ def _rate(rate: Rate) -> str:
 
 def _hours(value: float) -> str:
     return f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"
-
-
-def span(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 90:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    hours = round(minutes / 60)
-    return f"{hours // 24} d {hours % 24} h"
 
 
 def size(count: float) -> str:
