@@ -40,12 +40,18 @@ def auto(
     if measures_latency(run_task, gate, figures) or not hasattr(engine, "at_once"):
         return 1
     model = run_task.model
-    found = engine().at_once(model.engine_options, model.gpus)
+    remedy = f"mend its at_once(), or write a number for run task '{run_task.name}'"
+    try:
+        found = engine().at_once(model.engine_options, model.gpus)
+    except Exception as error:  # somebody else's code
+        told = f"{type(error).__name__}: {error}"
+        what = f"engine '{model.engine}' fails to say its number for `concurrency: auto`: {told}"
+        raise UserError(Problem(what, remedy=remedy)) from error
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise UserError(
             Problem(
                 f"engine '{model.engine}' says {found!r} for `concurrency: auto`, not a whole number above 0",
-                remedy=f"mend its at_once(), or write a number for run task '{run_task.name}'",
+                remedy=remedy,
             )
         )
     return min(found, MOST)
