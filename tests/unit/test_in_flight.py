@@ -1,4 +1,4 @@
-"""`concurrency: auto`: the engine's own number, and one request at a time where latency or memory is measured."""
+"""`concurrency: auto`: the engine's own number, and 1 where latency or peak memory is measured."""
 
 from __future__ import annotations
 
