@@ -294,6 +294,8 @@ def _fewer(
     for model, own in by_model.items():
         parts = [cuts[run_task.name] for run_task in own]
         flights = [run_task.in_flight or 1 for run_task in own]
+        if resolved.plan.shard_size is not None:  # a worker asks one shard at a time
+            flights = [min(count, resolved.plan.shard_size) for count in flights]
         known = model in timed
         work = sum(cut.samples * cut.seconds_per_sample for cut in parts)
         load = loads.get(model, LOAD_SECONDS)

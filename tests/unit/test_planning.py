@@ -195,7 +195,13 @@ def test_while_times_are_not_known_workers_are_as_many_as_have_a_full_engine() -
     assert workers(80, auto()) == 2
     assert workers(1000, auto()) == 8
     assert workers(80, auto(count=1)) == 8, "one at a time fills an engine at once"
+    assert workers(80, auto(count=4)) == 8
     assert workers(80, auto(model={"source": "", "engine": "remote"})) == 8, "nothing is loaded"
+
+
+def test_shards_of_a_given_size_keep_no_more_in_flight_than_they_hold() -> None:
+    plan = resolved(auto(), parallelism=8, shard_size=10)
+    assert plan_work(plan, measured(plan, 80)).groups[0].workers == 8
 
 
 def test_each_model_of_an_array_has_the_workers_that_it_is_worth() -> None:
