@@ -179,6 +179,7 @@ def _of_run_task(
     return _flat(
         {
             **task,
+            "measure": None,  # it only chooses the concurrency
             "concurrency": loads.get(name) or run_task.in_flight or task["concurrency"],
             "model": {**data["model"], "hash": _known(measured, "model_hashes", data["model"]["name"])},
             "dataset": {**data["dataset"], "hash": _known(measured, "dataset_hashes", name)},
