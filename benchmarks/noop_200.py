@@ -152,6 +152,7 @@ def _hpcbench(user: Drill, elements: int, workers: int) -> Iterator[tuple[str, T
         *({"name": f"numbers-{number}", "limit": 1} for number in range(elements)),
         name="noop",
         parallelism=workers,
+        workers="all",
     )
     first = user.submit(user.plan({"limit": 1}, name="first", parallelism=1))  # fills the caches
     first.wait_alone()

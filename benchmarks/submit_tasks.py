@@ -40,6 +40,7 @@ def main() -> None:
             *({"name": f"numbers-{number}", "limit": 8} for number in range(count)),
             shard_size=8,
             parallelism=min(count, 1000),
+            workers="all",
         )
         ways: dict[str, Callable[[], str | None]] = {
             f"raw sbatch --array=0-{count - 1}": lambda: _raw(user, count),

@@ -135,6 +135,7 @@ def _hpcbench(user: Drill, path: str, elements: int, patience: float) -> Found:
         *({"name": f"numbers-{number}", "limit": 8} for number in range(elements)),
         name="truth",
         parallelism=elements,
+        workers="all",
         shard_size=8,
     )
     words = ("submit", plan, "--registry", user.folder / "registry", "--json")

@@ -5,13 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import hpcbench
 from hpcbench.errors import Problem, UserError
 from hpcbench.schema.documents import Prompt, seconds
-from hpcbench.schema.plan import Cut, Group, Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
+from hpcbench.schema.plan import (
+    Cut,
+    Fewer,
+    Group,
+    Measured,
+    ResolvedPlan,
+    ResolvedRunTask,
+    WorkPlan,
+)
 
 SECONDS_PER_SAMPLE = 2.0
 """What a worker is thought to take for a sample while nothing is known: a short answer of a model of some
@@ -32,8 +40,11 @@ SHARDS_PER_WORKER = 4
 FEWEST_PAIRS, MOST_PAIRS = 8, 100
 """Pairs of blocks that arms are to have: fewer would leave no interval of their speeds, more tell no more."""
 
-BLOCK_ROUNDS = 4
-"""Samples of a block for each request in flight: less would be ramp and drain."""
+ROUNDS = 4
+"""Samples of a shard or a block for each request in flight: less would be ramp and drain."""
+
+WORTH_SPARING = 120.0
+"""Seconds of loading, of all workers together, below which no worker is left out."""
 
 SHORTEST_JOB = 600
 """Seconds below which a job is not cut for the sake of `max_gpu_hours`: it would load and end."""
@@ -47,6 +58,7 @@ def plan_work(
     measured: Measured,
     seconds_per_sample: Mapping[str, float] | None = None,
     load_seconds: Mapping[str, float] | None = None,
+    timed: Collection[str] = (),
 ) -> WorkPlan:
     """Cut run tasks into shards and collect those of one resource shape into groups.
 
@@ -59,6 +71,7 @@ def plan_work(
         measured: what was found of its files.
         seconds_per_sample: run task → what a worker is thought to take for a sample.
         load_seconds: model → what is thought to pass until it is ready.
+        timed: models whose times of samples and loads were seen in earlier experiments.
 
     Raises:
         UserError: a sweep asks for more than there are samples; `max_gpu_hours` is too little for one job.
@@ -72,18 +85,24 @@ def plan_work(
         run_task.name: _cut(resolved, run_task, measured.samples[run_task.name], pace)
         for run_task in resolved.run_tasks
     }
-    for pair, arms in resolved.pairs.items():
-        cuts |= _blocks(resolved, pair, [cuts[name] for name in arms], loads)
     depths = _depths(resolved.run_tasks)
     shapes: dict[tuple[int, str], list[ResolvedRunTask]] = {}
     for run_task in resolved.run_tasks:
         shape = depths[run_task.name], _shape(run_task, resolved)
         shapes.setdefault(shape, []).append(run_task)
+    fewer = [one for own in shapes.values() for one in _fewer(resolved, own, cuts, loads, timed)]
+    for tasks, found in fewer:
+        for run_task in tasks:
+            samples = measured.samples[run_task.name]
+            cuts[run_task.name] = _cut(resolved, run_task, samples, pace, found.workers)
+    enough = {run_task.name: found.workers for tasks, found in fewer for run_task in tasks}
+    for pair, arms in resolved.pairs.items():
+        cuts |= _blocks(resolved, pair, [cuts[name] for name in arms], loads)
     groups: list[Group] = []
     for depth in sorted({depth for depth, _ in shapes}):
         same = [own for (level, _), own in shapes.items() if level == depth]
         before = [group for group in groups if _needs(same, group)]
-        groups += _level(resolved, same, cuts, loads, len(groups), before)
+        groups += _level(resolved, same, cuts, loads, enough, len(groups), before)
     return WorkPlan(
         groups=within(groups, plan.max_gpu_hours),
         cuts=tuple(cuts.values()),
@@ -91,16 +110,53 @@ def plan_work(
             run_task.model.name: loads.get(run_task.model.name, LOAD_SECONDS)
             for run_task in resolved.run_tasks
         },
+        fewer=tuple(found for _, found in fewer),
     )
 
 
-def shard_size(
-    samples: int, parallelism: int, seconds_per_sample: float, shard_seconds: float
+def enough_workers(
+    wanted: int,
+    full_engines: int,
+    work_seconds: float,
+    load_seconds: float,
+    *,
+    known: bool,
 ) -> int:
-    """Samples a shard: as long as wanted, but about four shards a worker, and neither tiny nor endless."""
+    """Workers of a model, so that loading takes at most half of the time of each.
+
+    While the times are not known: as many as have an engine full of requests, since an engine takes hardly
+    longer for as many as it batches than for one.
+
+    Args:
+        wanted: workers that there may be.
+        full_engines: engines that the samples fill once.
+        work_seconds: what all answers take of one worker.
+        load_seconds: what one load takes.
+        known: whether both times were seen in earlier experiments.
+    """
+    most = int(work_seconds / load_seconds) if known and load_seconds > 0 else full_engines
+    found = max(1, min(wanted, most))
+    return found if (wanted - found) * load_seconds >= WORTH_SPARING else wanted
+
+
+def shard_size(
+    samples: int,
+    workers: int,
+    seconds_per_sample: float,
+    shard_seconds: float,
+    in_flight: int = 1,
+) -> int:
+    """Samples a shard: as long as wanted, but about four shards a worker, and neither tiny nor endless.
+
+    A worker asks one shard at a time, so fewer than four where they would be too short for its requests in
+    flight.
+    """
     least = min(MIN_SHARD, max(1, int(LONGEST_SHARD / seconds_per_sample)))
     wanted = int(shard_seconds / seconds_per_sample)
-    fair = math.ceil(samples / (SHARDS_PER_WORKER * parallelism))
+    fair = max(
+        math.ceil(samples / (SHARDS_PER_WORKER * workers)),
+        min(math.ceil(samples / workers), ROUNDS * in_flight),
+    )
     return max(least, min(wanted, fair))
 
 
@@ -122,7 +178,7 @@ def block_size(
     """
     wanted = max(
         MIN_SHARD,
-        BLOCK_ROUNDS * in_flight,
+        ROUNDS * in_flight,
         math.ceil(load_seconds / (2 * seconds_per_sample)),
         math.ceil(samples / MOST_PAIRS),
     )
@@ -194,12 +250,17 @@ def clock(duration: float) -> str:
 
 
 def _cut(
-    resolved: ResolvedPlan, run_task: ResolvedRunTask, samples: int, pace: Mapping[str, float]
+    resolved: ResolvedPlan,
+    run_task: ResolvedRunTask,
+    samples: int,
+    pace: Mapping[str, float],
+    workers: int | None = None,
 ) -> Cut:
     plan = resolved.plan
+    workers = workers or plan.parallelism
     per_sample = max(1e-3, pace.get(run_task.name, SECONDS_PER_SAMPLE))
     size = plan.shard_size or shard_size(
-        samples, plan.parallelism, per_sample, plan.shard_minutes * 60
+        samples, workers, per_sample, plan.shard_minutes * 60, run_task.in_flight or 1
     )
     if run_task.sweep is not None:
         size = samples
@@ -209,6 +270,50 @@ def _cut(
         size=size,
         seconds_per_sample=per_sample,
     )
+
+
+def _fewer(
+    resolved: ResolvedPlan,
+    run_tasks: Sequence[ResolvedRunTask],
+    cuts: Mapping[str, Cut],
+    loads: Mapping[str, float],
+    timed: Collection[str],
+) -> Iterator[tuple[list[ResolvedRunTask], Fewer]]:
+    """Models of one shape that need fewer workers than there may be, with their run tasks.
+
+    Arms are left out: they take turns, which takes loads. So are models elsewhere, which are not loaded.
+    """
+    if resolved.plan.workers == "all" or resolved.pairs:
+        return
+    by_model: dict[str, list[ResolvedRunTask]] = {}
+    for run_task in run_tasks:
+        if run_task.model.source:
+            by_model.setdefault(run_task.model.name, []).append(run_task)
+    for model, own in by_model.items():
+        parts = [cuts[run_task.name] for run_task in own]
+        flights = [run_task.in_flight or 1 for run_task in own]
+        if resolved.plan.shard_size is not None:  # a worker asks one shard at a time
+            flights = [min(count, resolved.plan.shard_size) for count in flights]
+        known = model in timed
+        work = sum(cut.samples * cut.seconds_per_sample for cut in parts)
+        load = loads.get(model, LOAD_SECONDS)
+        full = sum(
+            math.ceil(cut.samples / count) for cut, count in zip(parts, flights, strict=True)
+        )
+        wanted = min(resolved.plan.parallelism, sum(cut.count for cut in parts))
+        found = enough_workers(wanted, full, work, load, known=known)
+        if found < wanted:
+            told = Fewer(
+                model=model,
+                workers=found,
+                instead_of=wanted,
+                samples=sum(cut.samples for cut in parts),
+                at_once=max(flights),
+                work_seconds=work,
+                load_seconds=load,
+                known=known,
+            )
+            yield own, told
 
 
 def _blocks(
@@ -226,13 +331,12 @@ def _blocks(
     one, other = (resolved.run_task(cut.run_task) for cut in cuts)
     models = {run_task.model.name for run_task in (one, other)}
     load = max(loads.get(name, LOAD_SECONDS) for name in models) if len(models) > 1 else 0.0
-    flight = [run_task.task.concurrency for run_task in (one, other)]
     size = resolved.plan.shard_size or block_size(
         first.samples,
         resolved.plan.parallelism,
         (first.seconds_per_sample + second.seconds_per_sample) / 2,
         load,
-        max([count for count in flight if isinstance(count, int)], default=1),
+        max(run_task.in_flight or 1 for run_task in (one, other)),
     )
     return {cut.run_task: cut.model_copy(update={"size": size}) for cut in cuts}
 
@@ -263,6 +367,7 @@ def _level(
     shapes: Sequence[list[ResolvedRunTask]],
     cuts: Mapping[str, Cut],
     loads: Mapping[str, float],
+    enough: Mapping[str, int],
     first: int,
     before: Sequence[Group],
 ) -> list[Group]:
@@ -286,6 +391,8 @@ def _level(
             count //= 4  # a worker with less than two pairs has nothing to take turns with
         # What one group leaves of the parallelism another takes over, if it has array tasks for that.
         most = parallelism if len(shapes) > 1 else throttles[place]
+        models = {run_task.model.name: enough.get(run_task.name, most) for run_task in own}
+        most = min(most, sum(models.values()))
         needed = max(most, _jobs_needed(resolved, group, work[place], loads))
         groups.append(
             group.model_copy(
@@ -321,9 +428,10 @@ def _too_few(run_task: ResolvedRunTask, measured: Measured) -> Iterator[Problem]
             f"sweep of '{run_task.sweep}': {asked} requests a point are more than its {samples} samples",
             remedy=f"`requests: {samples}` at most",
         )
-    elif task.rate is None and isinstance(task.concurrency, int) and task.concurrency > samples:
+    elif task.rate is None and (run_task.in_flight or 1) > samples:
         yield Problem(
-            f"sweep of '{run_task.sweep}': {samples} samples cannot be {task.concurrency} requests in flight",
+            f"sweep of '{run_task.sweep}': {samples} samples cannot be {run_task.in_flight} requests in "
+            "flight",
             remedy="smaller `concurrency`, or more samples",
         )
 

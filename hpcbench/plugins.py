@@ -99,7 +99,9 @@ class Engine(Protocol):
     - `renamed: Mapping[str, str]`: setting of older versions → its name now, for the remedy;
     - `limits(spec) -> Limits`: what it refuses in every request as it would be started, so that a plan that
       asks for more is refused before anything runs;
-    - `weights = False`: it serves no folder of weights (an endpoint elsewhere).
+    - `weights = False`: it serves no folder of weights (an endpoint elsewhere);
+    - `at_once(options, gpus) -> int`: requests that `concurrency: auto` keeps in flight, by the model's
+      `engine_options` and GPUs; without it one at a time.
     """
 
     api: ClassVar[int]

@@ -104,6 +104,7 @@ TABLES: Mapping[str, Any] = {
             "vqa": {
                 "load": {
                     "concurrency": 1, "rate": None, "arrival": None, "warm_up": 0, "sweep": None,
+                    "chosen": None,
                 },
                 "requests": 4, "answered": 3, "tries": 5, "ttft_ms": None, "tpot_ms": None,
                 "e2e_ms": None, "ttft_due_ms": None, "e2e_due_ms": None, "queue_ms": None,
@@ -357,6 +358,15 @@ def _commands(plugin: Any, folder: Path) -> None:
         assert isinstance(limits, Limits), "limits(spec) gives no Limits"
 
 
+def _batches(plugin: Any, folder: Path) -> None:
+    """The number for `concurrency: auto`, where it gives one, is a whole number above 0."""
+    if hasattr(plugin, "at_once"):
+        for gpus in (0, 1):
+            found = plugin().at_once(_example(plugin, folder), gpus)
+            assert isinstance(found, int), f"at_once gives {found!r}"
+            assert found > 0, f"at_once gives {found!r}"
+
+
 def _refuses_unknown_options(plugin: Any, folder: Path) -> None:
     """An option it does not know is refused, or handed on to the engine in the command."""
     try:
@@ -427,7 +437,7 @@ def _stores(plugin: Any, folder: Path) -> None:
 
 _CONTRACTS: Mapping[str, tuple[Callable[[Any, Path], None], ...]] = {
     "datasets": (_iterates, _names_its_files),
-    "engines": (_commands, _refuses_unknown_options),
+    "engines": (_commands, _batches, _refuses_unknown_options),
     "environments": (),
     "metrics": (_right_is_best, _scores_anything, _aggregates_in_any_order, _signs),
     "notifiers": (_sends,),

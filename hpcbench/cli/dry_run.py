@@ -10,6 +10,7 @@ from hpcbench.errors import UserError
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.submission import Step, arrays
 from hpcbench.launch.batch import sbatch_text
+from hpcbench.launch.estimate import spared
 from hpcbench.launch.preview import (
     WIDTH,
     Preview,
@@ -47,6 +48,8 @@ def show(preview: Preview, as_json: bool) -> int:
         f"{resolved.plan.name}: {_counted(len(resolved.run_tasks), 'run task')}, "
         f"executor {resolved.executor}, site {resolved.site.name}"
     )
+    for line in spared(work.fewer):
+        print(line)
     for group in work.groups:
         print("\n" + "\n".join(_group(preview, group)))
         own = [step for step in steps if step.group == group.id]

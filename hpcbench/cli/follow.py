@@ -211,6 +211,7 @@ WORDS: Mapping[str, str] = {
     "resources": "{phase}: {held} held by {processes} processes, {cpu} s of CPU so far",
     "monitor": "{run_task}: {memory}",
     "monitor_note": "{message}",
+    "concurrency": "{run_task}: {at_once} at once, chosen by `concurrency: auto`",
     "client_health": "{run_task}: sent late by {lag_p99_ms} ms (p99), client bound: {client_bound}",
 }
 """Kind of event → a sentence for people, with what it says."""

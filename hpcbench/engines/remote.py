@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from hpcbench.engines.at_once import ELSEWHERE
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import API, Command, EngineSpec, check_options
 
@@ -81,6 +82,10 @@ class RemoteEngine:
         }
     )  # fmt: skip
     """Settings of OpenAI's API and those most others share; an endpoint that does not know one says so."""
+
+    def at_once(self, options: Mapping[str, Any], gpus: int) -> int:
+        """Most requests in flight under `concurrency: auto`; workers look for the best number up to it."""
+        return ELSEWHERE
 
     def launch_command(self, spec: EngineSpec) -> Command:
         """The relay's command line.

@@ -30,6 +30,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hpcbench.engines.at_once import batched
 from hpcbench.engines.flags import flags
 from hpcbench.engines.limits import count_of, positions
 from hpcbench.engines.vllm import NOWHERE
@@ -83,6 +84,10 @@ class SglangEngine:
         }
     )  # fmt: skip
     """Settings of its chat API that a benchmark may want; SGLang ignores in silence what it does not know."""
+
+    def at_once(self, options: Mapping[str, Any], gpus: int) -> int:
+        """Requests in flight under `concurrency: auto`."""
+        return batched(options, gpus, "max_running_requests")
 
     def launch_command(self, spec: EngineSpec) -> Command:
         """This module with SGLang's command line behind `--`.

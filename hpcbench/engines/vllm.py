@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hpcbench.engines import vllm_options
+from hpcbench.engines.at_once import batched
 from hpcbench.engines.flags import flags
 from hpcbench.engines.limits import count_of, positions
 from hpcbench.engines.vllm_options import Installed
@@ -83,6 +84,10 @@ class VllmEngine:
         "guided_regex": "structured_outputs: {regex: …}",
     }
     """Setting of older versions → what it is called now."""
+
+    def at_once(self, options: Mapping[str, Any], gpus: int) -> int:
+        """Requests in flight under `concurrency: auto`."""
+        return batched(options, gpus, "max_num_seqs")
 
     def launch_command(self, spec: EngineSpec) -> Command:
         """The server's command line.

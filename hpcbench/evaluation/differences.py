@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.evaluation.speeds import at_once
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import performance_of
 from hpcbench.schema.plan import ResolvedRunTask
@@ -63,12 +64,16 @@ def config_differences(
     both = list(pairs) or [
         (task.name, task.name) for task in one.resolved.run_tasks if task.name in theirs
     ]
-    machines = [_machines(here) for here in (one, other)]
+    tables = [_performance(here) for here in (one, other)]
+    machines = [_machines(table) for table in tables]
+    loads = [
+        {name: at_once(told.get("load") or {}) for name, told in table.items()} for table in tables
+    ]
     found: dict[str, list[Difference]] = {}
     for first, second in both:
         sides = (
-            _of_run_task(one, one.resolved.run_task(first), machines[0]),
-            _of_run_task(other, other.resolved.run_task(second), machines[1]),
+            _of_run_task(one, one.resolved.run_task(first), machines[0], loads[0]),
+            _of_run_task(other, other.resolved.run_task(second), machines[1], loads[1]),
         )
         if _formula(one) != _formula(other):
             for side in sides:
@@ -156,7 +161,10 @@ def _commit(git: Mapping[str, Any]) -> str | None:
 
 
 def _of_run_task(
-    here: Experiment, run_task: ResolvedRunTask, machines: Mapping[str, Any]
+    here: Experiment,
+    run_task: ResolvedRunTask,
+    machines: Mapping[str, Any],
+    loads: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What a run task's results depend on, path → value."""
     manifest: Mapping[str, Any] = here.manifest
@@ -171,6 +179,8 @@ def _of_run_task(
     return _flat(
         {
             **task,
+            "measure": None,  # it only chooses the concurrency
+            "concurrency": loads.get(name) or run_task.in_flight or task["concurrency"],
             "model": {**data["model"], "hash": _known(measured, "model_hashes", data["model"]["name"])},
             "dataset": {**data["dataset"], "hash": _known(measured, "dataset_hashes", name)},
             "prompt": {**data["prompt"], "hash": _known(measured, "prompt_hashes", name)},
@@ -197,12 +207,17 @@ def _known(measured: Mapping[str, Any], what: str, name: str) -> Any:
     return (measured.get(what) or {}).get(name)
 
 
-def _machines(here: Experiment) -> dict[str, Any]:
-    """Run task → kinds of machines that asked it, without their names."""
+def _performance(here: Experiment) -> Mapping[str, Any]:
+    """Run task → what `performance.json` says of it; empty where there is none."""
     try:
-        tables = performance_of(here)["run_tasks"]
+        found: Mapping[str, Any] = performance_of(here)["run_tasks"]
     except EnvironmentFault:
         return {}
+    return found
+
+
+def _machines(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Run task → kinds of machines that asked it, without their names."""
     found = {}
     for name, table in tables.items():
         kinds = table.get("hardware") or []

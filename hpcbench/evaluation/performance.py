@@ -14,29 +14,31 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import PERFORMANCE_VERSION
 from hpcbench.schema.plan import ResolvedRunTask
 
-_READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed")
+_READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency")
 """Events of workers that `performance.json` is made of."""
 
 
 def write_performance(experiment: Experiment) -> None:
     """Measure every run task, and write `performance.json`."""
-    workers = [
-        [event for event in events if event["event"] in _READ]
-        for _, events in experiment.worker_records()
-    ]
+    workers = {
+        file.name.removesuffix(".events.jsonl"): [
+            event for event in events if event["event"] in _READ
+        ]
+        for file, events in experiment.worker_records()
+    }
     events = [
         event
-        for worker in workers
+        for worker in workers.values()
         for event in worker
         if event["event"] in speed.EVENTS and "run_task" in event
     ]
     performance: dict[str, Any] = {}
     for run_task in experiment.resolved.run_tasks:
         told = [event for event in events if event["run_task"] == run_task.name]
-        performance[run_task.name] = {
-            **measure_performance(experiment, run_task, told),
-            "hardware": _hardware(run_task, workers),
-        }
+        found = measure_performance(experiment, run_task, told)
+        found["load"]["chosen"] = _chosen(run_task, workers)
+        found["hardware"] = _hardware(run_task, workers.values())
+        performance[run_task.name] = found
     write_json(
         experiment.performance_file,
         {
@@ -57,7 +59,7 @@ def measure_performance(
     """
     task = run_task.task
     load = {
-        "concurrency": task.concurrency,
+        "concurrency": run_task.in_flight or task.concurrency,
         "rate": task.rate,
         "arrival": task.arrival if task.rate is not None else None,
         "warm_up": task.warm_up,
@@ -65,6 +67,19 @@ def measure_performance(
     }
     pieces = starmap(speed.read, unread_pieces(experiment, run_task.name))
     return {"load": load, **speed.measure(pieces, task.slo, events)}
+
+
+def _chosen(
+    run_task: ResolvedRunTask, workers: Mapping[str, Iterable[Mapping[str, Any]]]
+) -> dict[str, int] | None:
+    """Worker → requests at once that `concurrency: auto` came to there at last; None: none was chosen."""
+    found = {
+        worker: int(event["at_once"])
+        for worker, events in workers.items()
+        for event in events
+        if event["event"] == "concurrency" and event["run_task"] == run_task.name
+    }
+    return found or None
 
 
 def _hardware(

@@ -142,6 +142,15 @@ def incomparable(
     return [*why, *_measured_otherwise(one, other, memory)]
 
 
+def at_once(load: Mapping[str, Any]) -> int | str | None:
+    """Requests in flight of a load in `performance.json`: a number, or `4 to 8` where they differ."""
+    chosen = sorted({*(load.get("chosen") or {}).values()})
+    if len(chosen) > 1:
+        return f"{chosen[0]} to {chosen[-1]}"
+    found: int | str | None = chosen[0] if chosen else load.get("concurrency")
+    return found
+
+
 def ratio_interval(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float] | None:
     """Interval of other ÷ one, of two figures from independent runs, each with its own 95 % interval."""
     ends = [(figure.get("low"), figure.get("value"), figure.get("high")) for figure in (one, other)]
@@ -242,7 +251,7 @@ def _said(value: Any) -> str:
 def _other_load(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     loads = [side.get("load") or {} for side in (one, other)]
     for key, label in _LOAD.items():
-        values = [load.get(key) for load in loads]
+        values = [at_once(load) if key == "concurrency" else load.get(key) for load in loads]
         if values[0] != values[1]:
             yield f"another load: {_said(values[0])} → {_said(values[1])} {label}"
 

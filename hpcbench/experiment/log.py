@@ -26,7 +26,7 @@ Kind = Literal[
     "model_loading", "loading", "model_ready", "model_failed", "engine_died", "memory_returned",
     "bad_node", "poisonous", "staged", "staging_skipped", "orphans_reaped", "alarm", "unreadable",
     # how far, and what it took
-    "progress", "resources", "monitor", "monitor_note", "client_health",
+    "progress", "resources", "monitor", "monitor_note", "client_health", "concurrency",
 ]  # fmt: skip
 """Every kind of event there is; docs/events.md says of each who tells it, with what, and what it means."""
 

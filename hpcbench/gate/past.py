@@ -29,6 +29,7 @@ from hpcbench.experiment.submission import outcome
 from hpcbench.gate.sides import Run, Told
 from hpcbench.gate.speed import measured
 from hpcbench.schema.documents import MEMORY_FIGURES
+from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.statistics.changes import Change
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ class Trend:
     kind: str
     """quality, speed, memory or coverage."""
     signature: str
-    """The metric with its options and version; of speed and memory the hardware; empty: not known."""
+    """The metric with its options and version; of speed and memory the hardware, and how many
+    requests `concurrency: auto` had in flight; empty: not known."""
     model: str
     """Name of the model, the newest."""
     higher_is_better: bool
@@ -318,11 +320,12 @@ def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
             "n": table["asked"], "higher_is_better": True, "signature": "",
         }  # fmt: skip
         hardware, figures = measured(Run(experiment, run_task, told))
+        signature = ", ".join(filter(None, (hardware, _batched(run_task))))
         for name, figure in figures.items():
             yield {
                 **of, "kind": "memory" if name in MEMORY_FIGURES else "speed", "name": name,
                 "value": figure.value, "low": figure.low, "high": figure.high,
-                "higher_is_better": name.endswith("_per_s"), "signature": hardware or "",
+                "higher_is_better": name.endswith("_per_s"), "signature": signature,
             }  # fmt: skip
 
 
@@ -336,6 +339,12 @@ def _of_all(experiment: Experiment) -> dict[str, Any]:
         "hpcbench": str(experiment.manifest.get("hpcbench") or ""),
         "recorded": time.time(),
     }
+
+
+def _batched(run_task: ResolvedRunTask) -> str:
+    """How many requests `concurrency: auto` kept in flight; empty where it was one, as before it batched."""
+    count = run_task.at_once
+    return f"{count} at once" if count is not None and count > 1 else ""
 
 
 def _created(experiment: Experiment) -> float:

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hpcbench import statistics
 from hpcbench.evaluation import estimate, load_metrics
@@ -32,24 +31,10 @@ from hpcbench.experiment.ending import is_scored, why_nothing
 from hpcbench.gate.sides import Run, not_same
 from hpcbench.gate.verdict import Check
 from hpcbench.schema.documents import Gate, QualityRule
+from hpcbench.schema.rules import rule_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-RuleT = TypeVar("RuleT")
-
-
-def rule_for(rules: Mapping[str, RuleT], run_task: str, name: str) -> RuleT | None:
-    """The rule for a metric or figure of a run task; None: there is none.
-
-    One for run tasks comes before one for all, then a name before a pattern, then the first.
-    """
-    found: list[tuple[bool, bool, RuleT]] = []
-    for key, rule in rules.items():
-        of, colon, what = key.rpartition(":")
-        if (not colon or fnmatchcase(run_task, of)) and fnmatchcase(name, what):
-            found.append((bool(colon), what == name, rule))
-    return max(found, key=lambda one: one[:2])[2] if found else None  # the first of the greatest
 
 
 def quality_checks(

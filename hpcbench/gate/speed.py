@@ -20,10 +20,10 @@ from statistics import geometric_mean
 from typing import Any
 
 from hpcbench.evaluation.speeds import incomparable
-from hpcbench.gate.quality import rule_for
 from hpcbench.gate.sides import Run
 from hpcbench.gate.verdict import Check, CheckKind
 from hpcbench.schema.documents import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
+from hpcbench.schema.rules import rule_for
 from hpcbench.statistics import log_widths
 from hpcbench.statistics.clusters import t_quantile
 

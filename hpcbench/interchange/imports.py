@@ -315,6 +315,7 @@ def _run_task(experiment: Experiment, run: KitRun, how: How, one: _Read) -> Reso
             model=model.name,
             dataset=dataset.name,
             metrics=tuple(metric.name for metric in metrics),
+            concurrency=1,
             notes=f"imported from {run.kit}: how it was asked is not known",
         ),
         ml_task=how.ml_task,

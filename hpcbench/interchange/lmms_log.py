@@ -122,7 +122,7 @@ def _results(
         "config": {
             "model": run_task.model.engine,
             "model_args": f"pretrained={run_task.model.source or model}",
-            "batch_size": run_task.task.concurrency,
+            "batch_size": run_task.in_flight,
             "limit": run_task.task.limit,
         },
         "date": date,

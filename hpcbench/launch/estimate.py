@@ -21,7 +21,7 @@ from hpcbench.launch.facts import built_image, folder_bytes
 from hpcbench.launch.history import Rate, Rates
 from hpcbench.planning import plan_work, worst_gpu_hours
 from hpcbench.schema.documents import Partition, Resources, seconds
-from hpcbench.schema.plan import Group, Measured, ResolvedPlan, WorkPlan
+from hpcbench.schema.plan import Fewer, Group, Measured, ResolvedPlan, WorkPlan
 
 ANSWER_BYTES = 4000.0
 """An answer on disk while nothing is known: some hundred tokens, each with the time of its chunk."""
@@ -139,6 +139,8 @@ class Estimate:
     """Most files it makes while it runs."""
     shorter: tuple[Shorter, ...]
     """What shorter jobs would change."""
+    fewer: tuple[Fewer, ...] = ()
+    """Models with fewer workers than the plan allows."""
 
     @property
     def measured(self) -> bool:
@@ -157,7 +159,7 @@ def estimate(
         rates: what earlier experiments say.
         disk: what is known of files here; None: nothing.
     """
-    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
+    work = plan_work(resolved, measured, *rates.for_planning)
     groups = tuple(_group(resolved, work, rates, group) for group in work.groups)
     zero = Interval(0, 0, 0)
     gpu_hours = cpu_hours = zero
@@ -181,6 +183,7 @@ def estimate(
         jobs=jobs,
         files=2 * shards + FILES_OF_A_JOB * jobs + FILES_OF_AN_EXPERIMENT + len(work.cuts),
         shorter=tuple(_shorter(resolved, measured, rates, work)),
+        fewer=work.fewer,
     )
 
 
@@ -291,6 +294,36 @@ def parse_test_only(text: str) -> float | None:
         return None
 
 
+def spared(fewer: Iterable[Fewer]) -> Iterator[str]:
+    """One line for each model that gets fewer workers than the plan allows."""
+    for one in fewer:
+        few = f"{one.workers} worker{'s' if one.workers > 1 else ''} instead of {one.instead_of}"
+        if one.known:
+            why = (
+                f"{one.samples} samples are {span(one.work_seconds)} of work, and each worker loads it for "
+                f"{span(one.load_seconds)}"
+            )
+        else:
+            why = (
+                f"one engine is asked {one.at_once} of its {one.samples} samples at once, and how long it "
+                "loads is not known yet"
+            )
+        yield f"{one.model}: {few}: {why}; `--set workers=all` takes all {one.instead_of}"
+
+
+def span(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(minutes / 60)
+    return f"{hours // 24} d {hours % 24} h"
+
+
 def _test_only(
     resolved: ResolvedPlan, group: Group, partition: str
 ) -> tuple[float | None, str, bool]:
@@ -390,7 +423,7 @@ def _shorter(
         plan = resolved.plan.model_copy(update={"max_job_minutes": minutes})
         try:
             changed = resolved.model_copy(update={"plan": plan})
-            work = plan_work(changed, measured, rates.seconds_per_sample, rates.load_seconds)
+            work = plan_work(changed, measured, *rates.for_planning)
         except HpcbenchError:
             continue  # it would not fit into max_gpu_hours
         groups = tuple(_group(changed, work, rates, group) for group in work.groups)

@@ -24,8 +24,8 @@ from hpcbench.schema.documents import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 
 DEFAULT_AT_ONCE = 8
-"""Up to so many requests in flight an engine is thought to take no longer for all than for one; `auto` is
-taken for as many. Batches of a data-centre GPU are bound by its memory's bandwidth far beyond that."""
+"""Up to so many requests in flight an engine is thought to take no longer for all than for one. Batches of a
+data-centre GPU are bound by its memory's bandwidth far beyond that."""
 
 RECENT = 3
 """So many experiments of the best match are heard, the newest."""
@@ -87,6 +87,8 @@ class Rates:
     """Model → from the wish to have it until it is ready."""
     answer_bytes: Mapping[str, float]
     """Run task → what an answer takes on disk, where it was seen."""
+    timed: frozenset[str] = frozenset()
+    """Models of which both their loads and the samples of all their run tasks were seen."""
 
     @property
     def seconds_per_sample(self) -> Mapping[str, float]:
@@ -97,6 +99,13 @@ class Rates:
     def load_seconds(self) -> Mapping[str, float]:
         """Model → seconds until it is ready."""
         return {name: rate.seconds for name, rate in self.loads.items()}
+
+    @property
+    def for_planning(
+        self,
+    ) -> tuple[Mapping[str, float], Mapping[str, float], frozenset[str]]:
+        """What `planning.plan_work` takes: seconds of samples, of loads, and which of them were seen."""
+        return self.seconds_per_sample, self.load_seconds, self.timed
 
     @property
     def known(self) -> frozenset[str]:
@@ -136,11 +145,16 @@ def rates(root: Path, resolved: ResolvedPlan, measured: Measured, *, keep: bool 
         if (best := _best(levels)[1])
     }
     tasks = {run_task.name: run_task for run_task in resolved.run_tasks}
-    return Rates(
-        {name: _no_faster(tasks[name], _rate(near[name], _default(tasks[name]))) for name in tasks},
-        {name: _rate(loads[name], LOAD_SECONDS, _LOAD_LEVELS) for name in models},
-        bytes_seen,
-    )
+    per_sample = {
+        name: _no_faster(tasks[name], _rate(near[name], _default(tasks[name]))) for name in tasks
+    }
+    per_load = {name: _rate(loads[name], LOAD_SECONDS, _LOAD_LEVELS) for name in models}
+    timed = {
+        model
+        for model, rate in per_load.items()
+        if rate.known and all(per_sample[name].known for name in tasks_of[model])
+    }
+    return Rates(per_sample, per_load, bytes_seen, frozenset(timed))
 
 
 def remember(experiment: Experiment) -> None:
@@ -238,7 +252,11 @@ def _key(
 ) -> dict[str, str | None]:
     """What decides how long a run task's samples take, as far as we look."""
     task, model = run_task.task, run_task.model
-    load = f"{task.rate}/s {task.arrival}" if task.rate is not None else str(task.concurrency)
+    load = (
+        f"{task.rate}/s {task.arrival}"
+        if task.rate is not None
+        else str(run_task.in_flight or task.concurrency)
+    )
     return {
         "model": model.name,
         "model_hash": _real(measured.model_hashes.get(model.name)),
@@ -320,9 +338,7 @@ def _rate(levels: _Levels, default: float, words: Sequence[str] = _LEVELS) -> Ra
 
 
 def _default(run_task: ResolvedRunTask) -> float:
-    wanted = run_task.task.concurrency
-    at_once = wanted if isinstance(wanted, int) else DEFAULT_AT_ONCE
-    return SECONDS_PER_SAMPLE / min(at_once, DEFAULT_AT_ONCE)
+    return SECONDS_PER_SAMPLE / min(run_task.in_flight or DEFAULT_AT_ONCE, DEFAULT_AT_ONCE)
 
 
 def _no_faster(run_task: ResolvedRunTask, rate: Rate) -> Rate:

@@ -15,6 +15,8 @@ from hpcbench.launch.estimate import (
     disk_of,
     estimate,
     queues,
+    span,
+    spared,
 )
 from hpcbench.launch.history import Rate
 from hpcbench.launch.preview import Preview, size, size_words
@@ -53,6 +55,8 @@ def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
         count = preview.measured.samples[name]
         said = f"counted as {count}" if name in preview.assumed else f"{count} by its document"
         yield f"  {name}: {why}; {said}"
+    for line in spared(found.fewer):
+        yield f"  {line}"
     if any(one.gpus for one in found.groups):
         worst = f"; at worst {found.worst_gpu_hours:.1f}, every job to its time limit"
         yield f"  GPU-hours  {_figure(found.gpu_hours, _hours)}{worst}"
@@ -152,16 +156,3 @@ def _rate(rate: Rate) -> str:
 
 def _hours(value: float) -> str:
     return f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"
-
-
-def span(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 90:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    hours = round(minutes / 60)
-    return f"{hours // 24} d {hours % 24} h"

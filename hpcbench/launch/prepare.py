@@ -41,6 +41,7 @@ from hpcbench.experiment.layout import (
     private_experiments,
 )
 from hpcbench.launch import history, secrets_file
+from hpcbench.launch.estimate import spared
 from hpcbench.launch.facts import look
 from hpcbench.launch.fingerprint import here
 from hpcbench.launch.fitting import check_images, judge, refuse
@@ -311,7 +312,9 @@ def prepare(
     check_engines(resolved, prepared)
     check_images(resolved, prepared)
     rates = history.rates(root, resolved, measured, keep=True)
-    work = plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds)
+    work = plan_work(resolved, measured, *rates.for_planning)
+    for line in spared(work.fewer):
+        say(line)
     copy = copy_environment(root / "cache", packages.host, say) if snapshot_env else None
     _settle(resolved, cache)
     experiment = _new_directory(root, resolved)

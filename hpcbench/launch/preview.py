@@ -139,7 +139,7 @@ def preview_of(
         judge(resolved, facts, plan_file),
         unlocked,
         rates,
-        plan_work(resolved, measured, rates.seconds_per_sample, rates.load_seconds),
+        plan_work(resolved, measured, *rates.for_planning),
     )
 
 
@@ -176,9 +176,8 @@ def _stated(run_task: ResolvedRunTask) -> int | None:
 
 def _asked_for(run_task: ResolvedRunTask) -> int:
     """Samples that a sweep needs at least."""
-    task = run_task.task
-    at_once = task.concurrency if isinstance(task.concurrency, int) else 0
-    return max(at_once, (task.load.requests or 0) if task.load is not None else 0)
+    load = run_task.task.load
+    return max(run_task.in_flight or 0, (load.requests or 0) if load is not None else 0)
 
 
 # --- the engine's command line ----------------------------------------------------------------------

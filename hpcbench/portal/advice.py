@@ -77,7 +77,7 @@ class Took:
     client_bound: bool = False
     """Whether the client was late, and not the engine slow."""
     concurrency: int | None = None
-    """Requests at once; None: it is found out by itself, or requests come at a rate."""
+    """Requests at once; None: workers look for the number."""
     time_limit: float | None = None
     """Time limit of a worker, seconds."""
     longest: float | None = None

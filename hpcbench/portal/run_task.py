@@ -99,7 +99,6 @@ def _took(
     memory = performance.get("memory") or {}
     cpus = [one.series["cpu", ""].points for one in same if ("cpu", "") in one.series]
     lives = [one.last - float(one.events[0]["time"]) for one in same if one.events and one.over]
-    concurrency = run_task.task.concurrency
     hours = _hours(usage, run_task.name)
     asked, tries = performance.get("requests"), performance.get("tries")
     shard_seconds, shard_samples, shards = _shards(experiment, run_task.name, same)
@@ -115,7 +114,7 @@ def _took(
         needed_gb=_needed(memory, run_task.model.engine),
         gpu_use=((usage or {}).get("gpu_utilisation") or {}).get(run_task.name),
         client_bound=bool((performance.get("client") or {}).get("client_bound")),
-        concurrency=concurrency if isinstance(concurrency, int) else None,
+        concurrency=run_task.in_flight,
         time_limit=float(seconds(resources.time_limit)),
         longest=max(lives, default=None) if ended else None,
         cpus_asked=resources.cpus,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.registry.in_flight import measures_latency
 from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.schema.documents import ExperimentPlan, ModelChoice, RunTask
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask
@@ -78,6 +79,10 @@ def side_by_side(
     if left_out:
         say(f"left out, since the arms do not differ there: {', '.join(left_out)}")
     known = {one.name for one, _ in differing}
+    differing = [
+        (_measured_by(one, arms.metrics), _measured_by(other, arms.metrics))
+        for one, other in differing
+    ]
     found = [
         _arm(run_task, letter, (one, other), known)
         for one, other in differing
@@ -93,6 +98,13 @@ def side_by_side(
             "arms": arms,
         }
     )
+
+
+def _measured_by(run_task: ResolvedRunTask, figures: Sequence[str]) -> ResolvedRunTask:
+    """One that `concurrency: auto` asks one at a time, if the arms are compared by a latency."""
+    if run_task.at_once is None or not measures_latency(run_task, figures=figures):
+        return run_task
+    return run_task.model_copy(update={"at_once": 1})
 
 
 def _of_models(found: Sequence[ResolvedRunTask], plan: ResolvedPlan) -> dict[str, str]:

@@ -224,7 +224,7 @@ class Checks:
             )  # fmt: skip
         elif task.rate is not None and task.concurrency == "auto":
             self._say(
-                source, where("concurrency"),
+                source, where("concurrency" if "concurrency" in task.model_fields_set else "rate"),
                 f"a rate of {task.rate:g} with `concurrency: auto` is no rate: what is due would wait",
                 f"`load: {{rate: [{task.rate:g}]}}`, or a number that is never reached: `concurrency: 256`",
             )  # fmt: skip
@@ -253,6 +253,10 @@ class Checks:
         if by is not None and by not in known:
             what = unknown(f"field of dataset '{dataset.name}'", by, known)
             self._say(source, (*where("sample"), "by"), what, None if "did you" in what else told)
+
+    def engine(self, model: Model) -> Any:
+        """The class of a model's engine; None: it cannot be looked at from here."""
+        return self._loaded("engines", model.engine)
 
     def engine_packages(self, model: Model) -> tuple[str, ...]:
         """Packages that must be importable beside a model's engine."""

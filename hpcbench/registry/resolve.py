@@ -13,6 +13,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_document
 from hpcbench.registry.check import Checks
 from hpcbench.registry.collections import read_collection
+from hpcbench.registry.in_flight import auto
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
@@ -190,6 +191,7 @@ class _Resolver:
         found = [self._run_task(one, cluster) for one in written]
         reports = self._reports(plan, source, written)
         gate = self._find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
+        run_tasks = [self._with_at_once(one, gate) for one in found if one is not None]
         self.checks.plan(plan, source)
         self.checks.conditions()
         self._unused_settings()
@@ -198,7 +200,7 @@ class _Resolver:
         return ResolvedPlan(
             plan=plan,
             site=site,
-            run_tasks=tuple(one for one in found if one is not None),
+            run_tasks=tuple(run_tasks),
             mode=self.catalog.mode,
             reports=reports,
             gate=gate,
@@ -361,6 +363,12 @@ class _Resolver:
         )
         self.checks.run_task(resolved, source, where, site)
         return resolved
+
+    def _with_at_once(self, run_task: ResolvedRunTask, gate: Gate | None) -> ResolvedRunTask:
+        """The run task with what its `concurrency: auto` comes to."""
+        engine = self.checks.engine(run_task.model)
+        found = self._try(lambda: auto(run_task, engine, gate))
+        return run_task.model_copy(update={"at_once": found})
 
     def _with_split(self, dataset: Dataset, split: str | None) -> Dataset:
         if split is None or split == dataset.split:

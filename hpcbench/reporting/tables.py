@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.evaluation import format as form
+from hpcbench.evaluation.speeds import at_once
 
 LATENCIES = {
     "ttft_ms": "TTFT",
@@ -235,8 +236,10 @@ def memory_rows(performance: Mapping[str, Any]) -> Iterator[MemoryRow]:
 def _load(load: Mapping[str, Any]) -> str:
     if load["rate"] is not None:
         return f"{load['rate']:g}/s {load['arrival']}"
-    count = load["concurrency"]
-    return count if isinstance(count, str) else f"{count} at once"
+    count = at_once(load)
+    if count == "auto":  # of an earlier version, which did not say what it came to
+        return "auto"
+    return f"{count} at once (auto)" if load.get("chosen") else f"{count} at once"
 
 
 def _quantiles(table: Mapping[str, Any] | None) -> str:

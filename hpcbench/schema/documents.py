@@ -396,6 +396,9 @@ Concurrency = Annotated[
 ]
 """Requests at once, or `auto`."""
 
+Measure = Literal["throughput", "latency"]
+"""Whether the engine is kept busy, or each request is alone: then its time and peak of memory are its own."""
+
 Rate = Annotated[float, Field(gt=0, le=10_000)]
 """Requests a second."""
 
@@ -454,9 +457,12 @@ class RunTaskSettings(Part):
     `response_format`, which holds the engine to it."""
     repeats: int = Field(default=1, gt=0, le=100)
     """How often every sample is asked; repeat n is a run task `NAME-rN` with the seed plus n - 1."""
-    concurrency: Concurrency = 1
-    """Requests in flight per worker; `auto` finds what the engine takes. 1 unless you say so: only a request
-    that is alone has a latency and a peak of memory of its own."""
+    concurrency: Concurrency = "auto"
+    """Requests in flight per worker. `auto`: as many as the engine batches well, and 1 where latency or peak
+    memory is measured; see docs/what-to-set.md."""
+    measure: Measure | None = None
+    """What `concurrency: auto` serves. None: `latency` where the run task has an `slo` or the plan's gate is
+    decided by a latency or a peak of memory, else `throughput`."""
     rate: Rate | None = None
     """Requests each worker sends a second, whatever the engine does; `concurrency` then is the most in
     flight, and what is due waits in the client. None: as soon as there is room."""
@@ -679,6 +685,9 @@ class ExperimentPlan(Document):
     parallelism: int = Field(default=1, gt=0, le=10_000)
     """Most workers at work at once. Not said, a plan with `executor: local` has one for each share of this
     machine's GPUs that its models need."""
+    workers: Literal["enough", "all"] = "enough"
+    """`enough`: fewer than `parallelism` where loading would take more than half of each worker's time; see
+    docs/what-to-set.md. `all`: as many as `parallelism` says."""
     shard_size: int | None = Field(default=None, gt=0)
     """Samples in a shard; none: as many as take `shard_minutes`, judged by earlier experiments."""
     shard_minutes: float = Field(default=5, gt=0, le=1440)

@@ -62,6 +62,9 @@ class ResolvedRunTask(Part):
     """Which of the two it is."""
     places: Places = Field(default=Places(), exclude=True, repr=False)
     """Where what it says is said; not written down."""
+    at_once: int | None = None
+    """What `concurrency: auto` comes to; None: the run task says a number, or the plan is of an earlier
+    version, in which workers looked for it."""
 
     @property
     def name(self) -> str:
@@ -72,6 +75,12 @@ class ResolvedRunTask(Part):
         """What is wrong with something that it says, and where that is said, as far as it is known."""
         file, line, column = self.places.of.get(key, (None, None, None))
         return Problem(message, file, line, column, remedy)
+
+    @property
+    def in_flight(self) -> int | None:
+        """Most requests of a worker at once; None: workers of an earlier version's plan look for it."""
+        wanted = self.task.concurrency
+        return self.at_once if wanted == "auto" else wanted
 
     @property
     def environment(self) -> str:
@@ -267,6 +276,28 @@ class Group(Part):
     """Which of its model's larger shapes it has, from 1; 0: as planned."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fewer:
+    """A model with fewer workers than the plan allows, since loading it would take most of their time."""
+
+    model: str
+    """The model."""
+    workers: int
+    """Workers it gets at most."""
+    instead_of: int
+    """Workers it would have had."""
+    samples: int
+    """Samples they are to ask."""
+    at_once: int
+    """Requests that each has in flight."""
+    work_seconds: float
+    """What the answers of one worker alone would take."""
+    load_seconds: float
+    """What one load takes."""
+    known: bool
+    """Whether these times were seen in earlier experiments."""
+
+
 class WorkPlan(Part):
     """What is to be done, by whom. A shard is not written down: a hundred thousand follow from a few cuts."""
 
@@ -276,6 +307,8 @@ class WorkPlan(Part):
     """Each run task, and how it is cut."""
     load_seconds: Mapping[str, float] = Field(default_factory=dict)
     """Model → how long it is thought to take until it is ready."""
+    fewer: tuple[Fewer, ...] = ()
+    """Models with fewer workers than the plan allows."""
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:

@@ -168,6 +168,8 @@ class Worker:
         """Run task → how well its requests could be timed here."""
         self.best: dict[str, Adaptive] = {}
         """Model → what was learnt of the concurrency that serves it best."""
+        self.chosen: dict[str, int] = {}
+        """Run task → requests at once that `concurrency: auto` has last come to here."""
         self.monitor: Monitor
 
     def _board(self) -> Board:
@@ -556,10 +558,13 @@ class Worker:
         self.monitor.mark(run_task.name)
         assert self.loaded is not None
         seen = self.seen.setdefault(run_task.name, _Seen(self.loaded.memory))
+        concurrency = 1 if only else self._concurrency(run_task)
+        if not only:
+            self._tell_chosen(run_task, concurrency)
         responses = drive(
             wrapper.client,
             asking.left(taken, only),
-            1 if only else self._concurrency(run_task),
+            concurrency,
             self.halt,
             arrivals=None if only else asking.arrivals(self.experiment.resolved.plan.seed),
             health=seen.health,
@@ -579,6 +584,8 @@ class Worker:
                     self.news.write("progress", shard=taken.shard.id, answered=len(taken.answered))
                     last_news = now
         taken.acknowledge()
+        if not only:
+            self._tell_chosen(run_task, concurrency)
 
     async def _asking(self, run_task: ResolvedRunTask) -> _Asking:
         name, dataset = run_task.name, await self._dataset(run_task)
@@ -604,17 +611,28 @@ class Worker:
         count = max(at_least, asking.run_task.task.warm_up)
         if count and not (self.warm and asking.run_task.sweep is None) and not self.stop.is_set():
             self.monitor.mark("warm-up")
-            concurrency = asking.run_task.task.concurrency
-            at_once = min(count, concurrency) if isinstance(concurrency, int) else count
+            at_once = min(count, asking.run_task.in_flight or count)
             avoided = self.suspected.get(asking.run_task.name, ())
             await warm_up(wrapper.client, asking.others(count, avoided), at_once)
             self.warm = True
 
     def _concurrency(self, run_task: ResolvedRunTask) -> int | Adaptive:
-        wanted = run_task.task.concurrency
-        if wanted == "auto":
+        """Requests in flight; of an endpoint elsewhere `auto` is only the most that are tried."""
+        most = run_task.in_flight
+        if most is None:
             return self.best.setdefault(run_task.model.name, Adaptive())
-        return wanted
+        if most > 1 and run_task.task.concurrency == "auto" and not run_task.model.source:
+            return self.best.setdefault(run_task.model.name, Adaptive(most))
+        return most
+
+    def _tell_chosen(self, run_task: ResolvedRunTask, concurrency: int | Adaptive) -> None:
+        """Say what `concurrency: auto` has come to, whenever it is another number than before."""
+        if run_task.task.concurrency != "auto":
+            return
+        at_once = concurrency.limit if isinstance(concurrency, Adaptive) else concurrency
+        if self.chosen.get(run_task.name) != at_once:
+            self.chosen[run_task.name] = at_once
+            self.news.write("concurrency", sync=True, run_task=run_task.name, at_once=at_once)
 
     def _deaths(self, model: Model) -> int:
         return self.deaths.get(model.name, 0)

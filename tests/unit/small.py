@@ -40,7 +40,14 @@ def run_task(
     """A resolved run task; what is not given has a plain default."""
     return ResolvedRunTask(
         task=RunTask.model_validate(
-            {"name": name, "ml_task": plugin, "model": "m", "dataset": "d", **task}
+            {
+                "name": name,
+                "ml_task": plugin,
+                "model": "m",
+                "dataset": "d",
+                "concurrency": 1,
+                **task,
+            }
         ),
         ml_task=MLTask(name=plugin, plugin=plugin, metrics=tuple(metrics)),
         model=Model.model_validate(

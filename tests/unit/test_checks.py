@@ -615,6 +615,8 @@ def test_a_sweep_without_points_and_a_rate_without_room_are_refused(files: Files
     (told,) = files.refusal(PLAN + "    load: {requests: 5}\n")
     assert told.startswith("p.yaml:8:11: a sweep needs points (`concurrency: [1, 2, 4]` or")
     (told,) = files.refusal(PLAN + "    rate: 2.5\n")
+    assert told.startswith("p.yaml:8:11: a rate of 2.5 with `concurrency: auto` is no rate")
+    (told,) = files.refusal(PLAN + "    rate: 2.5\n    concurrency: 1\n")
     assert told.startswith("p.yaml:8:11: a rate of 2.5 with one request in flight is no rate")
     files.resolved(PLAN + "    rate: 2.5\n    concurrency: 64\n")
     told = files.refusal(PLAN + "    rate: 2.5\n    concurrency: auto\n")
@@ -638,10 +640,12 @@ def test_a_long_name_is_cut_so_that_its_points_still_differ(files: Files) -> Non
     assert all(len(name) <= 80 for name in names)
 
 
-def test_concurrency_is_a_number_or_left_to_the_client(files: Files) -> None:
-    assert files.resolved(PLAN).run_tasks[0].task.concurrency == 1
-    found = files.resolved(PLAN + "    concurrency: auto\n").run_tasks[0]
-    assert found.task.concurrency == "auto"
+def test_concurrency_is_a_number_or_left_to_the_engine(files: Files) -> None:
+    said = [
+        files.resolved(PLAN + f"    concurrency: {word}\n").run_tasks[0] for word in ("3", "auto")
+    ]
+    assert [(one.task.concurrency, one.in_flight) for one in said] == [(3, 3), ("auto", 64)]
+    assert files.resolved(PLAN).run_tasks[0] == said[1]
     (told,) = files.refusal(PLAN + "    concurrency: some\n")
     assert told.startswith("p.yaml:8:18:")
 

@@ -11,11 +11,16 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
+from hpcbench.engines.at_once import ELSEWHERE, ON_CPUS, ON_GPUS
+from hpcbench.inference import Adaptive
+from hpcbench.launch.estimate import spared
 from hpcbench.launch.status import ExperimentStatus
+from hpcbench.planning import WORTH_SPARING
 from hpcbench.plugins import REQUIRED
 from hpcbench.registry.catalog import load_document
 from hpcbench.registry.source import read, validate
-from hpcbench.schema.documents import KINDS, ExperimentPlan, Site
+from hpcbench.schema.documents import KINDS, ExperimentPlan, RunTask, Site
+from hpcbench.schema.plan import Fewer
 from hpcbench.testing import check
 
 ROOT = Path(__file__).parent.parent.parent
@@ -75,6 +80,24 @@ def test_the_verbs_of_the_readme_are_those_there_are() -> None:
     used = set(re.findall(r"^hpcbench (\w+)", "\n".join(blocks), re.MULTILINE))
     assert used
     assert used <= set(verbs)
+
+
+def test_the_page_what_to_set_has_the_numbers_of_the_code() -> None:
+    text = (ROOT / "docs/what-to-set.md").read_text()
+    assert f"with GPUs | {ON_GPUS} |" in text
+    assert f"the same on CPUs | {ON_CPUS} |" in text
+    assert (
+        f"`remote` | up to {ELSEWHERE}: each worker begins with {Adaptive(ELSEWHERE).limit} "
+        in text
+    )
+    assert f"less than {WORTH_SPARING / 60:.0f} minutes of loading" in text
+    told = Fewer("my-qwen", 1, 8, 80, 64, 180, 120, True)
+    assert list(spared([told])) == re.findall(r"```text\n(.*)\n```", text)
+    rules = text[text.index("| key |") : text.index("## Concurrency")]
+    named = re.findall(r"^\| `(\w+)`(?:, `(\w+)`)? \| (?:plan|run task) \|", rules, re.MULTILINE)
+    keys = {*ExperimentPlan.model_fields, *RunTask.model_fields}
+    assert len(named) >= 5
+    assert {key for pair in named for key in pair if key} <= keys
 
 
 def shown_documents() -> list[tuple[str, str, str]]:

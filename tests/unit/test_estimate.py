@@ -268,13 +268,19 @@ def test_the_command_prints_an_estimate_and_writes_nothing(
     assert main(["submit", str(plan_file), "--estimate"]) == 0
     text = capsys.readouterr().out
     assert "speed: 100 samples, parallelism 4" in text
-    assert "vqa: 2 s (default, not measured)" in text
+    assert (
+        "  tiny: 2 workers instead of 4: one engine is asked 64 of its 100 samples at once" in text
+    )
+    assert "vqa: 0.25 s (default, not measured)" in text
     assert "tiny: 120 s (default, not measured)" in text
-    assert "jobs       5" in text
+    assert "jobs       3" in text
     assert main(["submit", str(plan_file), "--estimate", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["gpu_hours"]["value"] == pytest.approx((200 + 4 * 120) / 3600)
-    assert (data["measured"], data["jobs"]) == (False, 5)
+    assert data["gpu_hours"]["value"] == pytest.approx((25 + 2 * 120) / 3600)
+    assert (data["measured"], data["jobs"]) == (False, 3)
+    assert [(one["workers"], one["instead_of"]) for one in data["fewer"]] == [(2, 4)]
+    assert main(["submit", str(plan_file), "--estimate", "--set", "workers=all"]) == 0
+    assert "jobs       5" in capsys.readouterr().out
     assert sorted(plan_file.parent.rglob("*")) == before
 
 

@@ -61,7 +61,7 @@ def test_an_earlier_experiment_of_the_same_model_and_dataset_gives_seconds_and_l
     found = said(tmp_path, run_task())
     assert found.seconds_per_sample == {"rt": 0.5}
     assert found.load_seconds == {"m": 60}
-    assert found.known == {"rt"}
+    assert (found.known, found.timed) == ({"rt"}, {"m"})
     assert found.samples["rt"].source == "1 experiment, the same dataset"
     assert found.answer_bytes["rt"] > 100
 
@@ -81,6 +81,16 @@ def test_the_same_bytes_count_whatever_they_are_called_and_other_bytes_do_not(
     ran(tmp_path, "a", 0.5, model="M", dataset="D")
     assert said(tmp_path, other, model="M", dataset="D").known == {"rt"}
     assert said(tmp_path, run_task(), model="N", dataset="D").known == frozenset()
+
+
+def test_a_model_is_timed_once_all_its_run_tasks_are(tmp_path: Path) -> None:
+    ran(tmp_path, "a", 0.5)
+    new = run_task("new", model={"name": "unseen"})
+    plan = resolved(run_task(), new, parallelism=8)
+    found = rates(tmp_path, plan, hashed(*plan.run_tasks, samples=80))
+    assert found.timed == {"m"}
+    (told,) = plan_work(plan, hashed(*plan.run_tasks, samples=80), *found.for_planning).fewer
+    assert (told.model, told.workers, told.known) == ("m", 1, True), "40 s of work, loads of 60 s"
 
 
 def test_without_hashes_documents_are_compared_by_name(tmp_path: Path) -> None:

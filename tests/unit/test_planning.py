@@ -13,8 +13,11 @@ from hpcbench.errors import UserError
 from hpcbench.planning import (
     LONGEST_SHARD,
     MIN_SHARD,
+    ROUNDS,
     SECONDS_PER_SAMPLE,
+    WORTH_SPARING,
     clock,
+    enough_workers,
     plan_work,
     shard_size,
     shares,
@@ -155,6 +158,82 @@ def test_shares_are_whole_at_least_one_and_add_up(weights: list[float], total: i
     found = shares(weights, total)
     assert min(found) >= 1
     assert sum(found) == max(total, len(weights))
+
+
+AUTO = {"concurrency": "auto", "model": {"gpus": 1}}
+
+
+def auto(name: str = "a", count: int = 64, **task: Any) -> ResolvedRunTask:
+    """A run task whose `concurrency: auto` came to a number."""
+    return run_task(name, **{**AUTO, **task}).model_copy(update={"at_once": count})
+
+
+def test_eighty_samples_do_not_load_a_model_eight_times() -> None:
+    """Seen: three minutes of work and eight loads of two minutes."""
+    plan = resolved(auto(), parallelism=8)
+    work = plan_work(plan, measured(plan, 80), {"a": 180 / 80}, {"m": 120.0}, {"m"})
+    assert [(one.workers, one.throttle) for one in work.groups] == [(1, 8)]
+    (told,) = work.fewer
+    assert (told.workers, told.instead_of, told.known) == (1, 8, True)
+    assert {shard.stop - shard.start for shard in work.shards} == {80}, "the engine is kept full"
+    everybody = plan.model_copy(update={"plan": plan.plan.model_copy(update={"workers": "all"})})
+    every = plan_work(everybody, measured(plan, 80), {"a": 180 / 80}, {"m": 120.0}, {"m"})
+    assert [one.workers for one in every.groups] == [8]
+    assert every.fewer == ()
+
+
+def test_while_times_are_not_known_workers_are_as_many_as_have_a_full_engine() -> None:
+    def workers(samples: int, task: ResolvedRunTask) -> int:
+        plan = resolved(task, parallelism=8)
+        return plan_work(plan, measured(plan, samples)).groups[0].workers
+
+    assert workers(80, auto()) == 2
+    assert workers(1000, auto()) == 8
+    assert workers(80, auto(count=1)) == 8, "one at a time fills an engine at once"
+    assert workers(80, auto(count=4)) == 8
+    assert workers(80, auto(model={"source": "", "engine": "remote"})) == 8, "nothing is loaded"
+
+
+def test_shards_of_a_given_size_keep_no_more_in_flight_than_they_hold() -> None:
+    plan = resolved(auto(), parallelism=8, shard_size=10)
+    assert plan_work(plan, measured(plan, 80)).groups[0].workers == 8
+
+
+def test_each_model_of_an_array_has_the_workers_that_it_is_worth() -> None:
+    tasks = [auto(name, model={"name": name, "gpus": 1}) for name in ("large", "small")]
+    plan = resolved(*tasks, parallelism=8)
+    samples, pace = {"large": 1000, "small": 20}, {"large": 0.5, "small": 0.5}
+    loads = {"large": 100.0, "small": 100.0}
+    work = plan_work(plan, measured(plan, samples), pace, loads, {"large", "small"})
+    assert [(one.model, one.workers) for one in work.fewer] == [("large", 5), ("small", 1)]
+    assert [one.workers for one in work.groups] == [6]
+
+
+@given(
+    wanted=st.integers(1, 500), full=st.integers(1, 500), work=st.floats(0, 1e6),
+    load=st.floats(0, 3600), known=st.booleans(),
+)  # fmt: skip
+def test_a_worker_that_is_left_out_would_have_loaded_longer_than_it_worked(
+    wanted: int, full: int, work: float, load: float, known: bool
+) -> None:
+    found = enough_workers(wanted, full, work, load, known=known)
+    assert 1 <= found <= wanted
+    if found < wanted:
+        assert (wanted - found) * load >= WORTH_SPARING
+        assert work < (found + 1) * load if known else found == max(1, full)
+
+
+@given(
+    samples=st.integers(1, 10_000), workers=st.integers(1, 64), pace=st.floats(0.01, 100),
+    flight=st.sampled_from([1, 4, 64]),
+)  # fmt: skip
+def test_a_shard_fills_its_engine_as_far_as_a_workers_share_and_its_time_go(
+    samples: int, workers: int, pace: float, flight: int
+) -> None:
+    size = shard_size(samples, workers, pace, 300.0, flight)
+    share = -(-samples // workers)
+    assert size >= min(share, ROUNDS * flight, int(300 / pace))
+    assert size <= max(MIN_SHARD, share)
 
 
 def test_short_jobs_are_as_many_as_the_work_takes() -> None:

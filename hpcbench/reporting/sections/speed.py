@@ -26,6 +26,9 @@ from hpcbench.reporting.tables import (
     speed_rows,
 )
 
+MOST_WORKERS = 8
+"""Names of workers in one row."""
+
 
 def _alone(tables: Tables) -> list[str]:
     """Run tasks that are no points of a sweep, which stand together elsewhere."""
@@ -68,7 +71,12 @@ def speed(tables: Tables) -> Section | None:
         )
     parts = [
         part
-        for part in (*_sweeps(tables, heads), _memory(performance), _doubts(performance))
+        for part in (
+            *_sweeps(tables, heads),
+            _chosen(performance),
+            _memory(performance),
+            _doubts(performance),
+        )
         if part is not None
     ]
     tradeoffs = pictures.tradeoffs(tables["metrics"], performance)
@@ -114,6 +122,27 @@ def _sweeps(tables: Tables, heads: Sequence[str]) -> Iterator[Part]:
         if plot is not None:
             blocks.append(Plot(plot, with_table=False))
         yield Part(f"Sweep {name}", tuple(blocks))
+
+
+def _chosen(performance: Mapping[str, Any]) -> Part | None:
+    """What `concurrency: auto` came to, worker by worker; those of one number stand together."""
+    rows: list[tuple[str, ...]] = []
+    for name, table in performance["run_tasks"].items():
+        workers: dict[int, list[str]] = {}
+        for worker, count in (table["load"].get("chosen") or {}).items():
+            workers.setdefault(count, []).append(worker)
+        for count, own in sorted(workers.items()):
+            more = f" and {len(own) - MOST_WORKERS} more" if len(own) > MOST_WORKERS else ""
+            rows.append((name, str(count), str(len(own)), ", ".join(own[:MOST_WORKERS]) + more))
+    if not rows:
+        return None
+    note = (
+        "Greedy answers can depend on how many requests an engine answers together. The same number in "
+        "another plan, `concurrency: N`, makes its runs comparable."
+    )
+    heads = ("run task", "at once", "workers", "which")
+    table = Table("What concurrency: auto came to", heads, tuple(rows), 1, frozenset({3}))
+    return Part("Requests at once", (table, Text(note, "note")))
 
 
 def _goals(attainment: Mapping[str, Any] | None) -> str:

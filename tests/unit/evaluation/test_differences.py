@@ -96,6 +96,15 @@ def test_run_tasks_of_other_names_are_compared_where_they_are_paired(tmp_path: P
     assert paths(one, other, ("old", "new")) == {"run_tasks.old=new.concurrency": (1, 4)}
 
 
+def test_what_auto_came_to_is_compared_and_not_the_word(tmp_path: Path) -> None:
+    def auto(count: int) -> Any:
+        return run_task(concurrency="auto").model_copy(update={"at_once": count})
+
+    one, other = past(tmp_path, "a", run_task(concurrency=64)), past(tmp_path, "b", auto(64))
+    assert paths(one, other) == {}
+    assert paths(one, past(tmp_path, "c", auto(1))) == {"run_tasks.rt.concurrency": (64, 1)}
+
+
 def test_folders_are_no_difference_and_the_order_is_always_the_same(tmp_path: Path) -> None:
     one = past(tmp_path, "a", run_task(model={"source": "/scratch/one/m", "dtype": "float16"}))
     other = past(tmp_path, "b", run_task(model={"source": "/data/two/m"}, concurrency=4))

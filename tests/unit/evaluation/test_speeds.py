@@ -85,6 +85,7 @@ def at(**load: Any) -> Callable[[dict[str, Any]], None]:
         ({**A100, "cpu": "Xeon"}, None, "other CPUs: EPYC → Xeon"),
         (None, None, "it is not known which GPUs the candidate ran on"),
         (A100, at(concurrency=8), "another load: 1 → 8 at once"),
+        (A100, at(concurrency=8, chosen={"w0": 4, "w1": 8}), "another load: 1 → 4 to 8 at once"),
         (A100, at(rate=2.0), "another load: none → 2.0 a second"),
         (A100, slower_client, "the candidate's client was too slow"),
     ],

@@ -14,7 +14,7 @@ import polars
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.experiment.files import read_json, write_json
+from hpcbench.experiment.files import read_json, write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.gate import past
 from tests.unit.dying import Dying
@@ -144,6 +144,25 @@ def test_what_did_not_end_well_or_is_another_thing_is_no_point_of_a_trend(root: 
     speed = past.trends(root, "answers_per_s")
     assert sorted((one.signature, len(one.points)) for one in speed) == [
         ("NVIDIA A100", 1), ("NVIDIA H100", 2),
+    ]  # fmt: skip
+
+
+def test_times_of_batches_are_no_points_of_the_trend_of_single_requests(root: Path) -> None:
+    """A plan that says no number was asked one at a time by an earlier version."""
+    made = nights(root, 4)
+    plan = made[3].resolved
+    tasks = [one.model_copy(update={"at_once": 64}) for one in plan.run_tasks]
+    write_atomic(
+        made[3].resolved_file,
+        plan.model_copy(update={"run_tasks": tuple(tasks)}).model_dump_json(),
+    )
+    for here in made:
+        past.record(Experiment(here.path))
+    (quality,) = past.trends(root, "exact_match")
+    assert len(quality.points) == 4
+    speed = past.trends(root, "answers_per_s")
+    assert sorted((one.signature, len(one.points)) for one in speed) == [
+        ("NVIDIA H100", 3), ("NVIDIA H100, 64 at once", 1),
     ]  # fmt: skip
 
 
