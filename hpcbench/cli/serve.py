@@ -205,12 +205,15 @@ def _teller() -> Callable[[str], None]:
 def _how_to_ask(folder: Path, name: str, arguments: argparse.Namespace) -> str:
     """Where it serves, and a line to try it; curl reads the key from a file, so it stands in no argument."""
     where, over = "localhost", f" --unix-socket {folder / 'socket'}"
+    sdk = ""
     if arguments.port is not None:
         host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         where, over = f"{host}:{arguments.port}", ""
+        key = f"open('{folder / 'key'}').read().strip()"
+        sdk = f"OpenAI's SDK: OpenAI(base_url='http://{where}/v1', api_key={key})\n"
     body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
     return (
-        f"socket: {folder / 'socket'}\nkey: {folder / 'key'}\n"
+        f"socket: {folder / 'socket'}\nkey: {folder / 'key'}\n{sdk}"
         f"curl -sS -H @{folder / 'header'}{over} http://{where}/v1/chat/completions "
         f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
     )
