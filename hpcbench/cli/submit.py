@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,10 +29,13 @@ from hpcbench.planning import plan_work
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import Measured, ResolvedPlan
 
+MOST_CHANGES = 20
+"""Changes since then that a rerun lists; the others are counted."""
+
 
 def submit(arguments: argparse.Namespace) -> int:
     """`hpcbench submit PLAN`."""
-    resolved, packages = load(arguments.plan, arguments.registry, _settings(arguments), say=say)
+    resolved, packages = _loaded(arguments)
     if arguments.estimate:
         from hpcbench.cli.estimate import show
 
@@ -49,6 +53,43 @@ def submit(arguments: argparse.Namespace) -> int:
         tell_of_newest(home(resolved.site))
         return _submitted(experiment, arguments) if experiment is not None else 0
     experiment = prepared()
+    submit_first(experiment)
+    return _submitted(experiment, arguments)
+
+
+def _loaded(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
+    """The plan that is named, resolved.
+
+    Raises:
+        UserError: every mistake in it; of the copy in an experiment also what runs it as it was.
+    """
+    try:
+        return load(arguments.plan, arguments.registry, _settings(arguments), say=say)
+    except UserError as error:
+        there = arguments.plan.absolute().parent
+        if not (there / "manifest.json").is_file():
+            raise
+        what = f"this plan is a copy in the experiment {there.name}"
+        remedy = f"`hpcbench rerun {shlex.quote(str(there))}` runs it with its documents of then"
+        raise UserError(*error.problems, Problem(what, str(arguments.plan), remedy=remedy)) from None
+
+
+def rerun(arguments: argparse.Namespace) -> int:
+    """`hpcbench rerun EXPERIMENT`."""
+    from hpcbench.launch import again
+
+    then = find(home(user_site()), arguments.experiment)
+    resolved, packages = again.load(then, arguments.source, say)
+    if arguments.dry_run:
+        return dry_run(resolved, arguments.json)
+    copied = then.manifest.get("snapshot") is not None
+    experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied)
+    changes = again.not_as_it_was(then, experiment)
+    for one in changes[:MOST_CHANGES]:
+        say(f"not as in {then.id}: {one.path}: {one.one} → {one.other}")
+    if len(changes) > MOST_CHANGES:
+        what = f"hpcbench compare {then.path} {experiment.path}"
+        say(f"not as in {then.id}: {len(changes) - MOST_CHANGES} more, `{what}`")
     submit_first(experiment)
     return _submitted(experiment, arguments)
 

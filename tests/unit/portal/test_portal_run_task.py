@@ -165,7 +165,7 @@ def test_plain_data_is_without_secrets_at_any_depth() -> None:
 def test_provenance_says_how_to_run_the_same_again(api: Unguarded, home: Path) -> None:
     told = api.ask("GET", f"{HERE}/provenance").body
     assert told["plan"] == "name: plan\n"
-    assert told["reproduce"] == f"hpcbench submit {home}/{HERE}/plan.yaml"
+    assert told["reproduce"] == f"hpcbench rerun {home}/{HERE}"
 
 
 def test_configuration_is_held_against_any_experiment_without_secrets(api: Unguarded) -> None:
