@@ -357,6 +357,8 @@ def find(root: Path, wanted: str) -> Experiment:
         return named_by(root, named)
     if len(exact or matches) == 1:
         return (exact or matches)[0]
+    if not matches and (Path(wanted) / "manifest.json").is_file():
+        return Experiment(Path(wanted).resolve())
     remedy = "`hpcbench list` shows them"
     if not matches:
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=remedy))

@@ -112,6 +112,9 @@ def test_the_command_that_a_report_names_runs_it_from_anywhere(
     assert program == "hpcbench"
     assert main([*words, "--dry-run"]) == 0
     assert "first: 1 run tasks, executor local" in capsys.readouterr().out
+    monkeypatch.chdir(first.path.parent)
+    shutil.copytree(first.path, "copied")
+    assert main(["rerun", "copied", "--dry-run"]) == 0
     # The plan's copy alone names documents that are gone; it says what works.
     assert main(["submit", str(first.plan_file), "--dry-run"]) == 2
     assert f"`hpcbench rerun {first.path}` runs it" in capsys.readouterr().err
