@@ -71,7 +71,9 @@ def _loaded(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
             raise
         what = f"this plan is a copy in the experiment {there.name}"
         remedy = f"`hpcbench rerun {shlex.quote(str(there))}` runs it with its documents of then"
-        raise UserError(*error.problems, Problem(what, str(arguments.plan), remedy=remedy)) from None
+        raise UserError(
+            *error.problems, Problem(what, str(arguments.plan), remedy=remedy)
+        ) from None
 
 
 def rerun(arguments: argparse.Namespace) -> int:

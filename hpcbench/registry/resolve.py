@@ -86,9 +86,7 @@ def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None
     return _Resolver(Catalog(registries, mode=mode), locks=False).model(given)
 
 
-def load_site(
-    name: str, mode: RunMode | None = None, settings: Sequence[str] = ()
-) -> Site | None:
+def load_site(name: str, mode: RunMode | None = None, settings: Sequence[str] = ()) -> Site | None:
     """The site profile of that name that this machine has of its own; None: it has none.
 
     Args:

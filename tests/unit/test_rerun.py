@@ -65,7 +65,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def prepared(folder: Path, *settings: str) -> Experiment:
     """The first experiment: in dev, with a registry and settings of its own."""
     plan = folder / "plan.yaml"
-    found, packages = load(plan, [folder / "mine"], ["datasets/pages:version='2'", *settings], mode="dev")
+    found, packages = load(
+        plan, [folder / "mine"], ["datasets/pages:version='2'", *settings], mode="dev"
+    )
     return prepare(found, plan, packages=packages)
 
 
@@ -172,7 +174,9 @@ def test_packages_and_recipes_are_kept_with_what_they_need(tmp_path: Path, chang
     for name in ("pyproject.toml", "src/a.py", "src/__pycache__/a.pyc"):
         (package / name).write_text("x")
     digest = "0" * 64
-    recipe.write_text(f"FROM docker.io/library/debian:13@sha256:{digest}\nCOPY list.txt /list.txt\n")
+    recipe.write_text(
+        f"FROM docker.io/library/debian:13@sha256:{digest}\nCOPY list.txt /list.txt\n"
+    )
     (tmp_path / "list.txt").write_text("y")
     written: dict[str, Any] = {"name": "plugin", "source": {"type": "local", "path": str(package)}}
     document = Package.model_validate(written)
@@ -193,7 +197,9 @@ def test_packages_and_recipes_are_kept_with_what_they_need(tmp_path: Path, chang
         recipe.write_text("FROM scratch\n")
     kept = today(experiment)
     assert set(kept) == {str(package), str(recipe)}
-    names = sorted(path.relative_to(kept[str(package)]).as_posix() for path in kept[str(package)].rglob("*.*"))
+    names = sorted(
+        path.relative_to(kept[str(package)]).as_posix() for path in kept[str(package)].rglob("*.*")
+    )
     assert names == ["pyproject.toml", "src/a.py"]
     assert (kept[str(recipe)].parent / "list.txt").read_text() == "y"
 

@@ -117,7 +117,7 @@ def test_commands_are_words_that_a_shell_takes_as_they_are(page: dict[str, Any])
     assert shlex.split(lines["Go on with what is left of it"]) == [
         "hpcbench", "resume", "20261120-1432-plan-aaaa", "a",
     ]  # fmt: skip
-    assert shlex.split(lines["Run the plan again"])[:2] == ["hpcbench", "submit"]
+    assert shlex.split(lines["Run the plan again"])[:2] == ["hpcbench", "rerun"]
     assert lines["Engine as its worker started it"].startswith("/py -m vllm.serve /nowhere/m")
 
 
