@@ -1,6 +1,6 @@
 """An experiment's plan once more, as it was: from what the experiment holds, wherever it is run now.
 
-Nothing is looked up in registries: `resolved.json` has every document, with the overlays and settings of then.
+No registry is asked: `resolved.json` has every document, with the overlays and settings of then.
 Taken from today are the site profile that is the machine's own, and where data and models are.
 """
 

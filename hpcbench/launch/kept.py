@@ -1,8 +1,8 @@
 """Files that documents name beside their data, kept in the experiment: what a rerun needs of them.
 
-`resolved.json` holds every document, overlays and settings laid over it, with the texts of chat templates and
-prompt collections. What it still names by path is small: images of prompts' examples, recipes of images, local
-packages, the job template of a site that came with the plan. Those are copied:
+`resolved.json` holds every document, overlays and settings laid over it, with the texts of chat templates
+and prompt collections. What it still names by path is small: images of prompts' examples, recipes of images,
+local packages, the job template of a site that came with the plan. Those are copied:
 
 EXPERIMENT/kept/NNN/…       a file, or a folder with what is needed of it
 EXPERIMENT/kept/kept.json   its path → where it is below kept/, and its files with their SHA-256

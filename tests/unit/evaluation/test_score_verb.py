@@ -75,6 +75,23 @@ def test_another_metric_is_printed_and_the_experiment_stays_as_it_is(
     assert files(here) == before
 
 
+def test_what_named_metrics_leave_out_is_said(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--metrics", "anls,kie_f1_micro")
+    misfit = "it scores object, the answers are text"
+    assert run(capsys, here.id, *words)["left_out"] == [
+        {"run_task": "rt", "metric": "kie_f1_micro", "why": misfit},
+        {"run_task": "rt", "metric": "mean", "why": "of the plan, not among --metrics"},
+    ]
+    for more in ((), ("--dry-run",)):
+        assert main(["score", here.id, *words, *more]) == 0
+        said = capsys.readouterr().err
+        assert f"left out: kie_f1_micro of rt: {misfit}\n" in said
+        assert "left out: mean of rt: of the plan, not among --metrics\n" in said
+    assert run(capsys, here.id)["left_out"] == []
+
+
 def test_what_is_saved_lies_apart_and_is_not_scored_again(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
