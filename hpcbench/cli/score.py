@@ -100,7 +100,7 @@ def _left_out(
     for run_task, metrics in chosen:
         for one in metrics:
             if not one.fits:
-                why = f"it scores {one.accepts}, the answers are {run_task.ml_task.output}"
+                why = f"it scores {one.accepts}; the answers are {run_task.ml_task.output}"
                 yield {"run_task": run_task.name, "metric": one.metric.name, "why": why}
         named = {one.metric.name for one in metrics}
         for metric in run_task.metrics:

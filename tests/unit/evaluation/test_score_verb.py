@@ -78,17 +78,37 @@ def test_another_metric_is_printed_and_the_experiment_stays_as_it_is(
 def test_what_named_metrics_leave_out_is_said(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--metrics", "anls,kie_f1_micro")
-    misfit = "it scores object, the answers are text"
-    assert run(capsys, here.id, *words)["left_out"] == [
-        {"run_task": "rt", "metric": "kie_f1_micro", "why": misfit},
-        {"run_task": "rt", "metric": "mean", "why": "of the plan, not among --metrics"},
+    (text,) = here.resolved.run_tasks
+    objects = [
+        text.model_copy(
+            update={
+                "task": text.task.model_copy(update={"name": name}),
+                "ml_task": text.ml_task.model_copy(update={"output": "object"}),
+            }
+        )
+        for name in ("kie-easy", "kie-hard")
     ]
-    for more in ((), ("--dry-run",)):
-        assert main(["score", here.id, *words, *more]) == 0
-        said = capsys.readouterr().err
-        assert f"left out: kie_f1_micro of rt: {misfit}\n" in said
-        assert "left out: mean of rt: of the plan, not among --metrics\n" in said
+    plan = here.resolved.model_copy(update={"run_tasks": (text, *objects)})
+    here.resolved_file.write_text(plan.model_dump_json())
+    words = (here.id, "--metrics", "anls", "--dry-run")
+    told = run(capsys, *words)
+    assert [(one["run_task"], one["metric"]) for one in told["left_out"]] == [
+        ("rt", "mean"), ("kie-easy", "anls"), ("kie-easy", "mean"), ("kie-hard", "anls"),
+        ("kie-hard", "mean"),
+    ]  # fmt: skip
+    assert list(told["run_tasks"]) == ["rt"]
+    assert main(["score", *words]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "left out: mean of rt, kie-easy, kie-hard: of the plan, not among --metrics",
+        "left out: anls of kie-easy, kie-hard: it scores text, label; the answers are object",
+    ]
+
+
+def test_a_table_says_below_it_what_is_left_out(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", here.id, "--metrics", "anls"]) == 0
+    assert "left out: mean of rt: of the plan, not among --metrics" in capsys.readouterr().err
     assert run(capsys, here.id)["left_out"] == []
 
 
