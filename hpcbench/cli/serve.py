@@ -157,7 +157,9 @@ async def _keep(
         try:
             ready = await client.load(body, model.load_timeout + 30, on_progress=_teller())
         except LoadFailed as failed:
-            raise RunFailed(_explained(failed.message, failed.tail, failed.cause)) from None
+            said = _explained(failed.message, failed.tail, failed.cause)
+            fault = EnvironmentFault if failed.cause == "network" else RunFailed
+            raise fault(said) from None
         say(f"ready after {ready['seconds']:g} s")
         if deaths == 0:
             print(_how_to_ask(folder, model.name, arguments), flush=True)
