@@ -100,7 +100,7 @@ class SmartSync:
             why = no_answer(url, options or {}, error)
             raise EnvironmentFault(
                 f"cannot list {url}: {why or told(error).removeprefix(f'{url}: ')}",
-                remedy=NO_NETWORK if why else "try again when it can be reached",
+                remedy=f"{f'{NO_NETWORK}; ' if why else ''}try again when it can be reached",
             ) from error
         key = _key(url, listed, options, pack=pack)
         try:
