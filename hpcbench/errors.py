@@ -81,3 +81,84 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
         return f"unknown {what} '{name}' (did you mean '{close[0]}'?)"
     listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     return f"unknown {what} '{name}' (there are: {listed or 'none'})"
+
+
+NO_NETWORK = "is there a network here? compute nodes often have none; `https_proxy` names a proxy"
+"""What to do where a host cannot be reached."""
+
+_UNREACHED = (
+    (
+        r"name resolution|name or service not known|could not resolve|failed to lookup|dns error"
+        r"|nodename nor servname|no address associated|getaddrinfo",
+        "its name is not known here",
+    ),
+    (r"network is (unreachable|down)|no route to host|host is down", "there is no way to it"),
+    (r"connection refused|actively refused", "it refused the connection"),
+    (
+        r"connection (was |is )?(reset|aborted|closed)|broken pipe|remote end closed",
+        "the connection broke",
+    ),
+    (r"timed out|timeout|took too long", "no answer in time"),
+    (
+        r"error sending request|cannot connect|connect(ion)? error|unable to connect",
+        "no connection",
+    ),
+)
+"""What clients say where no host answered, in small letters, and what that means; the first that fits."""
+
+
+def unreached(error: BaseException) -> str | None:
+    """Why no host answered, if that is what an error or what it came of says; None: it is another error.
+
+    Clients share no class for it: some raise an OSError, some keep it as a reason or a cause, and those that
+    are written in Rust have only its text.
+    """
+    seen: list[BaseException] = []
+    waiting = [error]
+    while waiting and len(seen) < 20:
+        one = waiting.pop(0)
+        if one in seen:
+            continue
+        seen.append(one)
+        parts = (getattr(one, "reason", None), one.__cause__, one.__context__, *one.args)
+        waiting += [part for part in parts if isinstance(part, BaseException)]
+    if not any(map(_of_network, seen)):
+        return None
+    import re  # when something is wrong, not whenever anything starts
+
+    said = " ".join(f"{type(one).__name__} {one}" for one in seen).lower()
+    own = " ".join(str(error).split())[:200] or "no connection"
+    return next((why for pattern, why in _UNREACHED if re.search(pattern, said)), own)
+
+
+def _of_network(error: BaseException) -> bool:
+    """Whether an error is one of a connection, by its class, its number or its client's name for it."""
+    import errno
+    import socket
+
+    if isinstance(error, FileNotFoundError | PermissionError | HpcbenchError):
+        return False
+    if isinstance(error, ConnectionError | socket.gaierror | socket.herror):
+        return True
+    numbers = (
+        errno.ENETUNREACH,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.EHOSTDOWN,
+        errno.ETIMEDOUT,
+    )
+    if isinstance(error, OSError) and error.errno in numbers:
+        return True
+    if isinstance(error, TimeoutError) and "timed out" in str(error):
+        return True  # a socket's; others say something else, or nothing
+    named = f"{type(error).__name__}: {error}".lower()
+    return any(word in named for word in _NAMED)
+
+
+_NAMED = (
+    "name resolution", "could not resolve", "failed to lookup", "dns error", "connect error",
+    "connection error", "connecterror", "connectionerror", "connecttimeout", "readtimeout", "sockettimeout",
+    "error sending request", "network is unreachable", "no route to host", "connection refused",
+    "connection timed out", "operation timed out", "maxretryerror",
+)  # fmt: skip
+"""What clients call it, in small letters."""

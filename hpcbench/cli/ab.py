@@ -325,6 +325,8 @@ def _load(one: Mapping[str, Any]) -> str:
 
 def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
     """What the numbers rest on."""
+    from hpcbench.evaluation import format as form
+
     seen = f"{look['done']} of {look['of']} pairs of blocks, {look['samples']} samples"
     if look["stop"]:
         yield f"stopped early at {seen}: {look['why']}"
@@ -341,6 +343,11 @@ def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
         )
     else:
         yield f"* decides: {deciding}. One look, at the end"
+    level = "the level of this look" if arms.early_stop else "the level asked for"
+    for one in look["quality"]:
+        why = form.why_inconclusive(one, level)
+        if why and (one["metric"] in look["deciding"] or form.excludes_zero(one["interval"])):
+            yield f"{one['metric']} is inconclusive: {why}"
     if not look["same_nodes"]:
         yield "the arms did not run on the same nodes: no fair ratio of speeds"
     elif look["blocks_apart"]:

@@ -238,6 +238,8 @@ def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
 
 def _notes(one: Mapping[str, Any]) -> Iterator[str]:
     """What a reader has to know to believe the table."""
+    from hpcbench.evaluation import format as form
+
     for refused in one["refused"]:
         name = _name(refused["baseline"], refused["candidate"])
         yield f"not compared, {name}: {refused['why']} ({refused['remedy']})"
@@ -251,6 +253,9 @@ def _notes(one: Mapping[str, Any]) -> Iterator[str]:
             )
         if compared["if_worst"] not in (None, what["verdict"]):
             yield f"{name}: {compared['if_worst']} if what was left out counted as the worst"
+        why = form.why_inconclusive(what, "the level for all rows together (Holm's correction)")
+        if why and form.excludes_zero(what["interval"]):
+            yield f"{name} is inconclusive: {why}"
         if what["verdict"] == "inconclusive" and what["detectable"] is not None:
             yield (
                 f"{name}: a true difference of {what['detectable']:.2g} would be found in 80 % of cases"

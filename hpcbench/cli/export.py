@@ -181,35 +181,42 @@ def _into(out: Path | None) -> Iterator[None]:
 
 
 def _figures(experiment: Experiment, arguments: argparse.Namespace) -> int:
-    """What another kit would have printed, for each part that one worker asked in one go."""
+    """What another kit would have printed of each run task."""
     from rich.table import Table
 
-    from hpcbench.inference.compat import KITS, Figures
+    from hpcbench.inference.compat import KITS, Figures, end_to_end
 
-    found: dict[str, list[Figures]] = {}
+    found: dict[str, Figures] = {}
+    pieces: dict[str, int] = {}
     for run_task in experiment.resolved.run_tasks:
         goal = run_task.task.slo.model_dump(exclude_none=True)
         slos = {name.removesuffix("_ms"): limit for name, limit in goal.items()}
-        pieces = pieces_of(experiment, run_task.name)
-        parts = [KITS[arguments.compat](piece, slos or None) for piece in pieces]
-        found[run_task.name] = [part for part in parts if part]
+        parts = list(pieces_of(experiment, run_task.name))
+        pieces[run_task.name] = len(parts)
+        found[run_task.name] = KITS[arguments.compat](end_to_end(parts), slos or None)
     if arguments.json:
         told = {
-            name: [{key: asdict(one) for key, one in part.items()} for part in parts]
-            for name, parts in found.items()
+            name: {
+                "pieces": pieces[name],
+                "figures": {key: asdict(one) for key, one in part.items()},
+            }
+            for name, part in found.items()
         }
         print_json({"experiment": experiment.id, "compat": arguments.compat, "run_tasks": told})
         return 0
-    for name, parts in found.items():
-        for number, part in enumerate(parts, 1):
-            which = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
-            table = Table(box=None, pad_edge=False, header_style="dim", title=f"{name}{which}")
-            table.add_column(arguments.compat)
-            table.add_column("value", justify="right")
-            table.add_column("definition", overflow="fold")
-            for key, one in part.items():
-                table.add_row(key, f"{one.value:,.3f}", one.definition)
-            console().print(table)
+    for name, part in found.items():
+        if not part:
+            say(f"{name}: no answer, no figures")
+            continue
+        table = Table(box=None, pad_edge=False, header_style="dim", title=name)
+        table.add_column(arguments.compat)
+        table.add_column("value", justify="right")
+        table.add_column("definition", overflow="fold")
+        for key, one in part.items():
+            table.add_row(key, f"{one.value:,.3f}", one.definition)
+        console().print(table)
+        if pieces[name] > 1:
+            print(f"{pieces[name]} shards laid end to end: rates are those of one engine")
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.cli.parse import parser
-from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
+from hpcbench.errors import NO_NETWORK, EnvironmentFault, HpcbenchError, UserError, unreached
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 """Faults of a disk or file server, which no code of ours can help."""
@@ -59,7 +59,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(bug, OSError) and bug.errno in DISK:
             print(f"hpcbench: {_of_disk(bug)}", file=sys.stderr)
             return EnvironmentFault.exit_code
+        if (fault := _of_network(bug)) is not None:
+            print(f"hpcbench: {fault}", file=sys.stderr)
+            return fault.exit_code
         return _report_bug(bug)
+
+
+def _of_network(error: Exception) -> EnvironmentFault | None:
+    """A client's error that no code of ours has met, where no host answered; None: it is a bug."""
+    if isinstance(error, (AssertionError, AttributeError, LookupError, NameError, TypeError)):
+        return None
+    why = unreached(error)
+    said = " ".join(str(error).split())[:300]
+    if why is None:
+        return None
+    return EnvironmentFault(f"a host cannot be reached, {why}: {said}", remedy=NO_NETWORK)
 
 
 def _of_disk(error: OSError) -> EnvironmentFault:

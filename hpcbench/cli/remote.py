@@ -54,6 +54,8 @@ def elsewhere(arguments: argparse.Namespace) -> int:
     with Connection(site.ssh) as there:
         if arguments.verb == "submit":
             return _submit(there, site, arguments)
+        if arguments.verb == "rerun":
+            return _rerun(there, site, arguments)
         if arguments.verb == "report":
             return _report(there, site, arguments)
         words = [arguments.verb, *words_of(arguments, leave=OURS)]
@@ -129,11 +131,30 @@ def _submit(there: Connection, site: Site, arguments: argparse.Namespace) -> int
     rest = words_of(arguments, leave=(*OURS, "plan", "registry", "settings", "json"))
     if any(getattr(arguments, name, False) for name in ASKING):
         return _stream(there, [*words, *rest, *(["--json"] if arguments.json else [])])
-    code, out = _submission(there, [*words, *rest, "--json"], mode, made.here)
+    return _submitted(there, site, arguments, [*words, *rest], mode, made.here)
+
+
+def _rerun(there: Connection, site: Site, arguments: argparse.Namespace) -> int:
+    words = ["rerun", *words_of(arguments, leave=(*OURS, "json"))]
+    if arguments.dry_run:
+        return _stream(there, [*words, *(["--json"] if arguments.json else [])])
+    return _submitted(there, site, arguments, words, run_mode(), {})
+
+
+def _submitted(
+    there: Connection,
+    site: Site,
+    arguments: argparse.Namespace,
+    words: Sequence[str],
+    mode: str,
+    here: Mapping[str, str],
+) -> int:
+    """Run a verb there that submits, and tell or follow what it submitted."""
+    code, out = _submission(there, [*words, "--json"], mode, here)
     told = _parsed(out)
     if code or told is None:
         if arguments.json or not code:
-            print(_as_here(out, made.here), end="")
+            print(_as_here(out, here), end="")
         return code
     if arguments.wait:
         say(f"submitted {told['id']} on {site.name}")

@@ -7,8 +7,8 @@ import contextlib
 import itertools
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hpcbench.evaluation import Change, Row, Scored, Subject
+
+MOST_NAMED = 5
+"""Run tasks that a line names; the others are counted."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -63,7 +66,12 @@ def _score_experiment(
     scores = folder / "scores" if folder is not None else None
     scored: list[Scored] = []
     changes: dict[str, Change] = {}
-    for subject in _subjects(experiment, arguments):
+    chosen = {
+        one.name: (one, _documents(one, arguments))
+        for one in _run_tasks(experiment, arguments.run_task)
+    }
+    left_out = [*_left_out(chosen.values())] if arguments.metrics else []
+    for subject in _subjects(experiment, chosen, arguments):
         name = subject.run_task.name
         if arguments.dry_run:
             changes[name] = evaluation.what_is_due(experiment, subject, scores)
@@ -71,7 +79,7 @@ def _score_experiment(
         one, changes[name] = evaluation.score(experiment, subject, scores, anew=arguments.anew)
         scored.append(one)
     if arguments.dry_run:
-        return _print_changes(experiment, changes, arguments)
+        return _print_changes(experiment, changes, left_out, arguments)
     if folder is None and not arguments.run_task:
         from hpcbench.finalise import scored_again
 
@@ -83,26 +91,64 @@ def _score_experiment(
         evaluation.write_metrics(experiment, scored, folder / "metrics.json")
     told = {"experiment": experiment.id, "folder": str(folder) if arguments.save else None}
     changed = {"run_tasks": {name: asdict(change) for name, change in changes.items()}}
-    return _print_rows(scored, {**told, **changed}, arguments)
+    code = _print_rows(scored, {**told, **changed, "left_out": left_out}, arguments)
+    _say_left_out(left_out, arguments)
+    return code
 
 
-def _subjects(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Subject]:
+def _left_out(
+    chosen: Iterable[tuple[ResolvedRunTask, Sequence[_Chosen]]],
+) -> Iterator[dict[str, str]]:
+    """What `--metrics` does not score: metrics that do not fit a run task, and the plan's other ones."""
+    for run_task, metrics in chosen:
+        for one in metrics:
+            if not one.fits:
+                why = f"it scores {one.accepts}; the answers are {run_task.ml_task.output}"
+                yield {"run_task": run_task.name, "metric": one.metric.name, "why": why}
+        named = {one.metric.name for one in metrics}
+        for metric in run_task.metrics:
+            if metric.name not in named:
+                why = "of the plan, not among --metrics"
+                yield {"run_task": run_task.name, "metric": metric.name, "why": why}
+
+
+def _say_left_out(left_out: Sequence[dict[str, str]], arguments: argparse.Namespace) -> None:
+    """A line for each metric and reason, with the run tasks it is about."""
+    if arguments.json:
+        return
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for one in left_out:
+        by_reason.setdefault((one["metric"], one["why"]), []).append(one["run_task"])
+    for (metric, why), names in by_reason.items():
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        say(f"left out: {metric} of {', '.join(names[:MOST_NAMED])}{more}: {why}")
+
+
+def _subjects(
+    experiment: Experiment,
+    chosen: Mapping[str, tuple[ResolvedRunTask, Sequence[_Chosen]]],
+    arguments: argparse.Namespace,
+) -> Iterator[Subject]:
     """The run tasks that are asked for, each with the metrics that fit it."""
     from hpcbench import evaluation
 
-    chosen = list(_run_tasks(experiment, arguments.run_task))
-    documents = {one.name: _documents(one, arguments) for one in chosen}
     for name in arguments.metrics:
-        if not any(name in [metric.name for metric in some] for some in documents.values()):
-            outputs = ", ".join(sorted({one.ml_task.output for one in chosen}))
+        found = [
+            one for _, metrics in chosen.values() for one in metrics if one.metric.name == name
+        ]
+        if not any(one.fits for one in found):
+            outputs = ", ".join(sorted({one.ml_task.output for one, _ in chosen.values()}))
             raise UserError(f"metric '{name}' is not for answers that are {outputs}")
-    for one in chosen:
+    for one, metrics in chosen.values():
+        documents = [metric.metric for metric in metrics if metric.fits]
+        if not documents:
+            continue
         task = one.task
         if arguments.on_invalid:
             task = task.model_copy(update={"on_invalid": arguments.on_invalid})
         run_task = one.model_copy(update={"task": task})
         subject = evaluation.subject_of(
-            experiment, run_task, documents[one.name], _columns(run_task, arguments)
+            experiment, run_task, documents, _columns(run_task, arguments)
         )
         _check_columns(subject)
         yield subject
@@ -115,22 +161,34 @@ def _run_tasks(experiment: Experiment, wanted: Sequence[str]) -> Iterator[Resolv
             yield one
 
 
-def _documents(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[Metric]:
-    """Metrics of a run task: the plan's, or those named that fit its answers; with options laid over."""
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A metric that a run task is to be scored by."""
+
+    metric: Metric
+    """Its document, with the options of the command line."""
+    accepts: str = ""
+    """Kinds of answers it scores; empty: any."""
+    fits: bool = True
+    """Whether the run task's answers are of those."""
+
+
+def _documents(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[_Chosen]:
+    """Metrics of a run task: the plan's, or those named; with options laid over."""
     from hpcbench import plugins
     from hpcbench.tasks.alone import metric_of
 
-    documents = list(run_task.metrics)
-    if arguments.metrics:
-        own = {document.name: document for document in documents}
-        catalog = Catalog(arguments.registry)
-        named = [own.get(name) or metric_of(catalog, name) for name in arguments.metrics]
-        documents = []
-        for one in named:
-            accepts = getattr(plugins.load("metrics", one.plugin), "accepts", ())
-            if not accepts or "reading" in accepts or run_task.ml_task.output in accepts:
-                documents.append(one)
-    return [_with_options(document, arguments.options) for document in documents]
+    if not arguments.metrics:
+        return [_Chosen(_with_options(one, arguments.options)) for one in run_task.metrics]
+    own = {document.name: document for document in run_task.metrics}
+    catalog = Catalog(arguments.registry)
+    found = []
+    for name in arguments.metrics:
+        one = own.get(name) or metric_of(catalog, name)
+        accepts = getattr(plugins.load("metrics", one.plugin), "accepts", ())
+        fits = not accepts or "reading" in accepts or run_task.ml_task.output in accepts
+        found.append(_Chosen(_with_options(one, arguments.options), ", ".join(accepts), fits))
+    return found
 
 
 def _with_options(document: Metric, options: dict[str, dict[str, Any]]) -> Metric:
@@ -323,14 +381,18 @@ def _say_faults(scored: Sequence[Scored]) -> None:
 
 
 def _print_changes(
-    experiment: Experiment, changes: dict[str, Change], arguments: argparse.Namespace
+    experiment: Experiment,
+    changes: dict[str, Change],
+    left_out: Sequence[dict[str, str]],
+    arguments: argparse.Namespace,
 ) -> int:
     if arguments.json:
         told = {name: asdict(change) for name, change in changes.items()}
-        print_json({"experiment": experiment.id, "run_tasks": told})
+        print_json({"experiment": experiment.id, "run_tasks": told, "left_out": left_out})
         return 0
     for name, change in changes.items():
         scored = ", ".join(change.scored) or "nothing"
         kept = f"; as it is: {', '.join(change.kept)}" if change.kept else ""
         print(f"{name}: to score: {scored}{kept}")
+    _say_left_out(left_out, arguments)
     return 0

@@ -157,7 +157,9 @@ async def _keep(
         try:
             ready = await client.load(body, model.load_timeout + 30, on_progress=_teller())
         except LoadFailed as failed:
-            raise RunFailed(_explained(failed.message, failed.tail, failed.cause)) from None
+            said = _explained(failed.message, failed.tail, failed.cause)
+            fault = EnvironmentFault if failed.cause == "network" else RunFailed
+            raise fault(said) from None
         say(f"ready after {ready['seconds']:g} s")
         if deaths == 0:
             print(_how_to_ask(folder, model.name, arguments), flush=True)
@@ -205,12 +207,15 @@ def _teller() -> Callable[[str], None]:
 def _how_to_ask(folder: Path, name: str, arguments: argparse.Namespace) -> str:
     """Where it serves, and a line to try it; curl reads the key from a file, so it stands in no argument."""
     where, over = "localhost", f" --unix-socket {folder / 'socket'}"
+    sdk = ""
     if arguments.port is not None:
         host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         where, over = f"{host}:{arguments.port}", ""
+        key = f"open('{folder / 'key'}').read().strip()"
+        sdk = f"OpenAI's SDK: OpenAI(base_url='http://{where}/v1', api_key={key})\n"
     body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
     return (
-        f"socket: {folder / 'socket'}\nkey: {folder / 'key'}\n"
+        f"socket: {folder / 'socket'}\nkey: {folder / 'key'}\n{sdk}"
         f"curl -sS -H @{folder / 'header'}{over} http://{where}/v1/chat/completions "
         f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
     )

@@ -52,7 +52,8 @@ def init(arguments: argparse.Namespace) -> int:
         raise UserError(Problem("there is a site profile already", str(path), remedy="--force"))
     settings = _settings(arguments.settings)
     asks = sys.stdin.isatty() and sys.stderr.isatty()
-    site = detect(_answers(settings, _on_terminal if asks else take_default), say)
+    local = any(one.path == ("executor",) and one.value == "local" for one in settings)
+    site = detect(_answers(settings, _on_terminal if asks else take_default), say, local=local)
     # What equals the default goes unsaid, except the lines a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}

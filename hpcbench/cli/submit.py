@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,12 +27,15 @@ from hpcbench.launch.submit import submit_first
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import ResolvedPlan
 
+MOST_CHANGES = 20
+"""Changes since then that a rerun lists; the others are counted."""
+
 
 def submit(arguments: argparse.Namespace) -> int:
     """`hpcbench submit PLAN`."""
     if arguments.estimate or arguments.dry_run:
         return _look(arguments)
-    resolved, packages = load(arguments.plan, arguments.registry, _settings(arguments), say=say)
+    resolved, packages = _loaded(arguments)
 
     def prepared() -> Experiment:
         copied = arguments.snapshot_env
@@ -56,6 +60,48 @@ def _look(arguments: argparse.Namespace) -> int:
     preview = preview_of(resolved, unlocked, plan, say)
     show = estimate.show if arguments.estimate else dry_run.show
     return show(preview, arguments.json)
+
+
+def _loaded(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
+    """The plan that is named, resolved.
+
+    Raises:
+        UserError: every mistake in it; of the copy in an experiment also what runs it as it was.
+    """
+    try:
+        return load(arguments.plan, arguments.registry, _settings(arguments), say=say)
+    except UserError as error:
+        there = arguments.plan.absolute().parent
+        if not (there / "manifest.json").is_file():
+            raise
+        what = f"this plan is a copy in the experiment {there.name}"
+        remedy = f"`hpcbench rerun {shlex.quote(str(there))}` runs it with its documents of then"
+        raise UserError(
+            *error.problems, Problem(what, str(arguments.plan), remedy=remedy)
+        ) from None
+
+
+def rerun(arguments: argparse.Namespace) -> int:
+    """`hpcbench rerun EXPERIMENT`."""
+    from hpcbench.launch import again
+
+    then = find(home(user_site()), arguments.experiment)
+    resolved = again.load(then, arguments.source, say)
+    if arguments.dry_run:
+        from hpcbench.cli import dry_run
+
+        return dry_run.show(preview_of(resolved, plan_file=then.plan_file, say=say), arguments.json)
+    packages = again.build_packages(then, resolved, say)
+    copied = then.manifest.get("snapshot") is not None
+    experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied)
+    changes = again.not_as_it_was(then, experiment)
+    for one in changes[:MOST_CHANGES]:
+        say(f"not as in {then.id}: {one.path}: {one.one} → {one.other}")
+    if len(changes) > MOST_CHANGES:
+        what = f"hpcbench compare {then.path} {experiment.path}"
+        say(f"not as in {then.id}: {len(changes) - MOST_CHANGES} more, `{what}`")
+    submit_first(experiment)
+    return _submitted(experiment, arguments)
 
 
 def prepared_once(

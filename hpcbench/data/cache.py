@@ -87,8 +87,10 @@ class Cache:
                 if missing is None or "cannot list" not in error.message:
                     raise
                 (problem,) = missing.problems
-                what = f"{problem.message}, and {error.message}"
-                raise UserError(Problem(what, remedy=problem.remedy)) from error
+                raise EnvironmentFault(
+                    f"{problem.message}, and {error.message}",
+                    remedy=f"{error.remedy}; without: {problem.remedy}",
+                ) from error
         if version is None:
             verb = "data sync" if kind == "datasets" else "models fetch"
             raise UserError(

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import BaseModel
 
 from hpcbench import plugins, secret
-from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.errors import HpcbenchError, Problem, UserError, unreached
 from hpcbench.plugins import Storage, StoredFile
 
 PIECE = 96 << 10
@@ -61,6 +61,26 @@ def told_as_os_error(
         kind, text = explain(error)
         line = " ".join(secret.mask(text).split())[:300]
         raise kind(f"{place}: {line or type(error).__name__}") from error
+
+
+def no_answer(url: str, options: Mapping[str, Any], error: BaseException) -> str | None:
+    """Why the host of a storage did not answer, and its name; None: the error is another one.
+
+    Args:
+        url: what was asked for.
+        options: of the storage.
+        error: what its client raised.
+    """
+    why = unreached(error)
+    if why is None:
+        return None
+    scheme = url.partition("://")[0]
+    usual = {
+        "hf": os.environ.get("HF_ENDPOINT") or "https://huggingface.co",
+        "s3": "https://s3.amazonaws.com",
+    }
+    place = str(options.get("endpoint") or usual.get(scheme) or url)
+    return f"{urlsplit(place).hostname or place}: {why}"
 
 
 class FileStorage:

@@ -33,10 +33,10 @@ from typing import Any
 from hpcbench.data.pack import end_pack, write_member
 from hpcbench.data.progress import Moved, Progress, silent, size_text, verifying
 from hpcbench.data.settled import in_doubt, ours, release
-from hpcbench.data.storage import open_storage
+from hpcbench.data.storage import no_answer, open_storage
 from hpcbench.data.transfer import Transfer, broken_off, pieces, told
 from hpcbench.data.tree import Kept, Version
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.once import alone, leftovers, make_once, remove
 from hpcbench.plugins import Storage, StoredFile
@@ -97,9 +97,10 @@ class SmartSync:
             if (last := self.newest(url, options, pack=pack)) is not None:
                 self.progress(Moved(f"{url} cannot be reached: using what came before"))
                 return self._used(last)
+            why = no_answer(url, options or {}, error)
             raise EnvironmentFault(
-                f"cannot list {url}: {told(error).removeprefix(f'{url}: ')}",
-                remedy="try again when it can be reached",
+                f"cannot list {url}: {why or told(error).removeprefix(f'{url}: ')}",
+                remedy=f"{f'{NO_NETWORK}; ' if why else ''}try again when it can be reached",
             ) from error
         key = _key(url, listed, options, pack=pack)
         try:

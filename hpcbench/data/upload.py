@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.data.progress import Moved, Progress, silent
-from hpcbench.data.storage import open_storage
+from hpcbench.data.storage import no_answer, open_storage
 from hpcbench.data.transfer import told
 from hpcbench.data.tree import hash_file
-from hpcbench.errors import EnvironmentFault
+from hpcbench.errors import NO_NETWORK, EnvironmentFault
 from hpcbench.experiment.files import Appender, read_lines
 from hpcbench.experiment.once import alone
 from hpcbench.plugins import Storage
@@ -99,9 +99,10 @@ def upload(
             wanted = {path.relative_to(folder).as_posix(): path for path in files}
             return _send(storage, wanted, url, log, progress)
     except OSError as error:
+        why = no_answer(url, options, error)
         raise EnvironmentFault(
-            f"cannot upload to {url}: {told(error)}",
-            remedy="`hpcbench upload` goes on where it broke off",
+            f"cannot upload to {url}: {why or told(error)}",
+            remedy=f"{f'{NO_NETWORK}; ' if why else ''}`hpcbench upload` goes on where it broke off",
         ) from error
 
 

@@ -22,6 +22,7 @@ from aiohttp import web
 
 from hpcbench.engines.chat import ApiError
 from hpcbench.engines.remote import RemoteOptions
+from hpcbench.errors import unreached
 
 PATIENCE = 60.0
 """Longest wait for an endpoint that is not there yet, seconds."""
@@ -123,7 +124,9 @@ class Relay:
             except (aiohttp.ClientSSLError, aiohttp.InvalidURL) as error:
                 raise EndpointFailed(f"{url}: {error}") from None
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
-                why = str(error) or type(error).__name__
+                reached, why = unreached(error), str(error) or type(error).__name__
+                if reached is not None and loop.time() > deadline:
+                    raise EndpointFailed(f"{url} cannot be reached: {reached} ({why})") from None
             if loop.time() > deadline:
                 raise EndpointFailed(f"{url}: {why}")
             await asyncio.sleep(pause)

@@ -20,7 +20,7 @@ from email.message import Message
 from typing import Any
 
 from hpcbench.environments.credentials import Login, login_for
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError, unreached
 
 TIMEOUT = 30.0
 """Longest wait for one answer of a registry, seconds."""
@@ -155,10 +155,13 @@ def _asked_of(reference: Reference) -> Iterator[None]:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
             raise _refusal(reference, error.code) from error
+        why = unreached(error)
         raise EnvironmentFault(
-            f"cannot reach the registry of {reference}: {getattr(error, 'reason', error)}",
-            remedy=f"check the network; a registry without TLS: add {reference.host} to "
-            "container.insecure_registries of the site profile; an image in the cache: pin it by @sha256",
+            f"cannot reach the registry of {reference}, {reference.host}: "
+            f"{why or getattr(error, 'reason', error)}",
+            remedy=f"{NO_NETWORK if why else 'check the network'}; a registry without TLS: add "
+            f"{reference.host} to container.insecure_registries of the site profile; an image in the "
+            "cache: pin it by @sha256",
         ) from error
 
 

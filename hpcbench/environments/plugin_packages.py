@@ -48,7 +48,14 @@ class Locked:
     """Its folder, where changes count at once."""
 
 
-def lock(package: Package, cache: Path, *, dev: bool, say: Say = lambda line: None) -> Locked:
+def lock(
+    package: Package,
+    cache: Path,
+    *,
+    dev: bool,
+    say: Say = lambda line: None,
+    kept: Path | None = None,
+) -> Locked:
     """Settle what a package's document stands for.
 
     Args:
@@ -56,6 +63,7 @@ def lock(package: Package, cache: Path, *, dev: bool, say: Say = lambda line: No
         cache: where wheels are kept.
         dev: RUN_MODE; local folders may be editable, branches may move.
         say: told what takes long.
+        kept: where the files of its local folder are today, if not there; its identity stays the same.
 
     Raises:
         UserError: there is no such package, commit or tag, or `prod` does not take it.
@@ -73,13 +81,13 @@ def lock(package: Package, cache: Path, *, dev: bool, say: Say = lambda line: No
         identity = f"{source.url}@{commit}{below}"
         wheel = _wheel(package, identity, cache, lambda room: _checkout(source, commit, room), say)
         return Locked(package.name, identity, (_line(package, wheel),))
-    folder = Path(source.path)
+    folder = kept or Path(source.path)
     if not (folder / "pyproject.toml").is_file():
         raise UserError(Problem(f"package '{package.name}' has no pyproject.toml", str(folder)))
     editable = source.editable and dev
-    content = _hash(folder, ["pyproject.toml"] if editable else _files(folder))
-    identity = f"{folder} {'editable' if editable else content}"
-    wheel = _wheel(package, f"{folder} {content}", cache, lambda room: folder, say)
+    content = _hash(folder, ["pyproject.toml"] if editable else package_files(folder))
+    identity = f"{source.path} {'editable' if editable else content}"
+    wheel = _wheel(package, f"{source.path} {content}", cache, lambda room: folder, say)
     return Locked(package.name, identity, (_line(package, wheel),), folder if editable else None)
 
 
@@ -253,7 +261,8 @@ def _credentials(url: str) -> dict[str, str]:
     }
 
 
-def _files(folder: Path) -> list[str]:
+def package_files(folder: Path) -> list[str]:
+    """The files of a package's folder, relative to it; caches and what builds left do not count."""
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(
         path.as_posix()

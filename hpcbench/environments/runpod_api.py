@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpcbench import secret
-from hpcbench.errors import EnvironmentFault
+from hpcbench.errors import EnvironmentFault, unreached
 
 CONSOLE = "https://console.runpod.io/pods"
 
@@ -154,7 +154,7 @@ class Api:
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise ApiFault(
                 0,
-                f"{self.endpoint} does not answer: {getattr(error, 'reason', error)}",
+                f"{self.endpoint} does not answer: {unreached(error) or getattr(error, 'reason', error)}",
                 remedy="check the network, and https_proxy",
             ) from error
 

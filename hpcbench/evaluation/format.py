@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 DASH = "–"
 """Stands for what is not known."""
@@ -58,6 +60,37 @@ def p_value(number: float | None) -> str:
     if number is None:
         return DASH
     return "< 0.001" if number < 0.001 else f"{number:.3f}"
+
+
+def why_inconclusive(comparison: Mapping[str, Any], level: str) -> str | None:
+    """Why a comparison decides nothing: its p-value beside the level that it has to reach.
+
+    Args:
+        comparison: a `statistics.Comparison` as plain data.
+        level: what the level is called: `the level of this look`.
+
+    Returns:
+        The reason; None where the comparison is conclusive.
+    """
+    if comparison["verdict"] != "inconclusive":
+        return None
+    interval, margin = comparison["interval"], comparison["margin"]
+    if interval["low"] is None or interval["high"] is None:
+        return f"there is no interval: {interval['method']}"
+    adjusted = comparison["p_adjusted"]
+    p = comparison["p_value"] if adjusted is None else adjusted
+    why = f"p = {p:.4g} is above {1 - interval['level']:.4g}, {level}"
+    if excludes_zero(interval):
+        why += "; the interval leaves out 0, but better and worse need the p-value"
+    if margin is not None:
+        why += f"; the interval is not within ± {margin:g}"
+    return why
+
+
+def excludes_zero(interval: Mapping[str, Any]) -> bool:
+    """Whether an interval of a difference leaves out 0."""
+    low, high = interval["low"], interval["high"]
+    return low is not None and high is not None and not low <= 0 <= high
 
 
 def figure(number: float | None) -> str:

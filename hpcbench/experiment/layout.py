@@ -3,6 +3,7 @@
 EXPERIMENT/
   plan.yaml               the plan as written
   resolved.json           the plan with every name resolved
+  kept/                   files that documents name by path, as they were, see `launch/kept.py`
   chosen.json             run task → places of its samples in the dataset
   manifest.json           versions, digests, hashes, seeds, shards and groups
   submission.jsonl        intents and job ids, one writer at a time
@@ -88,6 +89,16 @@ class Experiment:
     @property
     def resolved_file(self) -> Path:
         return self.path / "resolved.json"
+
+    @property
+    def kept_dir(self) -> Path:
+        """Files that documents name by path, as they were."""
+        return self.path / "kept"
+
+    @property
+    def kept_file(self) -> Path:
+        """Which path is which of them."""
+        return self.kept_dir / "kept.json"
 
     @property
     def chosen_file(self) -> Path:
@@ -346,6 +357,8 @@ def find(root: Path, wanted: str) -> Experiment:
         return named_by(root, named)
     if len(exact or matches) == 1:
         return (exact or matches)[0]
+    if not matches and (Path(wanted) / "manifest.json").is_file():
+        return Experiment(Path(wanted).resolve())
     remedy = "`hpcbench list` shows them"
     if not matches:
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=remedy))

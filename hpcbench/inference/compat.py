@@ -9,7 +9,7 @@ Where every kit starts its clock "at the request", this is `times.send`; buildin
 count, is not in it. Left out is what our records do not hold: percentiles that guidellm takes from a weighted
 distribution, tokens of reasoning, tokens of the prompt by the client's tokenizer, requested lengths; and
 peaks of one-second buckets, which count chunks and call them tokens. Limits (`slos`) are vLLM's and SGLang's
-only. Responses must come from one worker: clocks of different nodes cannot be compared.
+only. Responses must be of one clock: `end_to_end` puts those of several workers on one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hpcbench.schema.records import Response, Times
 
@@ -198,6 +198,44 @@ KITS: Mapping[str, Callable[[Sequence[Response], Slos | None], Figures]] = {
     "aiperf": aiperf,
 }
 """Name of a kit → what speaks its names."""
+
+
+def end_to_end(pieces: Iterable[Sequence[Response]]) -> list[Response]:
+    """All responses on one clock: each piece begins when the one before has ended.
+
+    Clocks of different nodes cannot be compared, and between two pieces an engine may have loaded, or asked
+    something else. So all figures are those of one engine however many there were, the duration is the sum
+    of the pieces', and latencies are what they were. A piece without an answer takes no time.
+    """
+    found: list[Response] = []
+    end = 0
+    for piece in pieces:
+        served = _served(piece)
+        if not served:
+            found += piece
+            continue
+        begin = min(r.times.send for r in served)
+        found += [replace(r, times=_later(r.times, end - begin)) for r in piece]
+        end += max(r.times.done for r in served) - begin
+    return found
+
+
+def _later(times: Times, by: int) -> Times:
+    """The same times on a clock that shows so many nanoseconds more."""
+
+    def at(moment: int | None) -> int | None:
+        return None if moment is None else moment + by
+
+    return replace(
+        times,
+        start=times.start + by,
+        send=times.send + by,
+        headers=at(times.headers),
+        chunks=tuple(one + by for one in times.chunks),
+        done=times.done + by,
+        scheduled=at(times.scheduled),
+        empty=tuple(one + by for one in times.empty),
+    )
 
 
 def _served(responses: Sequence[Response]) -> list[Response]:

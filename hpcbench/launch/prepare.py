@@ -45,12 +45,13 @@ from hpcbench.launch.estimate import spared
 from hpcbench.launch.facts import look
 from hpcbench.launch.fingerprint import here
 from hpcbench.launch.fitting import check_images, judge, refuse
+from hpcbench.launch.kept import keep
 from hpcbench.launch.measure import measure
 from hpcbench.launch.own_engines import check_engines
 from hpcbench.launch.snapshot import copy_environment
 from hpcbench.planning import plan_work, stage_key
 from hpcbench.plugins import Environment
-from hpcbench.registry.catalog import RunMode
+from hpcbench.registry.catalog import Catalog, RunMode
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Dataset, Model, Site
 from hpcbench.schema.plan import Measured, ResolvedPlan, WorkPlan
@@ -97,11 +98,9 @@ def load(
     resolved = load_plan(plan, registries, settings, mode)
     if not resolved.packages:
         return on_all_gpus(resolved), Packages(None, {})
-    cache = home(resolved.site) / "cache"
-    refuse(judge(resolved, look(resolved, Cache(cache, resolved.site)), plan))
-    packages = _build(resolved, cache, say)
-    if packages.host is not None:
-        plugins.add_folder(packages.host)
+    cache = Cache(home(resolved.site) / "cache", resolved.site)
+    refuse(judge(resolved, look(resolved, cache), plan))
+    packages = build(resolved, say)
     return on_all_gpus(load_plan(plan, registries, settings, mode)), packages
 
 
@@ -124,12 +123,27 @@ def on_all_gpus(resolved: ResolvedPlan) -> ResolvedPlan:
     return resolved.model_copy(update={"plan": plan})
 
 
-def _build(resolved: ResolvedPlan, cache: Path, say: Say) -> Packages:
+def build(resolved: ResolvedPlan, say: Say, kept: Mapping[str, Path] | None = None) -> Packages:
+    """Build the packages of a plan, and make those of the host importable.
+
+    Args:
+        resolved: the plan.
+        say: told what takes long.
+        kept: folder of a local package → where its files are today.
+
+    Raises:
+        UserError: a package is not what it says it is.
+        EnvironmentFault: one cannot be fetched or built.
+    """
+    cache = home(resolved.site) / "cache"
     problems: list[Problem] = []
     locked: dict[str, Locked] = {}
     for name, package in resolved.packages.items():
         try:
-            locked[name] = lock(package, cache, dev=resolved.mode == "dev", say=say)
+            path = package.source.path if package.source.type == "local" else ""
+            folder = (kept or {}).get(path)
+            dev = resolved.mode == "dev"
+            locked[name] = lock(package, cache, dev=dev, say=say, kept=folder)
         except UserError as error:
             problems.extend(error.problems)
     if problems:
@@ -141,6 +155,7 @@ def _build(resolved: ResolvedPlan, cache: Path, say: Say) -> Packages:
     folder = host_folder([locked[name] for name in names], cache)
     on_host = {name: resolved.packages[name] for name in names}
     check_provides(folder, on_host, resolved.origins)
+    plugins.add_folder(folder)
     return Packages(folder, locked)
 
 
@@ -300,9 +315,9 @@ def prepare(
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
     sources = {
-        document.name: document.source
+        f"{kind}/{document.name}": document.source
         for run_task in resolved.run_tasks
-        for document in (run_task.dataset, run_task.model)
+        for kind, document in (("datasets", run_task.dataset), ("models", run_task.model))
         if "://" in document.source
     }
     cache = open_cache(resolved.site, progress)
@@ -320,6 +335,7 @@ def prepare(
     experiment = _new_directory(root, resolved)
     write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
     write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
+    keep(experiment, resolved, say)
     for folder in (experiment.jobs_dir, experiment.workers_dir):
         folder.mkdir()
     write_json(experiment.chosen_file, {name: list(one) for name, one in measured.chosen.items()})
@@ -327,6 +343,7 @@ def prepare(
     jobs_run_in = copy.fingerprint if copy is not None else here(packages.host)
     manifest |= {
         "sources": sources,
+        "site_of_machine": _of_machine(resolved),
         "fingerprint": jobs_run_in.to_json(),
         "snapshot": str(copy.path) if copy is not None else None,
     }
@@ -441,6 +458,15 @@ def _manifest(
         "measured": measured.model_dump(exclude={"chosen"}),
         "work": work.model_dump(mode="json"),
     }
+
+
+def _of_machine(resolved: ResolvedPlan) -> bool:
+    """Whether the site profile is this machine's own, and did not come with the plan."""
+    origin = resolved.origins.get(f"sites/{resolved.site.name}")
+    if origin is None:
+        return True  # built in
+    file = Path(origin.partition(" + ")[0])
+    return Catalog(project=False).label(file) in ("user", "site", "shipped")
 
 
 def _version(package: str) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench import slurm
+from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import home
 from hpcbench.schema.documents import ContainerSite, Partition, Site, SlurmSite
 
@@ -56,8 +57,17 @@ def take_default(path: str, question: str, choices: Sequence[Choice], default: s
     return default
 
 
-def detect(ask: Ask = take_default, say: Say = lambda line: None) -> Site:
-    """A site profile from what is found here and what is answered."""
+def detect(ask: Ask = take_default, say: Say = lambda line: None, *, local: bool = False) -> Site:
+    """A site profile from what is found here and what is answered.
+
+    Args:
+        ask: asks what cannot be seen.
+        say: told what is found.
+        local: this machine alone is wanted: Slurm is not asked.
+
+    Raises:
+        EnvironmentFault: Slurm's commands are here, and no cluster answers them.
+    """
     container, modules = _container(say)
     scratch = next((f"${name}" for name in SCRATCH if name in os.environ), None)
     site = Site(
@@ -69,8 +79,8 @@ def detect(ask: Ask = take_default, say: Say = lambda line: None) -> Site:
         modules=modules,
         env=_proxies(say),
     )
-    if not slurm.available():
-        say("executor: local (no sbatch on PATH)")
+    if local or not slurm.available():
+        say(f"executor: local ({'as was set' if local else 'no sbatch on PATH'})")
         if (nodes := gpus_here()) is None:
             return site
         say(f"GPUs: {nodes}")
@@ -88,7 +98,7 @@ def detect(ask: Ask = take_default, say: Say = lambda line: None) -> Site:
 
 
 def _slurm_site(ask: Ask, say: Say) -> SlurmSite:
-    described = slurm.partitions()
+    described = _described()
     default = next((one["PartitionName"] for one in described if one.get("Default") == "YES"), "")
     known = _partitions(described, say)
     account = _account(ask, say)
@@ -116,6 +126,26 @@ def _slurm_site(ask: Ask, say: Say) -> SlurmSite:
         partitions=known,
     )
     return _with_gpu_option(site, say) if gpus else site
+
+
+def _described() -> list[dict[str, str]]:
+    """The cluster's partitions as Slurm describes them.
+
+    Raises:
+        EnvironmentFault: no cluster answers, or it has none.
+    """
+    why = "it has no partition"
+    try:
+        found = [one for one in slurm.partitions() if "PartitionName" in one]
+    except EnvironmentFault as fault:
+        found, why = [], fault.message
+    if not found:
+        raise EnvironmentFault(
+            f"Slurm's commands are here, but no cluster to use: {why}",
+            remedy="on a login node try again once `scontrol ping` answers; for this machine alone: "
+            "`hpcbench init --set executor=local`",
+        )
+    return found
 
 
 def _partitions(described: Sequence[dict[str, str]], say: Say) -> dict[str, Partition]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from hpcbench import secret
+from hpcbench.errors import unreached
 from hpcbench.notifiers import TIMEOUT, Busy, Refused, messages
 
 Form = Literal["json", "text", "slack", "mattermost", "teams"]
@@ -74,7 +75,7 @@ class WebhookNotifier:
         except urllib.error.HTTPError as error:
             raise _of_answer(error) from None
         except urllib.error.URLError as error:
-            raise Busy(f"{place.hostname}: {error.reason}") from None
+            raise Busy(f"{place.hostname}: {unreached(error) or error.reason}") from None
         except TimeoutError:
             raise Busy(f"{place.hostname}: no answer in {TIMEOUT:g} s") from None
         except (HTTPException, ValueError) as error:

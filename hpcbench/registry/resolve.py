@@ -87,6 +87,21 @@ def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None
     return _Resolver(Catalog(registries, mode=mode), locks=False).model(given)
 
 
+def load_site(name: str, mode: RunMode | None = None, settings: Sequence[str] = ()) -> Site | None:
+    """The site profile of that name that this machine has of its own; None: it has none.
+
+    Args:
+        name: its name.
+        mode: prod or dev; none: RUN_MODE of the environment.
+        settings: as of `load_plan`.
+
+    Raises:
+        UserError: it is wrong.
+    """
+    catalog = Catalog(mode=mode, settings=read_settings(settings), project=False)
+    return _Resolver(catalog, locks=False).site(name) if catalog.files("sites", name) else None
+
+
 def load_gate(given: str, registries: Sequence[Path] = (), mode: RunMode | None = None) -> Gate:
     """A gate's policy alone, by the name of its document or by its file.
 
@@ -476,6 +491,13 @@ class _Resolver:
         if self.problems:
             raise UserError(*_ordered(self.problems, source.path))
         return document
+
+    def site(self, name: str) -> Site:
+        """A site profile without a plan."""
+        found = self._placed(*self.catalog.get_with_source(Site, name))
+        if self.problems:
+            raise UserError(*_ordered(self.problems))
+        return found
 
     def _named_or_file(self, model: type[DocumentT], given: str) -> tuple[DocumentT, Source]:
         """A document by its name, with or without its kind, or by its file."""

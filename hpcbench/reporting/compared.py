@@ -201,6 +201,9 @@ def _left_out(compared: Mapping[str, Any]) -> Iterator[Item]:
             f"left out {what['only_baseline']} samples that only the baseline has scored and "
             f"{what['only_candidate']} that only the candidate has{more}",
         )
+    why = form.why_inconclusive(what, "the level for all rows together (Holm's correction)")
+    if why and form.excludes_zero(what["interval"]):
+        yield Item(name, f"inconclusive: {why}")
     if what["verdict"] == "inconclusive" and what["detectable"] is not None:
         yield Item(name, f"a true difference of {what['detectable']:.2g} is found in 80 % of cases")
     if compared["documents_needed"] is not None:

@@ -18,13 +18,10 @@ def provenance(experiment: Experiment) -> Provenance:
 
 
 def reproduce(experiment: Experiment) -> str:
-    """One command that runs the same again, quoted for a shell."""
-    manifest: Mapping[str, Any] = experiment.manifest
-    words = ["hpcbench", "submit", str(experiment.plan_file)]
-    for setting in manifest.get("settings", ()):
-        words += ["--set", setting]
-    mode = "RUN_MODE=dev " if manifest.get("mode") == "dev" else ""
-    return f"{mode}{shlex.join(words)}"
+    """One command that runs the same again from any folder, quoted for a shell; a remark where none does."""
+    if "imported" in experiment.manifest:
+        return "# imported: no plan asks it again"
+    return shlex.join(["hpcbench", "rerun", str(experiment.path)])
 
 
 def baseline(experiment: Experiment, other: str | None) -> Baseline | None:

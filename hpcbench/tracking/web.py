@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from hpcbench.errors import EnvironmentFault
+from hpcbench.errors import NO_NETWORK, EnvironmentFault, unreached
 
 TRIES = 3
 """How often a request is sent that the server could not take."""
@@ -119,8 +119,11 @@ class Web:
             )
         if isinstance(why, TimeoutError):
             why = f"no answer in {self._timeout:g} s"
+        else:
+            why = unreached(error) or why
         return EnvironmentFault(
-            f"{self.url} cannot be reached: {why}", remedy=f"is {self._name} running there?"
+            f"{self.url} cannot be reached: {why}",
+            remedy=f"is {self._name} running there? {NO_NETWORK}",
         )
 
 

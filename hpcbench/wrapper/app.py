@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import aiohttp
@@ -60,13 +60,29 @@ class Wrapper:
         self._proxy = Proxy(supervisor, body_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = next((value for name, value in scope["headers"] if name == b"x-api-key"), b"")
-        if not hmac.compare_digest(given, self._key):
-            await refuse(send, 401, "wrong_key", "X-API-Key is missing or wrong")
+        if not self._admits(scope["headers"]):
+            text = "the key is missing or wrong: send X-API-Key: KEY, or Authorization: Bearer KEY"
+            await refuse(send, 401, "wrong_key", text)
         elif scope["path"] in PATHS:
             await self._proxy(scope, receive, send)
         else:
             await self._control(scope, receive, send)
+
+    def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a header holds the key; each is compared in constant time."""
+        right = [hmac.compare_digest(key, self._key) for key in _keys(headers)]
+        return any(right)
+
+
+def _keys(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """What a request gives as its key: `X-API-Key`, or the token of `Authorization: Bearer`."""
+    for name, value in headers:
+        if name == b"x-api-key":
+            yield value
+        elif name == b"authorization":
+            scheme, _, token = value.strip().partition(b" ")
+            if scheme.lower() == b"bearer":
+                yield token.strip()
 
 
 class Unload(BaseModel):

@@ -30,6 +30,8 @@ REMEDIES = {
     "socket": "end what holds the address, or take a shorter node-local folder for sockets",
     "disk_full": "make room where the engine writes: /tmp, /dev/shm, caches, its home",
     "stalled": "raise stall_timeout if answers may take so long; else see what the log's last lines wait for",
+    "network": "see whether that host can be reached from the node; compute nodes often have no way out "
+    "but a proxy, which `https_proxy` in the model's `env` names",
     "timeout": "raise load_timeout, or see in the log what it was waiting for",
     "unknown": "see the log",
 }
@@ -110,6 +112,7 @@ _PATTERNS = tuple(
             "socket",
             "",
         ),
+        (r"the endpoint cannot be used: \S+ cannot be reached", "network", ""),
         (
             r"contains custom code which must be executed|trust_remote_code=True",
             "bad_option",

@@ -29,8 +29,8 @@ PATHS = {CHAT: "POST", "/v1/models": "GET"}
 """What is passed on, and by which method."""
 
 _HOP_BY_HOP = frozenset(
-    b"connection expect keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding "
-    b"upgrade host content-length x-api-key x-metrics date server".split()
+    b"authorization connection expect keep-alive proxy-authenticate proxy-authorization te trailer "
+    b"transfer-encoding upgrade host content-length x-api-key x-metrics date server".split()
 )
 _NOT_FROM_ENGINE = _HOP_BY_HOP | {b"x-latency-ms", b"x-peak-memory-mb"}
 """Not passed on from an answer; the last two are ours to tell, and another wrapper may be the engine."""

@@ -217,7 +217,7 @@ def page(body: bytes, length: int | None = None, status: str = "200 OK") -> byte
     [
         (page(b"<a href='x'>", 5000), "the answer broke off"),
         (b"nonsense\r\n\r\n", "the answer broke off"),
-        (b"", "the answer broke off|Remote end closed"),
+        (b"", "the answer broke off|the connection broke"),
         (page(b"", status="500 Oh no"), "answers 500"),
     ],
     ids=["short", "nonsense", "nothing", "500"],

@@ -204,9 +204,7 @@ def test_a_server_that_is_gone_keeps_what_came_and_the_old_version_serves(
     cache.progress = told.append
     assert cache.bring(bucket.url, options) == version
     assert "cannot be reached" in told[-1].what
-    with pytest.raises(
-        EnvironmentFault, match=r"cannot list .* \(try again when it can be reached\)"
-    ):
+    with pytest.raises(EnvironmentFault, match=r"cannot list .*try again when it can be reached\)"):
         SmartSync(tmp_path / "other").bring(bucket.url, options)
 
 

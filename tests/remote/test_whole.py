@@ -74,7 +74,7 @@ def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:
     prompts = {one.prompt for piece in pieces_of(here, "vqa") for one in piece}
     assert prompts - {""} == {"by_type", "by_type/receipts"}
     manifest = json.loads((experiment / "manifest.json").read_text())
-    assert manifest["sources"] == {"in_s3": "s3://bucket/demo"}
+    assert manifest["sources"] == {"datasets/in_s3": "s3://bucket/demo"}
     assert manifest["measured"]["prompt_hashes"]["vqa"].startswith("sha256:")
     sent = s3.folder / "results" / experiment.name
     deadline = time.monotonic() + 30  # it goes out after the experiment has ended

@@ -27,7 +27,7 @@ def test_each_figure_has_its_value_and_what_it_means_there(
 ) -> None:
     assert main(["export", path, "--compat", "vllm", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    (part,) = told["run_tasks"]["rt"]
+    part = told["run_tasks"]["rt"]["figures"]
     assert told["compat"] == "vllm"
     assert part["mean_ttft_ms"]["value"] == 100
     assert "first chunk with choices" in part["mean_ttft_ms"]["definition"]
@@ -38,7 +38,7 @@ def test_the_limits_of_the_plan_are_those_of_the_kits_goodput(
     capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     assert main(["export", path, "--compat", "vllm", "--json"]) == 0
-    (part,) = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]
+    part = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]["figures"]
     # one of three keeps 170 ms, in 560 ms from the first send to the last end
     assert part["request_goodput"]["value"] == pytest.approx(1 / 0.56)
 
@@ -46,6 +46,29 @@ def test_the_limits_of_the_plan_are_those_of_the_kits_goodput(
 def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str], path: str) -> None:
     assert main(["export", path, "--compat", "guidellm"]) == 0
     assert "rt" in capsys.readouterr().out
+
+
+def test_shards_of_several_workers_make_one_table(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(8)])
+    write_attempt(here, 0, 1, [answered(0, 0.0, 100.0, 180.0), answered(1, 200.0, 300.0, 380.0)])
+    # Another node, whose clock shows something else; its requests are slower.
+    later = [answered(4, 9e6, 9e6 + 400, 9e6 + 500), answered(5, 9e6, 9e6 + 300, 9e6 + 400)]
+    write_attempt(here, 1, 1, later)
+    assert main(["export", str(here.path), "--compat", "vllm", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]
+    figures = {name: one["value"] for name, one in told["figures"].items()}
+    assert told["pieces"] == 2
+    assert figures["completed"] == 4
+    assert figures["duration"] == pytest.approx(0.38 + 0.5)
+    assert figures["request_throughput"] == pytest.approx(4 / 0.88)
+    assert figures["mean_ttft_ms"] == pytest.approx((100 + 100 + 400 + 300) / 4)
+    assert figures["p99_ttft_ms"] == pytest.approx(397)
+    assert main(["export", str(here.path), "--compat", "vllm"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("request_throughput") == 1
+    assert "2 shards laid end to end: rates are those of one engine" in out
 
 
 def test_phoenix_needs_its_address(capsys: pytest.CaptureFixture[str], path: str) -> None:

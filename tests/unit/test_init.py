@@ -202,6 +202,34 @@ def test_init_writes_what_is_set_over_what_was_found(
 
 
 @pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (
+            "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1",
+            "scontrol: slurm_load_partitions: Unable to contact slurm controller (connect failure)",
+        ),
+        (
+            "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
+            "scontrol: scontrol: fatal: Could not establish a configuration source",
+        ),
+        ("echo 'No partitions in the system'", "it has no partition"),
+    ],
+)
+def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], answer: str, why: str
+) -> None:
+    slurm.script("scontrol", answer)
+    assert main(["init", "--dry-run"]) == 3
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        f"hpcbench: Slurm's commands are here, but no cluster to use: {why} (on a login node try again once "
+        "`scontrol ping` answers; for this machine alone: `hpcbench init --set executor=local`)"
+    )
+    assert main(["init", "--dry-run", "--set", "executor=local"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["executor"] == "local"
+
+
+@pytest.mark.parametrize(
     ("setting", "told"),
     [
         ("slurm.acount=x", "unknown key 'acount' (did you mean 'account'?)"),

@@ -166,7 +166,8 @@ def _serve(verb: Verb) -> None:
     """The verb that has one model behind the wrapper."""
     serve = verb(
         "serve", "serve:serve", "serve one model by OpenAI's API until Ctrl-C",
-        "hpcbench serve tiny-vlm --port 8000",
+        "hpcbench serve tiny-vlm --port 8000; then, with OpenAI's SDK: "
+        'OpenAI(base_url="http://127.0.0.1:8000/v1", api_key=KEY), KEY from the file that it prints',
     )  # fmt: skip
     serve.add_argument("model", help="name of a models/ document, or its YAML file")
     with_registry(serve)

@@ -58,6 +58,27 @@ def add(verb: Verb) -> None:
     with_json(submit)
     with_site(submit)
 
+    rerun = verb(
+        "rerun", "submit:rerun", "run an experiment's plan once more, as it was then",
+        "hpcbench rerun 20261120-1432-demo --wait; a copy of its folder, with the data elsewhere: "
+        "hpcbench rerun ./20261120-1432-demo --source receipts=/data/receipts",
+    )  # fmt: skip
+    rerun.description = (
+        "Run an experiment's plan once more with the documents, overlays and settings of then, which the "
+        "experiment holds; no registry is asked."
+    )
+    rerun.add_argument("experiment", help=EXPERIMENT)
+    rerun.add_argument(
+        "--source", action="append", default=[], metavar="NAME=PLACE",
+        help="where this dataset or model is now, a folder or a URL; may be repeated",
+    )  # fmt: skip
+    rerun.add_argument(
+        "--dry-run", action="store_true", help="print jobs, shards and sbatch text; touch nothing"
+    )
+    rerun.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
+    with_json(rerun)
+    with_site(rerun)
+
     resume = verb(
         "resume", "submit:resume", "go on with an experiment", "hpcbench resume 20261120-1432-demo"
     )

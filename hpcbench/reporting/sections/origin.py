@@ -74,7 +74,10 @@ def provenance(tables: Tables) -> Section:
         tuple(signatures), texts=frozenset({1, 2}),
     )  # fmt: skip
     blocks = (
-        Text("The same again:"),
+        Text(
+            "The same again, from any folder; the experiment's folder may be copied, and holds all but the "
+            "data:"
+        ),
         Code(tables["provenance"]["reproduce"]),
         *((metrics,) if signatures else ()),
         facts,

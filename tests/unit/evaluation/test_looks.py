@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from hpcbench import evaluation
+from hpcbench.cli.ab import ab
 from hpcbench.evaluation.arms import FIGURES, PairOfBlocks, compare_speed, costs, paired_blocks
+from hpcbench.evaluation.format import why_inconclusive
 from hpcbench.evaluation.looks import alpha_each, endpoints, last_looks, look
 from hpcbench.experiment.control import wish, wishes
 from hpcbench.experiment.files import Appender, create_exclusive, write_atomic, write_json
@@ -355,3 +358,48 @@ def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_need
     assert "Two arms in turns" in text
     assert "Stopped early: b against a" in text
     assert "Incomplete" not in text
+
+
+# --- why nothing is decided ---------------------------------------------------------------------------
+
+
+def comparison(p: float, low: float | None, high: float | None, **more: Any) -> dict[str, Any]:
+    interval = {"low": low, "high": high, "level": 1 - 0.016, "method": "too few documents"}
+    told = {"verdict": "inconclusive", "p_value": p, "p_adjusted": None, "margin": None}
+    return {**told, "interval": interval, **more}
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (comparison(0.3, -0.1, 0.1), "p = 0.3 is above 0.016, the level of this look"),
+        (
+            comparison(0.0161, -0.069, -0.002),
+            "p = 0.0161 is above 0.016, the level of this look; the interval leaves out 0, but better and "
+            "worse need the p-value",
+        ),
+        (
+            comparison(0.2, -0.1, 0.1, margin=0.05),
+            "p = 0.2 is above 0.016, the level of this look; the interval is not within ± 0.05",
+        ),
+        (comparison(1.0, None, None), "there is no interval: too few documents"),
+        (comparison(0.001, 0.1, 0.2, verdict="better"), None),
+    ],
+)
+def test_an_inconclusive_comparison_says_why(one: dict[str, Any], why: str | None) -> None:
+    assert why_inconclusive(one, "the level of this look") == why
+
+
+def test_the_table_of_ab_says_why_with_p_and_the_level_of_the_look(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.answered("a", many(0.25))
+    scene.answered("b", many(0.25), right=lambda number: number % 12 != 0)
+    found = look(scene.experiment, "x")
+    assert found is not None
+    (one,) = (one for one in found["quality"] if one["metric"] == "exact_match")
+    assert one["verdict"] == "inconclusive"
+    assert ab(argparse.Namespace(what=f"{scene.experiment.path}/", a=[], b=[], json=False)) == 0
+    said = capsys.readouterr().out
+    p, level = f"{one['p_value']:.4g}", f"{found['nominal']:.4g}"
+    assert f"exact_match is inconclusive: p = {p} is above {level}, the level of this look" in said

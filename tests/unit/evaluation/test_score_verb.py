@@ -75,6 +75,43 @@ def test_another_metric_is_printed_and_the_experiment_stays_as_it_is(
     assert files(here) == before
 
 
+def test_what_named_metrics_leave_out_is_said(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (text,) = here.resolved.run_tasks
+    objects = [
+        text.model_copy(
+            update={
+                "task": text.task.model_copy(update={"name": name}),
+                "ml_task": text.ml_task.model_copy(update={"output": "object"}),
+            }
+        )
+        for name in ("kie-easy", "kie-hard")
+    ]
+    plan = here.resolved.model_copy(update={"run_tasks": (text, *objects)})
+    here.resolved_file.write_text(plan.model_dump_json())
+    words = (here.id, "--metrics", "anls", "--dry-run")
+    told = run(capsys, *words)
+    assert [(one["run_task"], one["metric"]) for one in told["left_out"]] == [
+        ("rt", "mean"), ("kie-easy", "anls"), ("kie-easy", "mean"), ("kie-hard", "anls"),
+        ("kie-hard", "mean"),
+    ]  # fmt: skip
+    assert list(told["run_tasks"]) == ["rt"]
+    assert main(["score", *words]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "left out: mean of rt, kie-easy, kie-hard: of the plan, not among --metrics",
+        "left out: anls of kie-easy, kie-hard: it scores text, label; the answers are object",
+    ]
+
+
+def test_a_table_says_below_it_what_is_left_out(
+    here: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", here.id, "--metrics", "anls"]) == 0
+    assert "left out: mean of rt: of the plan, not among --metrics" in capsys.readouterr().err
+    assert run(capsys, here.id)["left_out"] == []
+
+
 def test_what_is_saved_lies_apart_and_is_not_scored_again(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,9 +8,11 @@ Two requests; times in milliseconds from the first send:
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from hpcbench.inference.compat import KITS, percentile
+from hpcbench.inference.compat import KITS, end_to_end, percentile
 from hpcbench.schema.records import Outcome, Response, Times
 
 
@@ -212,3 +214,29 @@ def test_percentiles_are_numpys() -> None:
     assert [percentile(numbers, share) for share in (0, 50, 100)] == [1, 3, 5]
     assert percentile(numbers, 90) == pytest.approx(4.6)
     assert percentile([7.0], 99) == 7
+
+
+@pytest.mark.parametrize("kit", KITS)
+@pytest.mark.parametrize("clock", [0, 10**6, -(10**5)])
+def test_a_piece_says_the_same_whatever_its_clock_shows(kit: str, clock: int) -> None:
+    later = [
+        response("a", clock, (clock + 200, clock + 500), clock + 520, usage=(7, 5), recount=4),
+        response("c", clock, (), clock + 900, outcome="failed"),
+    ]
+    once = [
+        response("a", 0, (200, 500), 520, usage=(7, 5), recount=4),
+        response("c", 0, (), 900, outcome="failed"),
+    ]
+    assert values(kit, *end_to_end([later, [LOST]])) == values(kit, *once, LOST)
+
+
+@pytest.mark.parametrize("kit", KITS)
+def test_the_same_piece_twice_has_the_same_latencies_and_rates(kit: str) -> None:
+    piece = [response("a", 0, (200, 300, 500), 500, usage=(7, 5), recount=4)]
+    one, two = values(kit, *piece), values(kit, *end_to_end([piece, piece]))
+    sums = ("duration", "completed", "total_", "request_count", "benchmark_duration")
+    percentiles = re.compile(r"\.p\d|^p\d")  # interpolated between more values
+    for name in (name for name in one if not percentiles.search(name)):
+        value = one[name]
+        expected = 2 * value if name.startswith(sums) and "throughput" not in name else value
+        assert two[name] == pytest.approx(expected), name

@@ -117,7 +117,7 @@ def test_commands_are_words_that_a_shell_takes_as_they_are(page: dict[str, Any])
     assert shlex.split(lines["Go on with what is left of it"]) == [
         "hpcbench", "resume", "20261120-1432-plan-aaaa", "a",
     ]  # fmt: skip
-    assert shlex.split(lines["Run the plan again"])[:2] == ["hpcbench", "submit"]
+    assert shlex.split(lines["Run the plan again"])[:2] == ["hpcbench", "rerun"]
     assert lines["Engine as its worker started it"].startswith("/py -m vllm.serve /nowhere/m")
 
 
@@ -165,7 +165,7 @@ def test_plain_data_is_without_secrets_at_any_depth() -> None:
 def test_provenance_says_how_to_run_the_same_again(api: Unguarded, home: Path) -> None:
     told = api.ask("GET", f"{HERE}/provenance").body
     assert told["plan"] == "name: plan\n"
-    assert told["reproduce"] == f"hpcbench submit {home}/{HERE}/plan.yaml"
+    assert told["reproduce"] == f"hpcbench rerun {home}/{HERE}"
 
 
 def test_configuration_is_held_against_any_experiment_without_secrets(api: Unguarded) -> None:

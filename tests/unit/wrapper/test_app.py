@@ -73,7 +73,19 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 30))
 
 
-@pytest.mark.parametrize("headers", [{}, {"X-API-Key": "k"}, {"X-API-Key": KEY + "k"}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"X-API-Key": "k"},
+        {"X-API-Key": KEY + "k"},
+        {"Authorization": f"Bearer {KEY}k"},
+        {"Authorization": f"Basic {KEY}"},
+        {"Authorization": KEY},
+        {"Authorization": "Bearer"},
+        {"X-API-Key": "k", "Authorization": "Bearer k"},
+    ],
+)
 def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
     async def journey() -> None:
         async with wrapped() as (session, engine):
@@ -86,6 +98,33 @@ def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
                         assert answer.status == 401
                         assert (await answer.json())["error"]["code"] == "wrong_key"
             assert engine.seen == []
+
+    run(journey())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": f"Bearer {KEY}"},
+        {"Authorization": f"bearer  {KEY} "},
+        {"X-API-Key": "another", "Authorization": f"Bearer {KEY}"},
+    ],
+)
+def test_the_key_comes_as_openais_sdk_sends_it_and_the_engine_does_not_see_it(
+    headers: dict[str, str],
+) -> None:
+    async def journey() -> None:
+        async with wrapped() as (session, engine):
+            session.headers.clear()
+            sdk = {"Accept": "application/json", "User-Agent": "OpenAI/Python 2.8.1"}
+            body = {"messages": [{"role": "user", "content": "Hello"}], "model": "m"}
+            async with session.post(
+                "/v1/chat/completions", json=body, headers={**sdk, **headers}
+            ) as answer:
+                assert answer.status == 200
+            [seen] = engine.seen
+            assert {"authorization", "x-api-key"}.isdisjoint(map(str.lower, seen["headers"]))
+            assert KEY not in str(seen["headers"])
 
     run(journey())
 

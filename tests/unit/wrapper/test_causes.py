@@ -18,6 +18,12 @@ PARENT = (
 )
 
 SAMPLES = [
+    (
+        "network",  # seen: our relay to an endpoint whose name is unknown
+        "the endpoint cannot be used: https://api.example.org/v1/models cannot be reached: its name is not "
+        "known here (Cannot connect to host api.example.org:443 ssl:default [Temporary failure in name "
+        "resolution])",
+    ),
     # GPU memory
     (
         "gpu_out_of_memory",  # read: torch
