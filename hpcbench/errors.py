@@ -45,7 +45,8 @@ class Problem:
     def __str__(self) -> str:
         place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
         where = ":".join(place) + ": " if place else ""
-        return f"{where}{self.message}" + (f" ({self.remedy})" if self.remedy else "")
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        return printable(f"{where}{self.message}{remedy}")
 
 
 class UserError(HpcbenchError):
@@ -69,6 +70,15 @@ class EnvironmentFault(HpcbenchError):
     def __init__(self, message: str, remedy: str | None = None) -> None:
         self.message, self.remedy = message, remedy
         super().__init__(message + (f" ({remedy})" if remedy else ""))
+
+
+def printable(text: str) -> str:
+    """Text for one line of a terminal: what would end the line or steer the terminal is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

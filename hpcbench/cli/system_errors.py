@@ -1,0 +1,91 @@
+"""What the machine refused, as one line: the one place where an OSError that nobody expected becomes words.
+
+A path that stands on the command line is the user's input (exit 2); any other is the environment's (exit 3).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError, printable
+
+REMEDIES = {
+    errno.EACCES: "allow yourself to use it, or name another path",
+    errno.EPERM: "allow yourself to use it, or name another path",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of this path is a file: check the path",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EEXIST: "remove it, or name another path",
+    errno.ENOTEMPTY: "empty it, or name another path",
+    errno.ELOOP: "a symbolic link of this path leads to itself: remove it",
+    errno.ENAMETOOLONG: "a name has at most 255 bytes, a path 4095",
+    errno.ENXIO: "name a regular file",
+    errno.EMFILE: "allow more open files: ulimit -n 4096",
+    errno.ENFILE: "this machine has too many open files: wait, or use another",
+    errno.ENOSPC: "make room, and do it again",
+    errno.EDQUOT: "make room, and do it again",
+    errno.EFBIG: "allow larger files (ulimit -f), or use another file system",
+    errno.EROFS: "see whether its file system is well",
+    errno.EIO: "see whether its file system is well",
+    errno.ESTALE: "see whether its file system is well",
+    errno.EBUSY: "wait until nobody uses it",
+    errno.ETXTBSY: "wait until nobody uses it",
+    errno.EAGAIN: "this machine is out of processes or memory: close some (ulimit -u)",
+    errno.ENOMEM: "this machine is out of memory: close programs, or use another",
+    errno.ECONNREFUSED: "see whether the other side runs, and whether this machine has a network",
+    errno.ECONNRESET: "see whether the other side runs, and whether this machine has a network",
+    errno.ENETUNREACH: "see whether this machine has a network",
+    errno.EHOSTUNREACH: "see whether this machine has a network",
+    errno.ETIMEDOUT: "see whether this machine has a network, and do it again",
+    errno.EADDRINUSE: "choose another port or address",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+}
+"""What an error of the operating system asks of the user."""
+
+
+def explain(error: BaseException, words: Sequence[str] = ()) -> HpcbenchError | None:
+    """The line and the exit code of an error of the machine; None: it is a bug of ours.
+
+    Args:
+        error: what reached the top.
+        words: the command line.
+    """
+    if isinstance(error, MemoryError):
+        return EnvironmentFault("out of memory", remedy=REMEDIES[errno.ENOMEM])
+    if isinstance(error, RuntimeError) and "home directory" in str(error):
+        return EnvironmentFault("this account has no home folder", remedy="set HOME to a folder")
+    if not isinstance(error, OSError):
+        return None
+    path = error.filename2 or error.filename
+    if path is None and error.errno == errno.ENOENT and not _has_folder():
+        return EnvironmentFault("the current folder is gone", remedy="cd to one that exists")
+    remedy = REMEDIES.get(error.errno or 0)
+    if path is None and remedy is None:
+        return None
+    where = os.fsdecode(path) if isinstance(path, str | bytes) else None
+    what = error.strerror or type(error).__name__
+    if where is not None and _is_named(where, words):
+        return UserError(Problem(what, where, remedy=remedy))
+    place = f": {printable(where)}" if where is not None else ""
+    return EnvironmentFault(f"{what}{place}", remedy=remedy)
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        return False
+    return True
+
+
+def _is_named(path: str, words: Sequence[str]) -> bool:
+    """Whether a path is one of the command line, or below one."""
+    for word in words:
+        named = word.rpartition("=")[2] if word.startswith("-") else word
+        if named and f"{path}/".startswith(f"{named.rstrip('/')}/"):
+            return True
+        if named and _has_folder() and f"{path}/".startswith(f"{os.path.abspath(named)}/"):  # noqa: PTH100
+            return True
+    return False
