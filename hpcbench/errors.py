@@ -11,6 +11,7 @@ Whatever else reaches the top is a bug: the CLI writes its traceback to a file a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -72,13 +73,17 @@ class EnvironmentFault(HpcbenchError):
         super().__init__(message + (f" ({remedy})" if remedy else ""))
 
 
+LONGEST_NAME = 255
+"""Bytes of a file's name; longer words in a message are cut."""
+
+
 def printable(text: str) -> str:
     """Text for one line of a terminal: what would end the line or steer the terminal is escaped."""
+    if len(text) > LONGEST_NAME:
+        text = re.sub(rf"\S{{{LONGEST_NAME + 1},}}", lambda word: f"{word[0][:60]}…", text)
     if text.isprintable():
         return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

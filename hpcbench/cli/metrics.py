@@ -14,6 +14,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.user_files import open_file
 
 ROUNDED = 6
 """Digits of a value that are printed; JSON has them all."""
@@ -235,11 +236,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     from hpcbench.data.rows import How, open_rows
     from hpcbench.data.tree import Tree
 
-    try:
-        with path.open("rb") as file:
-            head = file.readline(1 << 16)
-    except OSError as error:
-        raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+    with open_file(path) as file:
+        head = file.readline(1 << 16)
     delimiter = ";" if path.suffix.lower() == ".csv" and b";" in head else None
     rows = open_rows(Tree(path.parent), [path], How(delimiter=delimiter))
     for index, row in enumerate(rows.light(None)):

@@ -56,6 +56,8 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> HpcbenchError | 
         return EnvironmentFault("out of memory", remedy=REMEDIES[errno.ENOMEM])
     if isinstance(error, RuntimeError) and "home directory" in str(error):
         return EnvironmentFault("this account has no home folder", remedy="set HOME to a folder")
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
+        return UserError(str(error).replace("from ", "at "), remedy=REMEDIES[errno.ELOOP])
     if not isinstance(error, OSError):
         return None
     path = error.filename2 or error.filename

@@ -10,7 +10,6 @@ would silently make of a bare date or of the word `no` is refused where it matte
 
 from __future__ import annotations
 
-import codecs
 import copy
 import difflib
 from collections.abc import Collection, Mapping
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from yaml.reader import ReaderError
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.user_files import read_text
 
 MAX_BYTES = 1 << 20
 """No document is larger; guards against a path that points at data."""
@@ -32,6 +32,9 @@ MAX_NODES = 100_000
 
 MAX_DEPTH = 64
 """No document is nested deeper."""
+
+SHALLOW = 4096
+"""Text of so few characters is never so deep that libyaml's recursion runs out of stack, which ends the process."""
 
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -91,7 +94,7 @@ def read(path: Path) -> Source:
     Raises:
         UserError: no such file, too large, not UTF-8, not YAML, a key twice, or not a mapping.
     """
-    return parse(path, _read_text(path))
+    return parse(path, read_text(path, MAX_BYTES))
 
 
 def parse(path: Path, text: str) -> Source:
@@ -100,6 +103,8 @@ def parse(path: Path, text: str) -> Source:
     Raises:
         UserError: as `read`.
     """
+    if len(text) > SHALLOW:
+        _check_depth(path, text)
     try:
         return _compose(path, text, _FAST)
     except (yaml.YAMLError, RecursionError):
@@ -144,21 +149,21 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def _read_text(path: Path) -> str:
+def _check_depth(path: Path, text: str) -> None:
+    """Refuse what is nested too deeply before anything recurses into it; what is not YAML is for later."""
+    depth = 0
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(Problem(f"cannot be read: {reason}", str(path))) from error
-    if len(raw) > MAX_BYTES:
-        raise UserError(Problem(f"larger than {MAX_BYTES} bytes: not a document", str(path)))
-    raw = raw.removeprefix(codecs.BOM_UTF8)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8")
-        raise UserError(_after(path, before, "not UTF-8")) from error
+        for event in yaml.parse(text, Loader=_FAST):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > MAX_DEPTH:
+                mark = event.start_mark
+                what = f"nested more than {MAX_DEPTH} levels deep"
+                raise UserError(Problem(what, str(path), mark.line + 1, mark.column + 1))
+    except yaml.YAMLError:
+        return
 
 
 def _compose(path: Path, text: str, loader_class: Any) -> Source:
