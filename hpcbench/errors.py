@@ -12,7 +12,7 @@ Whatever else reaches the top is a bug: the CLI writes its traceback to a file a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -60,7 +60,7 @@ class UserError(HpcbenchError):
             problem if isinstance(problem, Problem) else Problem(problem, remedy=remedy)
             for problem in problems
         )
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(_lines(self.problems)))
 
 
 class EnvironmentFault(HpcbenchError):
@@ -72,6 +72,30 @@ class EnvironmentFault(HpcbenchError):
         self.message, self.remedy = message, remedy
         super().__init__(message + (f" ({remedy})" if remedy else ""))
 
+
+def _lines(problems: Iterable[Problem]) -> Iterator[str]:
+    """A line a mistake; one that is made at several places of a file is one line, which counts them."""
+    same: dict[tuple[str | None, str, str | None], list[Problem]] = {}
+    for one in problems:
+        kind = re.sub(r"\.\d+(?=[.:])", ".*", one.message)  # whichever entry of a list it is
+        same.setdefault((one.file, kind, one.remedy), []).append(one)
+    for first, *others in same.values():
+        yield f"{first}{_also(others)}"
+
+
+def _also(others: Sequence[Problem]) -> str:
+    """How often a mistake was made besides, and in which lines."""
+    if not others:
+        return ""
+    times = "once more" if len(others) == 1 else f"{len(others)} more times"
+    lines = [str(one.line) for one in others if one.line is not None]
+    if not lines:
+        return f"; {times}"
+    shown = ", ".join(lines[:_LINES_SHOWN]) + (", …" if len(lines) > _LINES_SHOWN else "")
+    return f"; {times}, in line{'s' if len(lines) > 1 else ''} {shown}"
+
+
+_LINES_SHOWN = 5
 
 LONGEST_NAME = 255
 """Bytes of a file's name; longer words in a message are cut."""

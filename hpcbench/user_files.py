@@ -73,9 +73,7 @@ def read_text(path: Path, limit: int | None = None) -> str:
     except UnicodeDecodeError as error:
         lines = data[: error.start].decode("utf-8").split("\n")
         place = (len(lines), len(lines[-1]) + 1)
-        raise UserError(
-            Problem("not UTF-8", str(path), *place, remedy="save it as UTF-8 text")
-        ) from error
+        raise UserError(Problem("not UTF-8", str(path), *place)) from error
 
 
 def read_json(path: Path, limit: int | None = None) -> Any:

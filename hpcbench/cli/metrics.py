@@ -211,14 +211,14 @@ def _field_texts(kind: type) -> dict[str, str]:
 
 def _given(options: Sequence[str]) -> dict[str, Any]:
     """`tau=0.3` as YAML reads it."""
-    import yaml
+    from hpcbench.registry.settings import read_value
 
     given: dict[str, Any] = {}
     for text in options:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UserError(Problem(f"--option {text}", remedy="--option NAME=VALUE"))
-        given[name] = yaml.safe_load(value)
+        given[name] = read_value(f"--option {text}", value)
     return given
 
 

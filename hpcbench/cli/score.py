@@ -19,6 +19,7 @@ from hpcbench.experiment.results import performance_of
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Metric
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.user_files import open_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+TABLES = (".csv", ".jsonl", ".json", ".tsv")
+"""Endings that no experiment's name has."""
+
+
 def score(arguments: argparse.Namespace) -> int:
     """`hpcbench score EXPERIMENT|FILE`."""
     _check(arguments)
-    if Path(arguments.target).is_file():
+    target = Path(arguments.target)
+    if target.suffix.lower() in TABLES or target.is_file():
+        open_file(target).close()  # says what it is where it is no file
         return _score_file(arguments)
     experiment = find(home(user_site()), arguments.target)
     experiment.use_packages()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from yaml.reader import ReaderError
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.schema.forms import complaint
 from hpcbench.user_files import read_text
 
 MAX_BYTES = 1 << 20
@@ -395,8 +397,16 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
         return source.problem(
             loc, f"{_dotted(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"
         )
-    message = detail["msg"][0].lower() + detail["msg"][1:]
-    return source.problem(loc, f"{_dotted(loc)}: {message}, not {_shown(given)}")
+    remedy = _meant_choice(detail, given) if kind == "literal_error" else None
+    what = f"{_dotted(loc)}: {complaint(detail)}, not {_shown(given)}"
+    return source.problem(loc, what, remedy)
+
+
+def _meant_choice(detail: Mapping[str, Any], given: Any) -> str | None:
+    """The choice nearest to a word that is none of them."""
+    choices = re.findall(r"'([^']+)'", str(detail["ctx"]["expected"]))
+    close = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else None
 
 
 def _meant(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> str | None:

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.cli.parse import parser
+from hpcbench.schema.documents import Metric
+from tests.unit.evaluation.scene import asked, told
 
 SECONDS = 20
 """No command of these takes longer."""
@@ -130,8 +132,20 @@ class Zygote:
 
 def make_world(folder: Path) -> Path:
     """A folder of everything that is not what a verb wants."""
-    for name in ("home", "tmp", "config", "hpcbench", "folder", "locked"):
+    for name in ("home", "tmp", "config", "hpcbench", "folder", "locked", "registry", "pages"):
         (folder / name).mkdir(parents=True)
+    told(
+        asked(
+            folder / "hpcbench",
+            ["0", "1x", None, "3"],
+            [Metric(name="exact_match", plugin="exact_match")],
+        )
+    )
+    (folder / "answers.csv").write_text("id,answer\n1,x\n")
+    (folder / "rows.jsonl").write_text('{"prediction": "a", "reference": "a"}\n')
+    (folder / "pages" / "annotations.jsonl").write_text(
+        '{"id": "1", "image": "no.png", "answer": "x"}\n'
+    )
     (folder / "folder" / "x.txt").write_text("x")
     files: dict[str, bytes] = {
         "empty": b"",
@@ -222,6 +236,15 @@ ENVIRONMENTS: Sequence[Mapping[str, str | None]] = (
 )  # fmt: skip
 """Environments in which verbs are run."""
 
+GOOD = {
+    "experiment": ("@last",), "experiments": ("@last",), "candidate": ("@last",), "candidates": ("@last",),
+    "baseline": ("@last",), "target": ("@last", "answers.csv"), "what": ("@last", "plan.yaml"),
+    "plan": ("plan.yaml",), "model": ("tiny-vlm",), "dataset": ("demo-receipts",), "metric": ("exact_match",),
+    "metrics": ("exact_match",), "run_task": ("rt",), "ml_task": ("vqa",), "kind": ("models", "metrics"),
+    "file": ("rows.jsonl",), "source": ("pages",), "registry": ("registry",), "out": ("out",), "to": ("-",),
+}  # fmt: skip
+"""What a verb can use, by the name of the place."""
+
 SERVERS = {"portal", "serve", "watch"}
 """Verbs that go on until they are ended, where nothing stops them."""
 
@@ -258,6 +281,7 @@ def commands(chance: random.Random) -> Iterator[Command]:
 
 
 def _arguments(leaf: argparse.ArgumentParser, chance: random.Random) -> list[str]:
+    care = chance.choice([0.0, 0.7, 0.9])
     options: list[str] = []
     places: list[str] = []
     for action in leaf._actions:
@@ -268,19 +292,25 @@ def _arguments(leaf: argparse.ArgumentParser, chance: random.Random) -> list[str
                 continue
             name = action.option_strings[-1]
             flag = action.nargs == 0
-            options.append(name if flag else f"{name}={chance.choice(bad_values(action))}")
+            options.append(name if flag else f"{name}={_value(action, chance, care)}")
         else:
             count = 1 if action.nargs in (None, "+") else chance.randint(0, 2)
             count = min(count, 1) if action.nargs == "?" else count
-            places += [_place(action, chance) for _ in range(count)]
+            places += [_value(action, chance, care) for _ in range(count)]
     # A word that begins with a dash is an option, unless `--` goes before.
-    return [*options, "--", *places] if any(one.startswith("-") for one in places) else [*options, *places]
+    return (
+        [*options, "--", *places]
+        if any(one.startswith("-") for one in places)
+        else [*options, *places]
+    )
 
 
-def _place(action: argparse.Action, chance: random.Random) -> str:
-    if action.choices is not None and chance.random() < 0.8:
-        return str(chance.choice(list(action.choices)))
-    return str(chance.choice(bad_values(action)))
+def _value(action: argparse.Action, chance: random.Random, care: float) -> str:
+    """A value for a place: one that a verb can use with the probability of `care`."""
+    good = list(action.choices) if action.choices is not None else GOOD.get(action.dest)
+    if good and chance.random() < care:
+        return str(chance.choice(good))
+    return chance.choice(bad_values(action))
 
 
 def _surroundings(chance: random.Random) -> dict[str, Any]:
@@ -342,7 +372,11 @@ def _fork(command: Command, world: Path) -> Outcome:
     if not ended:
         _, status = os.waitpid(child, 0)
     text = [one.read_bytes().decode(errors="replace")[:20_000] for one in (out, err)]
-    return Outcome(os.waitstatus_to_exitcode(status), *text, SECONDS if not ended else min(seconds, SECONDS - 1))
+    return Outcome(
+        os.waitstatus_to_exitcode(status),
+        *text,
+        SECONDS if not ended else min(seconds, SECONDS - 1),
+    )
 
 
 def _become(command: Command, world: Path, out: Path, err: Path) -> None:
@@ -358,7 +392,12 @@ def _become(command: Command, world: Path, out: Path, err: Path) -> None:
         targets = {"full": "/dev/full"}
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         open_out = os.open(out, flags, 0o666)
-        os.dup2(os.open(targets[command.output], os.O_WRONLY) if command.output in targets else open_out, 1)
+        os.dup2(
+            os.open(targets[command.output], os.O_WRONLY)
+            if command.output in targets
+            else open_out,
+            1,
+        )
         os.dup2(os.open(err, flags, 0o666), 2)
         if command.output == "broken":
             reader, writer = os.pipe()
@@ -379,7 +418,13 @@ def _become(command: Command, world: Path, out: Path, err: Path) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (command.open_files, command.open_files))
         # As a new process has them.
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape" if os.environ.get("LC_ALL") == "C" else "strict", closefd=False)  # noqa: SIM115,E501
+        sys.stdout = open(
+            1,
+            "w",
+            encoding="utf-8",
+            errors="surrogateescape" if os.environ.get("LC_ALL") == "C" else "strict",
+            closefd=False,
+        )  # noqa: SIM115,E501
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         if command.output == "closed":
             os.close(1)
