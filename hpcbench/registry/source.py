@@ -173,7 +173,7 @@ def _compose(path: Path, text: str, loader_class: Any) -> Source:
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            raise UserError(Problem("not a mapping of keys to values", str(path), 1, 1))
+            raise UserError(Problem("not a map of keys to values", str(path), 1, 1, "begin with `name: …`"))
         reader = _Reader(Source(path, None), loader)
         data = reader.value(node, (), 0)
         if reader.problems:
@@ -239,7 +239,7 @@ class _Reader:
             key = self._key(key_node)
             child = (*loc, key)
             if key in data:
-                self._wrong(key_node, f"key '{key}' stands twice")
+                self._wrong(key_node, f"key '{key}' stands twice", "remove one of them")
             if mark:
                 start = key_node.start_mark
                 self.source.key_marks[child] = Place(start.line + 1, start.column + 1)
@@ -389,7 +389,7 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
         at_key = loc[-1:] == detail["loc"][-1:]  # it is not if a merge brought the key
         return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":
-        return source.problem(loc, f"key '{last}' is missing")
+        return source.problem(loc, f"key '{last}' is missing", f"add `{last}: …`")
     if kind == "string_type" and isinstance(given, bool):
         what = f"{_dotted(loc)}: YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"
         return source.problem(loc, what, "put the word in quotes")

@@ -22,12 +22,45 @@ FORMS: Mapping[str, str] = {
 """Regular expression of a field → what a text that matches it is."""
 
 
+KINDS: Mapping[str, str] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": "a list: [A, B]",
+    "list_type": "a list: [A, B]",
+    "dict_type": "a map: {KEY: VALUE}",
+    "mapping_type": "a map: {KEY: VALUE}",
+    "model_type": "a map: {KEY: VALUE}",
+    "dataclass_type": "a map: {KEY: VALUE}",
+}
+"""Type of a complaint of pydantic → what a value must be."""
+
+
 def complaint(detail: Mapping[str, Any]) -> str:
     """What pydantic says of a value, for people; one of `ValidationError.errors()`."""
-    if detail["type"] == "string_pattern_mismatch":
+    kind = detail["type"]
+    if kind in KINDS:
+        return f"must be {KINDS[kind]}"
+    if kind == "string_pattern_mismatch":
         pattern = detail.get("ctx", {}).get("pattern", "")
-        return (
-            f"must be {FORMS[pattern]}" if pattern in FORMS else "is not of the form it must have"
-        )
+        return f"must be {FORMS[pattern]}" if pattern in FORMS else "is not of the form it must have"
     message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    for long, short in _SHORTER.items():
+        if message.startswith(long):
+            return short + message.removeprefix(long)
     return message[:1].lower() + message[1:]
+
+
+_SHORTER = {
+    "Input should ": "must ",
+    "String should ": "must ",
+    "Tuple should ": "must ",
+    "List should ": "must ",
+    "Dictionary should ": "must ",
+    "Value should ": "must ",
+}

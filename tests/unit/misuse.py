@@ -134,13 +134,7 @@ def make_world(folder: Path) -> Path:
     """A folder of everything that is not what a verb wants."""
     for name in ("home", "tmp", "config", "hpcbench", "folder", "locked", "registry", "pages"):
         (folder / name).mkdir(parents=True)
-    told(
-        asked(
-            folder / "hpcbench",
-            ["0", "1x", None, "3"],
-            [Metric(name="exact_match", plugin="exact_match")],
-        )
-    )
+    _make_experiment(folder / "hpcbench")
     (folder / "answers.csv").write_text("id,answer\n1,x\n")
     (folder / "rows.jsonl").write_text('{"prediction": "a", "reference": "a"}\n')
     (folder / "pages" / "annotations.jsonl").write_text(
@@ -193,6 +187,35 @@ def make_world(folder: Path) -> Path:
     for name in ("locked", "secret.yaml"):
         (folder / name).chmod(0)
     return folder
+
+
+def _make_experiment(home: Path) -> None:
+    """An experiment that is done, with all that `submit` writes down."""
+    metric = Metric(name="exact_match", plugin="exact_match")
+    here = asked(home, ["0", "1x", None, "3"], [metric])
+    told(here)
+    data = json.loads(here.manifest_file.read_text())
+    data |= {
+        "version": 1, "id": here.id, "created": "2026-11-20T14:32:00+0000", "host": "login1", "hpcbench": "0.1.0",
+        "python": "3.11.7", "executable": sys.executable, "packages": {}, "git": {"plan": None, "hpcbench": None},
+        "plan_key": "0" * 64, "seed": 0, "mode": "prod", "settings": [], "baseline": None, "host_packages": None,
+        "plugin_packages": {}, "environments": {},
+        "stage_keys": {"rt": {"inference": "a" * 64, "evaluation": "b" * 64}},
+        "measured": {
+            "samples": {"rt": 4}, "dataset_hashes": {"rt": "sha256:d"}, "model_hashes": {"m": "sha256:m"}
+        },
+    }  # fmt: skip
+    here.manifest_file.write_text(json.dumps(data))
+    groups = [one.model_dump(mode="json") for one in here.work.groups]
+    lines = [
+        {"event": "round", "round": 0, "groups": groups, "time": 1.0},
+        {"event": "intent", "step": "supervise", "time": 1.0},
+        {"event": "submitted", "step": "supervise", "job": "local", "time": 1.0},
+        {"event": "handed", "time": 1.0},
+    ]
+    here.submission_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    here.outcome_file.write_text('{"version": 1, "round": 0, "state": "done", "shards_left": []}')
+    here.plan_file.write_text("name: plan\nrun_tasks: [rt]\n")
 
 
 PLACES = (

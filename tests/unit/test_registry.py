@@ -120,22 +120,21 @@ def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
         ("{max_tokens: 96, temp", "{max_token: 96, temp",
          "p.yaml:11:18: unknown key 'max_token' (did you mean 'max_tokens'?)"),
         ("  - name: vqa-hard\n    ml_task: vqa\n", "  - name: vqa-hard\n",
-         "p.yaml:16:5: key 'ml_task' is missing"),
-        ("name: small\n", "", "p.yaml:1:1: key 'name' is missing"),
-        ("parallelism: 2", "parallelism: two", "p.yaml:4:14: parallelism: input should be a valid "
-         "integer, unable to parse string as an integer, not 'two'"),
+         "p.yaml:16:5: key 'ml_task' is missing (add `ml_task: …`)"),
+        ("name: small\n", "", "p.yaml:1:1: key 'name' is missing (add `name: …`)"),
+        ("parallelism: 2", "parallelism: two", "p.yaml:4:14: parallelism: must be a whole "
+         "number, not 'two'"),
         ("max_tokens: 96", "max_tokens: -1",
-         "p.yaml:11:30: run_tasks.0.generation.max_tokens: input should be greater than 0, not -1"),
-        ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: input should be a valid dictionary or "
-         "instance of RunTask, not 7"),
+         "p.yaml:11:30: run_tasks.0.generation.max_tokens: must be greater than 0, not -1"),
+        ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: must be a map: {KEY: VALUE}, not 7"),
         ("  - shared", "  - sha red", "p.yaml:24:5: run_tasks.2: must be letters, digits and "
          ". _ - /, with a letter or digit first, not 'sha red'"),
-        ("seed: 7", "name: again", "p.yaml:25:1: key 'name' stands twice"),
+        ("seed: 7", "name: again", "p.yaml:25:1: key 'name' stands twice (remove one of them)"),
         ("    split: hard", "    split: hard\n    split: easy",
-         "p.yaml:23:5: key 'split' stands twice"),
+         "p.yaml:23:5: key 'split' stands twice (remove one of them)"),
         ("seed: 7", "\tseed: 7", "p.yaml:25:1: a tab; YAML is indented with spaces"),
         ("schema_version: 1", "schema_version: 2",
-         "p.yaml:1:17: schema_version: input should be 1, not 2"),
+         "p.yaml:1:17: schema_version: must be 1, not 2"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_at_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
@@ -159,10 +158,10 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "p.yaml:1:1: not a mapping of keys to values"),
-        ("# only a comment\n", "p.yaml:1:1: not a mapping of keys to values"),
-        ("- a\n- b\n", "p.yaml:1:1: not a mapping of keys to values"),
-        ("just text", "p.yaml:1:1: not a mapping of keys to values"),
+        ("", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
+        ("# only a comment\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
+        ("- a\n- b\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
+        ("just text", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8"),
         ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML"),
         ("name: 2024-13-45\n", "p.yaml:1:7: YAML reads '2024-13-45' as a date (put it in quotes)"),
