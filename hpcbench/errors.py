@@ -11,9 +11,43 @@ Whatever else reaches the top is a bug: the CLI writes its traceback to a file a
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+REMEDIES = {
+    errno.EACCES: "allow yourself to use it, or name another path",
+    errno.EPERM: "allow yourself to use it, or name another path",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of this path is a file: check the path",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EEXIST: "remove it, or name another path",
+    errno.ENOTEMPTY: "empty it, or name another path",
+    errno.ELOOP: "a symbolic link of this path leads to itself: remove it",
+    errno.ENAMETOOLONG: "a name has at most 255 bytes, a path 4095",
+    errno.ENXIO: "name a regular file",
+    errno.EMFILE: "allow more open files: ulimit -n 4096",
+    errno.ENFILE: "this machine has too many open files: wait, or use another",
+    errno.ENOSPC: "make room, and do it again",
+    errno.EDQUOT: "make room, and do it again",
+    errno.EFBIG: "allow larger files (ulimit -f), or use another file system",
+    errno.EROFS: "see whether its file system is well",
+    errno.EIO: "see whether its file system is well",
+    errno.ESTALE: "see whether its file system is well",
+    errno.EBUSY: "wait until nobody uses it",
+    errno.ETXTBSY: "wait until nobody uses it",
+    errno.EAGAIN: "this machine is out of processes or memory: close some (ulimit -u)",
+    errno.ENOMEM: "this machine is out of memory: close programs, or use another",
+    errno.ECONNREFUSED: "see whether the other side runs, and whether this machine has a network",
+    errno.ECONNRESET: "see whether the other side runs, and whether this machine has a network",
+    errno.ENETUNREACH: "see whether this machine has a network",
+    errno.EHOSTUNREACH: "see whether this machine has a network",
+    errno.ETIMEDOUT: "see whether this machine has a network, and do it again",
+    errno.EADDRINUSE: "choose another port or address",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+}
+"""What an error of the operating system asks of the user."""
 
 
 class HpcbenchError(Exception):

@@ -1,4 +1,4 @@
-"""Files that users name: opened only where they are regular, read only so far, decoded with the place of a fault.
+"""Files that users name: regular ones only, read up to a limit, decoded with the place of a fault.
 
 A pipe would be waited for, a device read without end, a folder's error would name neither: all are refused in
 one line, before anything is read.
@@ -7,13 +7,14 @@ one line, before anything is read.
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import os
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import REMEDIES, Problem, UserError
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -73,7 +74,7 @@ def read_text(path: Path, limit: int | None = None) -> str:
     except UnicodeDecodeError as error:
         lines = data[: error.start].decode("utf-8").split("\n")
         place = (len(lines), len(lines[-1]) + 1)
-        raise UserError(Problem("not UTF-8", str(path), *place)) from error
+        raise UserError(Problem("not UTF-8", str(path), *place, "save it as UTF-8 text")) from error
 
 
 def read_json(path: Path, limit: int | None = None) -> Any:
@@ -85,30 +86,39 @@ def read_json(path: Path, limit: int | None = None) -> Any:
     text = read_text(path, limit)
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            Problem(f"not JSON: {error.msg}", str(path), error.lineno, error.colno, TORN)
-        ) from None
-    except RecursionError:
-        raise UserError(Problem("nested too deeply", str(path))) from None
-    except ValueError as error:  # a number of too many digits
-        raise UserError(Problem(f"not JSON: {error}", str(path))) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(not_json(error, path)) from None
 
 
-TORN = "the file may be torn: copy it again, or mend the line"
+def not_json(error: ValueError | RecursionError, path: Path, line: int | None = None) -> Problem:
+    """What `json.loads` says of a file, or of a line of one, as a problem at its place."""
+    if isinstance(error, json.JSONDecodeError):
+        remedy = "the file may be torn: copy it again, or mend the line"
+        where = (line or error.lineno, error.colno)
+        return Problem(f"not JSON: {error.msg}", str(path), *where, remedy)
+    if isinstance(error, RecursionError):
+        return Problem("not JSON: nested too deeply", str(path), line, remedy="flatten it")
+    what = "not JSON: a number has too many digits"
+    return Problem(what, str(path), line, remedy="put it in quotes")
 
 
 def _cannot(path: Path, error: OSError | ValueError) -> Problem:
     if isinstance(error, FileNotFoundError):
         return Problem("no such file", str(path), remedy=_nearest(path))
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    return Problem(f"cannot be read: {reason}", str(path), remedy="check the path and its rights")
+    if isinstance(error, OSError):
+        if error.errno == errno.ENXIO:
+            return Problem("is a socket, not a file", str(path), remedy="name a regular file")
+        remedy = REMEDIES.get(error.errno or 0, "check the path")
+        return Problem(f"cannot be read: {error.strerror}", str(path), remedy=remedy)
+    return Problem(f"cannot be read: {error}", str(path), remedy="check the path")
 
 
 def _nearest(path: Path) -> str:
-    """The file of the same folder whose name is nearest to one that is not there."""
+    """What may be meant by a file that is not there: one of its folder with a similar name."""
     import difflib
 
+    if path.is_symlink():
+        return "it is a link to a file that is gone"
     try:
         names = sorted(one.name for one in path.parent.iterdir())
     except OSError:

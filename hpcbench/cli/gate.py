@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path

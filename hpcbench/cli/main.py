@@ -19,6 +19,7 @@ import hpcbench
 from hpcbench.cli.parse import parser
 from hpcbench.errors import HpcbenchError, UserError
 
+
 def entry() -> None:
     """The console script."""
     # Verbs read thousands of small records that all live on: looking for circles among them takes a quarter

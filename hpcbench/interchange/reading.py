@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hpcbench.data.rows import value_of
 from hpcbench.errors import Problem, UserError
 from hpcbench.schema.records import Outcome
-from hpcbench.user_files import TORN, open_file, read_json
+from hpcbench.user_files import not_json, open_file, read_json
 
 Kit = Literal["lmms-eval", "vlmevalkit", "lm-eval"]
 """Kits whose results are understood."""
@@ -165,15 +165,16 @@ def json_lines(path: Path) -> Iterator[tuple[Problem, dict[str, Any]]]:
                 continue
             try:
                 record = json.loads(line.decode())
-            except json.JSONDecodeError as error:
-                raise UserError(
-                    Problem(f"not JSON: {error.msg}", str(path), number, error.colno, TORN)
-                ) from None
-            except (UnicodeDecodeError, RecursionError) as error:
-                raise UserError(Problem(f"cannot be read: {error}", str(path), number)) from None
+            except UnicodeDecodeError:
+                raise UserError(Problem("not UTF-8", str(path), number, remedy=_UTF8)) from None
+            except (ValueError, RecursionError) as error:
+                raise UserError(not_json(error, path, number)) from None
             if not isinstance(record, dict):
                 raise UserError(Problem("not a JSON object", str(path), number))
             yield Problem("", str(path), number), record
+
+
+_UTF8 = "save it as UTF-8 text"
 
 
 def number_of(value: Any) -> float | None:

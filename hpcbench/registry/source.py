@@ -36,7 +36,7 @@ MAX_DEPTH = 64
 """No document is nested deeper."""
 
 SHALLOW = 4096
-"""Text of so few characters is never so deep that libyaml's recursion runs out of stack, which ends the process."""
+"""Text of so few characters is not deep enough for libyaml to run out of stack, which would end the process."""
 
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)

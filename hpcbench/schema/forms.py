@@ -1,4 +1,4 @@
-"""pydantic's complaints in words: what form a text must have instead of the regular expression that checks it."""
+"""pydantic's complaints in words: the form a text must have, never the regular expression that checks it."""
 
 from __future__ import annotations
 

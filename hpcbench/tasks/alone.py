@@ -31,7 +31,7 @@ from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
-from hpcbench.user_files import read_text
+from hpcbench.user_files import not_json, read_text
 
 ANSWERS = ("text", "answer", "model_answer", "prediction")
 NAMES = ("sample_id", "id")
@@ -190,7 +190,7 @@ def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(Problem(f"not JSON: {error}", str(path), number)) from error
+            raise UserError(not_json(error, path, number)) from error
         if not isinstance(row, dict):
             raise UserError(Problem("not a JSON object", str(path), number))
         yield number, row

@@ -162,7 +162,7 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
         ("# only a comment\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         ("- a\n- b\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         ("just text", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
-        (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8"),
+        (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8 (save it as UTF-8 text)"),
         ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML"),
         ("name: 2024-13-45\n", "p.yaml:1:7: YAML reads '2024-13-45' as a date (put it in quotes)"),
         ("name: !!int x\n", "p.yaml:1:7: 'x' cannot be read as a int"),
