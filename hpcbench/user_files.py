@@ -44,6 +44,17 @@ def open_file(path: Path) -> BinaryIO:
     raise UserError(Problem(f"is {kind}, not a file", str(path), remedy="name a regular file"))
 
 
+def refuse_pipes(path: Path) -> None:
+    """Refuse what a reader would wait for, or read without end.
+
+    Raises:
+        OSError: it is a pipe, a socket or a device, or there is none.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a folder says so itself
+        raise OSError(errno.EINVAL, f"is {_KINDS[stat.S_IFMT(mode)]}, not a file", str(path))
+
+
 def read_bytes(path: Path, limit: int | None = None) -> bytes:
     """All bytes of a file.
 

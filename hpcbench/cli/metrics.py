@@ -118,7 +118,9 @@ def score(arguments: argparse.Namespace) -> int:
             print(f"{row.get('id', number)}\t{round(values[-1], ROUNDED)}")
     if not parts:
         first = f": {faults[0]['fault']}" if faults else ""
-        raise UserError(Problem(f"no row could be scored{first}", str(arguments.file)))
+        raise UserError(
+            Problem(f"no row could be scored{first}", str(arguments.file), remedy=_ROWS)
+        )
     interval = statistics.parts_interval(metric, parts, documents)
     told: dict[str, Any] = {
         "metric": arguments.name,
@@ -229,6 +231,9 @@ def _made(kind: Any, name: str, options: Mapping[str, Any]) -> Any:
         remedy = f"hpcbench metrics show {name}"
         raise UserError(*(Problem(message, remedy=remedy) for _, message in wrong))
     return kind(**options)
+
+
+_ROWS = "rows with `prediction` and `references` or `reference` are scored"
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -56,7 +56,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.macro and arguments.pivot:
         raise UserError("--macro has one row for all groups, which --pivot would part")
     if arguments.pivot and len(arguments.by) > 2:
-        raise UserError("--pivot has one column of --by down and one across")
+        raise UserError(
+            "--pivot has one column of --by down and one across", remedy="--by A,B --pivot B"
+        )
 
 
 # --- an experiment ------------------------------------------------------------------------------------

@@ -213,7 +213,9 @@ class Catalog:
         if name is not None and document.name != name:
             raise UserError(
                 source.problem(
-                    ("name",), f"is called '{document.name}' but stands in the file of '{name}'"
+                    ("name",),
+                    f"is called '{document.name}' but stands in the file of '{name}'",
+                    "rename one of them",
                 )
             )
         return document, source

@@ -14,7 +14,7 @@ import copy
 import difflib
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -36,7 +36,7 @@ MAX_DEPTH = 64
 """No document is nested deeper."""
 
 SHALLOW = 4096
-"""Text of so few characters is not deep enough for libyaml to run out of stack, which would end the process."""
+"""Text of so few characters is never deep enough for libyaml to run out of stack, which ends the process."""
 
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -163,7 +163,7 @@ def _check_depth(path: Path, text: str) -> None:
             if depth > MAX_DEPTH:
                 mark = event.start_mark
                 what = f"nested more than {MAX_DEPTH} levels deep"
-                raise UserError(Problem(what, str(path), mark.line + 1, mark.column + 1))
+                raise UserError(Problem(what, str(path), mark.line + 1, mark.column + 1, _FLATTER))
     except yaml.YAMLError:
         return
 
@@ -173,7 +173,9 @@ def _compose(path: Path, text: str, loader_class: Any) -> Source:
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            raise UserError(Problem("not a map of keys to values", str(path), 1, 1, "begin with `name: …`"))
+            raise UserError(
+                Problem("not a map of keys to values", str(path), 1, 1, "begin with `name: …`")
+            )
         reader = _Reader(Source(path, None), loader)
         data = reader.value(node, (), 0)
         if reader.problems:
@@ -189,7 +191,9 @@ def _compose_slowly(path: Path, text: str) -> Source:
         return _compose(path, text, yaml.SafeLoader)
     except ReaderError as error:
         what = f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        raise UserError(_after(path, text[: error.position], what)) from error
+        raise UserError(
+            replace(_after(path, text[: error.position], what), remedy="remove it")
+        ) from error
     except yaml.MarkedYAMLError as error:
         raise UserError(_yaml_problem(path, error)) from error
     except yaml.YAMLError as error:
@@ -197,7 +201,7 @@ def _compose_slowly(path: Path, text: str) -> Source:
             Problem(f"not YAML: {str(error).splitlines()[0]}", str(path), 1, 1)
         ) from error
     except RecursionError:
-        raise UserError(Problem("nested too deeply", str(path), 1, 1)) from None
+        raise UserError(Problem("nested too deeply", str(path), 1, 1, _FLATTER)) from None
 
 
 class _Reader:
@@ -215,9 +219,13 @@ class _Reader:
             start = node.start_mark
             self.source.marks[loc] = Place(start.line + 1, start.column + 1)
         if self.seen > MAX_NODES:
-            raise UserError(self.source.problem(loc, "aliases make this document endless"))
+            raise UserError(
+                self.source.problem(loc, "aliases make this document endless", "write it out")
+            )
         if depth > MAX_DEPTH:
-            raise UserError(self.source.problem(loc, f"nested more than {MAX_DEPTH} levels deep"))
+            raise UserError(
+                self.source.problem(loc, f"nested more than {MAX_DEPTH} levels deep", _FLATTER)
+            )
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
@@ -308,7 +316,18 @@ def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
     if "\\t" in what:
         what = "a tab; YAML is indented with spaces"
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    return Problem(what, str(path), line, column)
+    remedy = next((cure for said, cure in _CURES.items() if said in what), None)
+    return Problem(what, str(path), line, column, remedy)
+
+
+_FLATTER = "does it contain itself, or a bracket too many?"
+_CURES = {
+    "unexpected end of stream": "close the quote",
+    "<stream end>": "close the bracket",
+    "undefined alias": "define it before: &NAME",
+    "alphabetic or numeric": "put it in quotes",
+}
+"""What PyYAML says → what mends it."""
 
 
 # --- overlays -----------------------------------------------------------------------------------------
@@ -385,7 +404,9 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     kind, last, given = detail["type"], str(detail["loc"][-1]), detail["input"]
     if kind in _UNKNOWN:
         meant = _meant(model, source, detail)
-        remedy = f"did you mean '{meant}'?" if meant else None
+        known = _fields(model, _known_loc(source, detail["loc"][:-1]))
+        listed = f"there are: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
+        remedy = f"did you mean '{meant}'?" if meant else listed if known else None
         at_key = loc[-1:] == detail["loc"][-1:]  # it is not if a merge brought the key
         return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":

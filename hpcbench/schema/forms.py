@@ -48,7 +48,9 @@ def complaint(detail: Mapping[str, Any]) -> str:
         return f"must be {KINDS[kind]}"
     if kind == "string_pattern_mismatch":
         pattern = detail.get("ctx", {}).get("pattern", "")
-        return f"must be {FORMS[pattern]}" if pattern in FORMS else "is not of the form it must have"
+        return (
+            f"must be {FORMS[pattern]}" if pattern in FORMS else "is not of the form it must have"
+        )
     message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     for long, short in _SHORTER.items():
         if message.startswith(long):

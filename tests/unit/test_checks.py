@@ -740,8 +740,7 @@ def test_mistakes_in_old_words_are_told_where_they_stand(files: Files) -> None:
     files.write("runs/snils.yaml", V02_RUN.replace("temperature: 0.5", "temperature: hot"))
     told = files.refusal("name: old\ntasks: [snils]\n", mode="dev")
     assert told == [
-        "registry/runs/snils.yaml:11:25: generation.temperature: must be a number, "
-        "not 'hot'"
+        "registry/runs/snils.yaml:11:25: generation.temperature: must be a number, not 'hot'"
     ]
 
 

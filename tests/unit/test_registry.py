@@ -112,7 +112,8 @@ def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
     [
         ("parallelism: 2", "paralelism: 2",
          "p.yaml:4:1: unknown key 'paralelism' (did you mean 'parallelism'?)"),
-        ("parallelism: 2", "xyzzy: 2", "p.yaml:4:1: unknown key 'xyzzy'"),
+        ("parallelism: 2", "xyzzy: 2", "p.yaml:4:1: unknown key 'xyzzy' (there are: "
+         "schema_version, name, version, description, notes, metadata, run_tasks, matrix, …)"),
         ("      cpus: 1", "      cpu: 1", "p.yaml:13:7: unknown key 'cpu' (did you mean 'cpus'?)"),
         ("    ml_task: vqa\n    model: org/tiny\n    dataset: pages\n    prompt: ask\n    gen",
          "    ml_tsk: vqa\n    model: org/tiny\n    dataset: pages\n    prompt: ask\n    gen",
@@ -163,11 +164,14 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
         ("- a\n- b\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         ("just text", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8 (save it as UTF-8 text)"),
-        ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML"),
+        ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML (remove it)"),
         ("name: 2024-13-45\n", "p.yaml:1:7: YAML reads '2024-13-45' as a date (put it in quotes)"),
         ("name: !!int x\n", "p.yaml:1:7: 'x' cannot be read as a int"),
         ("name: !!bool x\n", "p.yaml:1:7: 'x' cannot be read as a bool"),
-        ("name: [\n", "p.yaml:2:1: expected the node content, but found '<stream end>'"),
+        (
+            "name: [\n",
+            "p.yaml:2:1: expected the node content, but found '<stream end>' (close the bracket)",
+        ),
         ("name: a\n---\nname: b\n", "p.yaml:2:1: but found another document"),
     ],
 )
@@ -323,7 +327,7 @@ def test_the_users_registry_lies_between_ours_and_the_given_one(
 def test_a_document_is_called_as_its_file(tmp_path: Path, registry: Path) -> None:
     replace(registry, "prompts/ask.yaml", "user: x\nname: asked\n")
     assert refusal(tmp_path, registry) == [
-        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask'"
+        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask' (rename one of them)"
     ]
 
 
