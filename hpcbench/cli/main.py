@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return 0
-    except Exception as bug:  # noqa: BLE001 - the last net: a user never meets a traceback
+    except SystemExit:
+        raise
+    except BaseException as bug:  # noqa: BLE001 - the last net: a user never meets a traceback, nor a panic of Rust
         from hpcbench.cli import system_errors
 
         known = system_errors.explain(bug, words)
@@ -80,9 +82,9 @@ def _prepare_streams() -> None:
                 stream = open(opened, "r" if descriptor == 0 else "w", encoding="utf-8")  # noqa: PTH123, SIM115
                 setattr(sys, name, stream)
     codecs.register_error("hpcbench.escape", _escape)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="hpcbench.escape")
+    for written in (sys.stdout, sys.stderr):
+        if isinstance(written, io.TextIOWrapper):
+            written.reconfigure(errors="hpcbench.escape")
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:

@@ -6,7 +6,7 @@ import argparse
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.screen import print_json, say
 from hpcbench.errors import EnvironmentFault, UserError
@@ -113,7 +113,7 @@ def create_token(arguments: argparse.Namespace) -> int:
             name=arguments.name, scopes=tuple(arguments.scope or ["read"]), days=arguments.days
         )
     except ValidationError as error:
-        first = dict(error.errors()[0])
+        first: dict[str, Any] = dict(error.errors()[0])
         raise UserError(f"{first['loc'][0]}: {complaint(first)}") from None
     made = tokens.create(wanted)
     if arguments.json:

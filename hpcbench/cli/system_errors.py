@@ -21,6 +21,8 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> HpcbenchError | 
     """
     if isinstance(error, MemoryError):
         return EnvironmentFault("out of memory", remedy=REMEDIES[errno.ENOMEM])
+    if "Too many open files" in str(error):  # also as a library's own exception
+        return EnvironmentFault("too many open files", remedy=REMEDIES[errno.EMFILE])
     if isinstance(error, RuntimeError) and "home directory" in str(error):
         return EnvironmentFault("this account has no home folder", remedy="set HOME to a folder")
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):

@@ -351,8 +351,8 @@ def find(root: Path, wanted: str) -> Experiment:
         return (exact or matches)[0]
     remedy = "`hpcbench list` shows them"
     if not matches:
-        names = [*(one.id for one in known), *(one.name for one in baselines(root))]
-        close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
+        there = [*(one.id for one in known), *(one.name for one in baselines(root))]
+        close = difflib.get_close_matches(wanted, there, n=1, cutoff=0.6)
         meant = f"did you mean '{close[0]}'? " if close else ""
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=meant + remedy))
     names = ", ".join(experiment.id for experiment in matches[:5])

@@ -162,6 +162,7 @@ def _check_depth(path: Path, text: str) -> None:
                 depth -= 1
             if depth > MAX_DEPTH:
                 mark = event.start_mark
+                assert mark is not None
                 what = f"nested more than {MAX_DEPTH} levels deep"
                 raise UserError(Problem(what, str(path), mark.line + 1, mark.column + 1, _FLATTER))
     except yaml.YAMLError:

@@ -1,7 +1,8 @@
 """The command line as a careless user runs it: every verb with bad values, each in a process of its own.
 
 `Zygote` is one process that has imported hpcbench; every command is a fork of it, which is as good as a fresh
-process and costs milliseconds. Where the tests run as root it gives up root's right to every file. `commands()` draws commands from the parser itself, so that a new verb is covered by being there.
+process and costs milliseconds. Where the tests run as root it gives up root's right to every file.
+`commands()` draws commands from the parser itself, so that a new verb is covered by being there.
 
     python -m tests.unit.misuse 20000 [SEED]      a longer campaign: prints every command that misbehaves
 """
@@ -196,9 +197,12 @@ def _make_experiment(home: Path) -> None:
     told(here)
     data = json.loads(here.manifest_file.read_text())
     data |= {
-        "version": 1, "id": here.id, "created": "2026-11-20T14:32:00+0000", "host": "login1", "hpcbench": "0.1.0",
-        "python": "3.11.7", "executable": sys.executable, "packages": {}, "git": {"plan": None, "hpcbench": None},
-        "plan_key": "0" * 64, "seed": 0, "mode": "prod", "settings": [], "baseline": None, "host_packages": None,
+        "version": 1, "id": here.id, "created": "2026-11-20T14:32:00+0000", "host": "login1",
+        "hpcbench": "0.1.0",
+        "python": "3.11.7", "executable": sys.executable, "packages": {},
+        "git": {"plan": None, "hpcbench": None},
+        "plan_key": "0" * 64, "seed": 0, "mode": "prod", "settings": [], "baseline": None,
+        "host_packages": None,
         "plugin_packages": {}, "environments": {},
         "stage_keys": {"rt": {"inference": "a" * 64, "evaluation": "b" * 64}},
         "measured": {
@@ -219,11 +223,15 @@ def _make_experiment(home: Path) -> None:
 
 
 PLACES = (
-    "empty", "empty.yaml", "empty.jsonl", "binary.yaml", "binary.jsonl", "latin.csv", "latin.yaml", "utf16.yaml",
-    "deep.json", "deep.jsonl", "deep.yaml", "laughs.yaml", "cycle.yaml", "twice.yaml", "list.yaml", "scalar.yaml",
+    "empty", "empty.yaml", "empty.jsonl", "binary.yaml", "binary.jsonl", "latin.csv", "latin.yaml",
+    "utf16.yaml",
+    "deep.json", "deep.jsonl", "deep.yaml", "laughs.yaml", "cycle.yaml", "twice.yaml", "list.yaml",
+    "scalar.yaml",
     "scalar.json", "null.jsonl", "cut.jsonl", "wrong.csv", "broken.png", "broken.zip", "broken.parquet",
-    "broken.xlsx", "large.yaml", "secret.yaml", "plan.yaml", "loop", "dangling", "endless", "pipe", "pipe.jsonl",
-    "socket", "odd\udcff.yaml", "folder", "locked", "locked/x", "secret.yaml/x", "loop/x", "nothing", "nothing/x.yaml",
+    "broken.xlsx", "large.yaml", "secret.yaml", "plan.yaml", "loop", "dangling", "endless", "pipe",
+    "pipe.jsonl",
+    "socket", "odd\udcff.yaml", "folder", "locked", "locked/x", "secret.yaml/x", "loop/x", "nothing",
+    "nothing/x.yaml",
     "", ".", "..", "/", "-", "~", "~nobody-here/x", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem",
     "/root/x", "n" * 300, "n" * 5000, "a\nb", "\x1b[31mred", "*", "file:///nothing", "http://127.0.0.1:1/x",
     "s3://", "hf://", "sftp://nowhere.invalid/x", "docker://", "http://[", "://", "a:b:c",
@@ -231,10 +239,14 @@ PLACES = (
 """Values for whatever names a place."""
 
 WORDS = (
-    "", " ", "-", "x", "@last", "@first", "@", "../..", "nothing=", "=", "a=b", "a.b=c", "a.b.c=[", "=1", "1", "-1",
-    "0", "nan", "inf", "1e999", "9" * 5000, "²", "٣", "None", "null", "true", "x" * 300, "a,b", ",,", "é", "\U0001f600",
-    "\udcff", "a\nb", "\x1b[31m", "${env:NOTHING}", "{{ x }}", "%s", "(", "[", "*", "models", "models/tiny-vlm",
-    "tiny-vlm", "vqa", "anls", "demo-receipts", "ttft=1", "ttft=x", "anls.tau=x", "* * * * *", "@daily", "id=doc.id",
+    "", " ", "-", "x", "@last", "@first", "@", "../..", "nothing=", "=", "a=b", "a.b=c", "a.b.c=[", "=1",
+    "1", "-1",
+    "0", "nan", "inf", "1e999", "9" * 5000, "²", "٣", "None", "null", "true", "x" * 300, "a,b", ",,", "é",
+    "\U0001f600",
+    "\udcff", "a\nb", "\x1b[31m", "${env:NOTHING}", "{{ x }}", "%s", "(", "[", "*", "models",
+    "models/tiny-vlm",
+    "tiny-vlm", "vqa", "anls", "demo-receipts", "ttft=1", "ttft=x", "anls.tau=x", "* * * * *", "@daily",
+    "id=doc.id",
 )  # fmt: skip
 """Values for whatever is a word."""
 
@@ -242,19 +254,24 @@ NUMBERS = ("x", "", "-1", "0", "1", "nan", "inf", "1.5", "1e400", "9" * 5000, "�
 
 ENVIRONMENTS: Sequence[Mapping[str, str | None]] = (
     {"HPCBENCH_HOME": "WORLD/empty"}, {"HPCBENCH_HOME": "WORLD/locked"}, {"HPCBENCH_HOME": "/proc/nothing"},
-    {"HPCBENCH_HOME": "WORLD/loop"}, {"HPCBENCH_HOME": "~nobody-here"}, {"HPCBENCH_HOME": "WORLD/" + "n" * 300},
+    {"HPCBENCH_HOME": "WORLD/loop"}, {"HPCBENCH_HOME": "~nobody-here"},
+    {"HPCBENCH_HOME": "WORLD/" + "n" * 300},
     {"HPCBENCH_HOME": "$NOTHING"}, {"HPCBENCH_HOME": "WORLD/odd\udcff.yaml"},
     {"HPCBENCH_HOME": None, "HOME": None}, {"HPCBENCH_HOME": None, "HOME": "/nothing"},
-    {"HPCBENCH_HOME": None, "HOME": "WORLD/empty"}, {"HPCBENCH_HOME": None, "HOME": "", "XDG_CONFIG_HOME": None},
+    {"HPCBENCH_HOME": None, "HOME": "WORLD/empty"},
+    {"HPCBENCH_HOME": None, "HOME": "", "XDG_CONFIG_HOME": None},
     {"HPCBENCH_HOME": None, "HOME": None, "XDG_CONFIG_HOME": None},
-    {"XDG_CONFIG_HOME": "WORLD/empty"}, {"XDG_CONFIG_HOME": "WORLD/locked"}, {"XDG_CONFIG_HOME": "WORLD/pipe"},
+    {"XDG_CONFIG_HOME": "WORLD/empty"}, {"XDG_CONFIG_HOME": "WORLD/locked"},
+    {"XDG_CONFIG_HOME": "WORLD/pipe"},
     {"XDG_CONFIG_HOME": "WORLD/loop"}, {"HPCBENCH_SITE": "WORLD/empty"}, {"HPCBENCH_SITE": "WORLD/locked"},
-    {"RUN_MODE": "x"}, {"COLUMNS": "1"}, {"COLUMNS": "0"}, {"COLUMNS": "x"}, {"COLUMNS": "-5"}, {"LINES": "x"},
+    {"RUN_MODE": "x"}, {"COLUMNS": "1"}, {"COLUMNS": "0"}, {"COLUMNS": "x"}, {"COLUMNS": "-5"},
+    {"LINES": "x"},
     {"TERM": "dumb"}, {"TERM": None}, {"NO_COLOR": "1"}, {"FORCE_COLOR": "1", "COLUMNS": "1"},
     {"LC_ALL": "C"}, {"LC_ALL": "nothing"}, {"LANG": "\udcff"}, {"TZ": "nonsense"}, {"TMPDIR": "/nothing"},
     {"TMPDIR": "WORLD/locked"}, {"PATH": ""}, {"PATH": None}, {"PATH": "WORLD/empty"}, {"SLURM_JOB_ID": "x"},
     {"CUDA_VISIBLE_DEVICES": "x"}, {"USER": None, "LOGNAME": None}, {"XDG_RUNTIME_DIR": "WORLD/empty"},
-    {"HF_HOME": "WORLD/empty"}, {"http_proxy": "nonsense", "https_proxy": "://"}, {"XDG_CACHE_HOME": "WORLD/empty"},
+    {"HF_HOME": "WORLD/empty"}, {"http_proxy": "nonsense", "https_proxy": "://"},
+    {"XDG_CACHE_HOME": "WORLD/empty"},
     {"XDG_STATE_HOME": "WORLD/empty"},
 )  # fmt: skip
 """Environments in which verbs are run."""
@@ -441,13 +458,13 @@ def _become(command: Command, world: Path, out: Path, err: Path) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (command.open_files, command.open_files))
         # As a new process has them.
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stdout = open(
+        sys.stdout = open(  # noqa: SIM115
             1,
             "w",
             encoding="utf-8",
             errors="surrogateescape" if os.environ.get("LC_ALL") == "C" else "strict",
             closefd=False,
-        )  # noqa: SIM115,E501
+        )
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         if command.output == "closed":
             os.close(1)
