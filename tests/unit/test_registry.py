@@ -327,7 +327,8 @@ def test_the_users_registry_lies_between_ours_and_the_given_one(
 def test_a_document_is_called_as_its_file(tmp_path: Path, registry: Path) -> None:
     replace(registry, "prompts/ask.yaml", "user: x\nname: asked\n")
     assert refusal(tmp_path, registry) == [
-        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask' (rename one of them)"
+        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask' "
+        "(rename one of them)"
     ]
 
 

@@ -1,6 +1,6 @@
 """Three hundred wrong inputs: each mistake is one line that says where it is, what it is and what to do.
 
-The inputs and what is said of them are in tests/inputs/; a line that is said may go on after what stands there.
+The inputs and the answers to them are in tests/inputs/; an answer's line may go on after what stands there.
 """
 
 from __future__ import annotations
