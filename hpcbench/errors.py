@@ -104,7 +104,7 @@ class EnvironmentFault(HpcbenchError):
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         self.message, self.remedy = message, remedy
-        super().__init__(message + (f" ({remedy})" if remedy else ""))
+        super().__init__(cut(message) + (f" ({remedy})" if remedy else ""))
 
 
 def _lines(problems: Iterable[Problem]) -> Iterator[str]:
@@ -131,14 +131,22 @@ def _also(others: Sequence[Problem]) -> str:
 
 _LINES_SHOWN = 5
 
-LONGEST_NAME = 255
-"""Bytes of a file's name; longer words in a message are cut."""
+LONGEST_WORD = 400
+"""Characters of a word in a message; of a longer one the beginning and the end are shown."""
+
+
+def cut(text: str) -> str:
+    """Text without words that would fill a screen."""
+    if len(text) <= LONGEST_WORD:
+        return text
+    return re.sub(
+        rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:200]}…{word[0][-100:]}", text
+    )
 
 
 def printable(text: str) -> str:
     """Text for one line of a terminal: what would end the line or steer the terminal is escaped."""
-    if len(text) > LONGEST_NAME:
-        text = re.sub(rf"\S{{{LONGEST_NAME + 1},}}", lambda word: f"{word[0][:60]}…", text)
+    text = cut(text)
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
