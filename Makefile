@@ -55,9 +55,10 @@ static: .venv/client.done
 test-quick: .venv/dev.done
 	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto
 
-# Properties on examples drawn anew, more of them: what they find becomes a test.
+# Properties on examples drawn anew, more of them, and verbs with bad values: what they find becomes a test.
 search: .venv/dev.done
 	HPCBENCH_SEARCH=1 .venv/bin/python -m pytest $$(grep -rl '@given' tests/unit) -m "not long" -q -n auto
+	.venv/bin/python -m tests.unit.misuse 20000 $$RANDOM
 
 lint: .venv/dev.done
 	.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports

@@ -11,8 +11,43 @@ Whatever else reaches the top is a bug: the CLI writes its traceback to a file a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import errno
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+REMEDIES = {
+    errno.EACCES: "allow yourself to use it, or name another path",
+    errno.EPERM: "allow yourself to use it, or name another path",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of this path is a file: check the path",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EEXIST: "remove it, or name another path",
+    errno.ENOTEMPTY: "empty it, or name another path",
+    errno.ELOOP: "a symbolic link of this path leads to itself: remove it",
+    errno.ENAMETOOLONG: "a name has at most 255 bytes, a path 4095",
+    errno.ENXIO: "name a regular file",
+    errno.EMFILE: "allow more open files: ulimit -n 4096",
+    errno.ENFILE: "this machine has too many open files: wait, or use another",
+    errno.ENOSPC: "make room, and do it again",
+    errno.EDQUOT: "make room, and do it again",
+    errno.EFBIG: "allow larger files (ulimit -f), or use another file system",
+    errno.EROFS: "see whether its file system is well",
+    errno.EIO: "see whether its file system is well",
+    errno.ESTALE: "see whether its file system is well",
+    errno.EBUSY: "wait until nobody uses it",
+    errno.ETXTBSY: "wait until nobody uses it",
+    errno.EAGAIN: "this machine is out of processes or memory: close some (ulimit -u)",
+    errno.ENOMEM: "this machine is out of memory: close programs, or use another",
+    errno.ECONNREFUSED: "see whether the other side runs, and whether this machine has a network",
+    errno.ECONNRESET: "see whether the other side runs, and whether this machine has a network",
+    errno.ENETUNREACH: "see whether this machine has a network",
+    errno.EHOSTUNREACH: "see whether this machine has a network",
+    errno.ETIMEDOUT: "see whether this machine has a network, and do it again",
+    errno.EADDRINUSE: "choose another port or address",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+}
+"""What an error of the operating system asks of the user."""
 
 
 class HpcbenchError(Exception):
@@ -45,7 +80,8 @@ class Problem:
     def __str__(self) -> str:
         place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
         where = ":".join(place) + ": " if place else ""
-        return f"{where}{self.message}" + (f" ({self.remedy})" if self.remedy else "")
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        return printable(f"{where}{self.message}{remedy}")
 
 
 class UserError(HpcbenchError):
@@ -58,7 +94,7 @@ class UserError(HpcbenchError):
             problem if isinstance(problem, Problem) else Problem(problem, remedy=remedy)
             for problem in problems
         )
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(_lines(self.problems)))
 
 
 class EnvironmentFault(HpcbenchError):
@@ -68,7 +104,52 @@ class EnvironmentFault(HpcbenchError):
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         self.message, self.remedy = message, remedy
-        super().__init__(message + (f" ({remedy})" if remedy else ""))
+        super().__init__(cut(message) + (f" ({remedy})" if remedy else ""))
+
+
+def _lines(problems: Iterable[Problem]) -> Iterator[str]:
+    """A line a mistake; one that is made at several places of a file is one line, which counts them."""
+    same: dict[tuple[str | None, str, str | None], list[Problem]] = {}
+    for one in problems:
+        kind = re.sub(r"\.\d+(?=[.:])", ".*", one.message)  # whichever entry of a list it is
+        same.setdefault((one.file, kind, one.remedy), []).append(one)
+    for first, *others in same.values():
+        yield f"{first}{_also(others)}"
+
+
+def _also(others: Sequence[Problem]) -> str:
+    """How often a mistake was made besides, and in which lines."""
+    if not others:
+        return ""
+    times = "once more" if len(others) == 1 else f"{len(others)} more times"
+    lines = [str(one.line) for one in others if one.line is not None]
+    if not lines:
+        return f"; {times}"
+    shown = ", ".join(lines[:_LINES_SHOWN]) + (", …" if len(lines) > _LINES_SHOWN else "")
+    return f"; {times}, in line{'s' if len(lines) > 1 else ''} {shown}"
+
+
+_LINES_SHOWN = 5
+
+LONGEST_WORD = 400
+"""Characters of a word in a message; of a longer one the beginning and the end are shown."""
+
+
+def cut(text: str) -> str:
+    """Text without words that would fill a screen."""
+    if len(text) <= LONGEST_WORD:
+        return text
+    return re.sub(
+        rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:200]}…{word[0][-100:]}", text
+    )
+
+
+def printable(text: str) -> str:
+    """Text for one line of a terminal: what would end the line or steer the terminal is escaped."""
+    text = cut(text)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

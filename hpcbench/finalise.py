@@ -89,7 +89,11 @@ def advance(
         if before is not None and not again:
             return "concluded"
         settle(experiment)
-        if not rounds(experiment)[-1].handed:
+        known = rounds(experiment)
+        if not known:  # killed between preparing and submitting
+            begin_round(experiment, experiment.work.groups)
+            return "submitted"
+        if not known[-1].handed:
             hand_over(experiment)
             return "submitted"
         now = wishes(experiment)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.schema.forms import complaint
 from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
 
 if TYPE_CHECKING:
@@ -544,4 +545,4 @@ def _option_problem(detail: dict[str, Any], known: list[str]) -> tuple[tuple[str
         return where, unknown("option", where[-1], known)
     if detail["type"] == "missing":
         return where[:-1], f"option '{where[-1]}' is missing"
-    return where, f"option '{'.'.join(where)}': {detail['msg'][0].lower()}{detail['msg'][1:]}"
+    return where, f"option '{'.'.join(where)}': {complaint(detail)}"

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hpcbench.errors import EnvironmentFault
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.user_files import read_text
 
 REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 MASK = "***"
@@ -94,16 +95,14 @@ def _missing(kind: str, name: str) -> str | None:
         return None if os.environ.get(name) else "no such variable in the environment"
     try:
         return None if _read(kind, name) else "the file is empty"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        return "is not text"
+    except UserError as error:
+        return error.problems[0].message
 
 
 def _read(kind: str, name: str) -> str:
     if kind == "env":
         return os.environ[name]
-    return Path(name).expanduser().read_text(encoding="utf-8").strip()
+    return read_text(Path(name).expanduser()).strip()
 
 
 def _remedy(kind: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,13 @@ def print_verdict(told: Mapping[str, Any]) -> None:
     """Every check as a line of a table, and the verdict."""
     from rich.table import Table
 
+    from hpcbench.gate.verdict import Check
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("run task", "what", "baseline", "candidate", "difference", "margin", "", "why"):
         number = title in ("baseline", "candidate", "difference", "margin")
         table.add_column(title, justify="right" if number else "left")
-    previous = None
+    previous, why = None, ""
     for one in told["checks"]:
         share = one["kind"] in ("speed", "memory")
         level = "" if one["level"] == "critical" else " (advisory)"
@@ -66,9 +69,9 @@ def print_verdict(told: Mapping[str, Any]) -> None:
             _difference(one["difference"], share=share),
             _difference(one["margin"], share=share).lstrip("+"),
             f"[{STYLES[one['verdict']]}]{one['verdict']}[/]{level}",
-            one["why"],
+            one["why"] if one["why"] != why else "as above",
         )
-        previous = one["run_task"]
+        previous, why = one["run_task"], one["why"]
     out = console()
     out.print(table)
     out.print(
@@ -76,7 +79,11 @@ def print_verdict(told: Mapping[str, Any]) -> None:
         f"{told['baseline']}, policy {told['policy']}",
         soft_wrap=True,
     )
-    for reason in told["reasons"]:
+    keys = [one.name for one in fields(Check)]
+    shown = {str(Check(**{key: one[key] for key in keys if key in one})) for one in told["checks"]}
+    for reason in dict.fromkeys(told["reasons"]):
+        if reason in shown:  # the table has said it
+            continue
         out.print(f"  {reason}", soft_wrap=True, markup=False)
 
 

@@ -173,7 +173,7 @@ def save_images(arguments: argparse.Namespace) -> int:
 def restore_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images restore FILE`."""
     if not arguments.file.is_file():
-        raise UserError(Problem("no such file", str(arguments.file)))
+        raise UserError(Problem("no such file", str(arguments.file), remedy="check the path"))
     with console().status(f"reading {arguments.file}"), _no_room(_cache()):
         found = restore(arguments.file, _cache())
     for image in found:

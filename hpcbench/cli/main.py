@@ -5,9 +5,11 @@ Nothing heavy is imported here, not even of the standard library: each verb impo
 
 from __future__ import annotations
 
-import errno
+import codecs
+import contextlib
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -15,10 +17,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.cli.parse import parser
-from hpcbench.errors import NO_NETWORK, EnvironmentFault, HpcbenchError, UserError, unreached
-
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
-"""Faults of a disk or file server, which no code of ours can help."""
+from hpcbench.errors import HpcbenchError, UserError
 
 
 def entry() -> None:
@@ -26,6 +25,7 @@ def entry() -> None:
     # Verbs read thousands of small records that all live on: looking for circles among them takes a quarter
     # of the time of `status`.
     gc.set_threshold(200_000, 20, 20)
+    _prepare_streams()
     # pydantic would look through all installed distributions for plugins of its own; we have none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if "_ARGCOMPLETE" in os.environ:
@@ -37,8 +37,11 @@ def entry() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments: Any = None
     try:
+        _check_words(words)
+        arguments = parser().parse_args(words)
         module, function = _run(arguments).split(":")
         code = getattr(importlib.import_module(module), function)(arguments)
         sys.stdout.flush()
@@ -52,35 +55,78 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader (head, less) went away; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
-    except Exception as bug:  # noqa: BLE001 - the last net: a user never meets a traceback
-        if isinstance(bug, OSError) and bug.errno in DISK:
-            print(f"hpcbench: {_of_disk(bug)}", file=sys.stderr)
-            return EnvironmentFault.exit_code
-        if (fault := _of_network(bug)) is not None:
-            print(f"hpcbench: {fault}", file=sys.stderr)
-            return fault.exit_code
-        return _report_bug(bug)
+    except SystemExit:
+        raise
+    except BaseException as bug:  # noqa: BLE001 - the last net: a user never meets a traceback, nor a panic of Rust
+        from hpcbench.cli import system_errors
+
+        known = system_errors.explain(bug, words)
+        if known is None:
+            return _report_bug(bug)
+        print(f"hpcbench: {known}" if known.exit_code != 2 else str(known), file=sys.stderr)
+        return known.exit_code
+    finally:
+        _flush()
 
 
-def _of_network(error: Exception) -> EnvironmentFault | None:
-    """A client's error that no code of ours has met, where no host answered; None: it is a bug."""
-    if isinstance(error, (AssertionError, AttributeError, LookupError, NameError, TypeError)):
-        return None
-    why = unreached(error)
-    said = " ".join(str(error).split())[:300]
-    if why is None:
-        return None
-    return EnvironmentFault(f"a host cannot be reached, {why}: {said}", remedy=NO_NETWORK)
+def _prepare_streams() -> None:
+    """Give the process streams that it can write to, whatever its parent gave it.
+
+    A descriptor that is closed (`>&-`) would be reused by the next file that is opened. A terminal of another
+    encoding gets an escape for a character that it does not have.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+            if getattr(sys, name) is None:
+                stream = open(opened, "r" if descriptor == 0 else "w", encoding="utf-8")  # noqa: PTH123, SIM115
+                setattr(sys, name, stream)
+    codecs.register_error("hpcbench.escape", _escape)
+    for written in (sys.stdout, sys.stderr):
+        if isinstance(written, io.TextIOWrapper):
+            written.reconfigure(errors="hpcbench.escape")
 
 
-def _of_disk(error: OSError) -> EnvironmentFault:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    where = f": {error.filename}" if error.filename else ""
-    remedy = "make room, and do it again" if full else "see whether its file system is well"
-    return EnvironmentFault(f"{error.strerror}{where}", remedy=remedy)
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """Write a character as JSON does, `\\uXXXX`: output of --json stays JSON in every encoding."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), error.end
+
+
+def _flush() -> None:
+    """Write what is left, so that Python has no reason to complain when it ends."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _discard_output()
+
+
+def _discard_output() -> None:
+    """Send what nobody reads any more nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse arguments that are not text: they end in files of UTF-8, as names.
+
+    Raises:
+        UserError: an argument holds bytes that the locale's encoding does not have.
+    """
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise UserError(
+                f"an argument is not text in this locale's encoding: {word}",
+                remedy="give the file a name in UTF-8, and use a UTF-8 locale such as LC_ALL=C.UTF-8",
+            )
+        if "\0" in word:
+            raise UserError(f"an argument holds a NUL byte: {word}", remedy="leave it out")
 
 
 def _run(arguments: Any) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.user_files import open_file
 
 ROUNDED = 6
 """Digits of a value that are printed; JSON has them all."""
@@ -117,7 +118,9 @@ def score(arguments: argparse.Namespace) -> int:
             print(f"{row.get('id', number)}\t{round(values[-1], ROUNDED)}")
     if not parts:
         first = f": {faults[0]['fault']}" if faults else ""
-        raise UserError(Problem(f"no row could be scored{first}", str(arguments.file)))
+        raise UserError(
+            Problem(f"no row could be scored{first}", str(arguments.file), remedy=_ROWS)
+        )
     interval = statistics.parts_interval(metric, parts, documents)
     told: dict[str, Any] = {
         "metric": arguments.name,
@@ -210,14 +213,14 @@ def _field_texts(kind: type) -> dict[str, str]:
 
 def _given(options: Sequence[str]) -> dict[str, Any]:
     """`tau=0.3` as YAML reads it."""
-    import yaml
+    from hpcbench.registry.settings import read_value
 
     given: dict[str, Any] = {}
     for text in options:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UserError(Problem(f"--option {text}", remedy="--option NAME=VALUE"))
-        given[name] = yaml.safe_load(value)
+        given[name] = read_value(f"--option {text}", value)
     return given
 
 
@@ -230,16 +233,16 @@ def _made(kind: Any, name: str, options: Mapping[str, Any]) -> Any:
     return kind(**options)
 
 
+_ROWS = "rows with `prediction` and `references` or `reference` are scored"
+
+
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Rows of a JSONL, CSV or Parquet file with their numbers; a row that cannot be read is an error."""
     from hpcbench.data.rows import How, open_rows
     from hpcbench.data.tree import Tree
 
-    try:
-        with path.open("rb") as file:
-            head = file.readline(1 << 16)
-    except OSError as error:
-        raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+    with open_file(path) as file:
+        head = file.readline(1 << 16)
     delimiter = ";" if path.suffix.lower() == ".csv" and b";" in head else None
     rows = open_rows(Tree(path.parent), [path], How(delimiter=delimiter))
     for index, row in enumerate(rows.light(None)):

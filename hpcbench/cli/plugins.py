@@ -64,10 +64,13 @@ def check(arguments: argparse.Namespace) -> int:
     from hpcbench.registry.catalog import user_site
     from hpcbench.schema.documents import LocalSource, Package, Site
 
+    if not (arguments.path / "pyproject.toml").is_file():
+        what = "holds no pyproject.toml: it is not a package"
+        raise UserError(Problem(what, str(arguments.path), remedy="hpcbench plugins new KIND NAME"))
     source = LocalSource(type="local", path=str(arguments.path.resolve()), editable=False)
     cache = home(user_site() or Site(name="default")) / "cache"
     locked = lock(
-        Package(name=arguments.path.resolve().name, source=source), cache, dev=True, say=say
+        Package(name=_slug(arguments.path.resolve().name), source=source), cache, dev=True, say=say
     )
     folder = host_folder([locked], cache)
     plugins.add_folder(folder)
@@ -124,6 +127,11 @@ def _tried(kind: str, name: str) -> list[dict[str, str | None]]:
 
 def _same(one: str, other: str) -> bool:
     return re.sub(r"[-_.]+", "-", one).lower() == re.sub(r"[-_.]+", "-", other).lower()
+
+
+def _slug(name: str) -> str:
+    """A folder's name as a package may be called."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name.encode("ascii", "replace").decode()).strip("-") or "x"
 
 
 def _kind(text: str) -> str:

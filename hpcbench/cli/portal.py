@@ -6,13 +6,14 @@ import argparse
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.screen import print_json, say
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.installed import install_hint
 from hpcbench.registry.catalog import user_site
+from hpcbench.schema.forms import complaint
 
 if TYPE_CHECKING:
     from hpcbench.portal.caller import Caller
@@ -113,7 +114,8 @@ def create_token(arguments: argparse.Namespace) -> int:
             name=arguments.name, scopes=tuple(arguments.scope or ["read"]), days=arguments.days
         )
     except ValidationError as error:
-        raise UserError(f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from None
+        first: dict[str, Any] = dict(error.errors()[0])
+        raise UserError(f"{first['loc'][0]}: {complaint(first)}") from None
     made = tokens.create(wanted)
     if arguments.json:
         print_json(made.model_dump(mode="json"))

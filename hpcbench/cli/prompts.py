@@ -159,7 +159,9 @@ def _sample(iterator: DatasetIterator, wanted: str | None) -> Sample:
     for index, sample in enumerate(samples(iterator, [(0, count)], 0, count, images=False)):
         if wanted in (None, sample.id):
             return next(iter(iterator.iter(index, index + 1)))
-    raise UserError(Problem(f"no sample is called '{wanted}'"))
+    raise UserError(
+        Problem(f"no sample is called '{wanted}'", remedy="without --sample: the first")
+    )
 
 
 def _plain(message: Message) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hpcbench.experiment.results import performance_of
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Metric
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.user_files import open_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,10 +32,16 @@ MOST_NAMED = 5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+TABLES = (".csv", ".jsonl", ".json", ".tsv")
+"""Endings that no experiment's name has."""
+
+
 def score(arguments: argparse.Namespace) -> int:
     """`hpcbench score EXPERIMENT|FILE`."""
     _check(arguments)
-    if Path(arguments.target).is_file():
+    target = Path(arguments.target)
+    if target.suffix.lower() in TABLES or target.is_file():
+        open_file(target).close()  # says what it is where it is no file
         return _score_file(arguments)
     experiment = find(home(user_site()), arguments.target)
     experiment.use_packages()
@@ -52,7 +59,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.macro and arguments.pivot:
         raise UserError("--macro has one row for all groups, which --pivot would part")
     if arguments.pivot and len(arguments.by) > 2:
-        raise UserError("--pivot has one column of --by down and one across")
+        raise UserError(
+            "--pivot has one column of --by down and one across", remedy="--by A,B --pivot B"
+        )
 
 
 # --- an experiment ------------------------------------------------------------------------------------

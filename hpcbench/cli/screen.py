@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import platform
 import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.data.progress import Moved, Progress, size_text
@@ -178,11 +180,23 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
                 out.print()
                 out.print(table)
         if ended.report:
-            out.print(f"\nreport: {ended.report}", soft_wrap=True)
+            out.print(_how_to_see(experiment, Path(ended.report)), soft_wrap=True, markup=False)
     if ended.state != "done":
         why = f" ({ended.reason})" if ended.reason else ""
         raise RunFailed(f"{experiment.id} is {ended.state}{why}: `hpcbench status {experiment.id}`")
     return 0
+
+
+def _how_to_see(experiment: Experiment, report: Path) -> str:
+    """Where the report is, as a page if there is one, and how it comes to the reader's eyes."""
+    page = report.with_suffix(".html")
+    if not page.exists():
+        return f"\nreport: {report}"
+    return (
+        f"\nreport: {page}\n"
+        f"  in a browser here: hpcbench report {experiment.id} --open; "
+        f"from your own machine: scp {platform.node()}:{page} . or hpcbench portal"
+    )
 
 
 def metric_table(experiment: Experiment) -> Table:

@@ -36,6 +36,9 @@ WIDE = 110
 PIPED = 400
 """Columns for readers that are programs: nothing is cut."""
 
+EMPTY = "·"
+"""The part of a bar that is not reached: another character, for a screen without colours."""
+
 LEAST_ROWS = 2
 """Rows each table keeps, however low the terminal is."""
 
@@ -120,7 +123,7 @@ def shards_bar(shards: ShardCounts, width: int) -> Text:
             cells = min(cells, width - 1)
         bar.append("━" * cells, colour)
         used += cells
-    return bar.append("━" * (width - used), "bright_black")
+    return bar.append(EMPTY * (width - used), "bright_black")
 
 
 def _head(status: ExperimentStatus, width: int) -> list[Text]:
@@ -174,7 +177,7 @@ def _waits(status: ExperimentStatus) -> list[Text]:
         )
     if status.slurm is not None and status.slurm.fault:
         old = (
-            f"its word is {_ago(status.time - status.slurm.time)} old"
+            f"its word is {ago(status.time - status.slurm.time)} old"
             if status.slurm.time
             else "never yet"
         )
@@ -263,7 +266,7 @@ def _worker_table(status: ExperimentStatus, rows: int, width: int) -> list[Rende
         cells: list[RenderableType] = [one.node, *((one.job, one.model or "") if wide else ())]
         cells += [_doing(one, wide, room), _far(one, status.time)]
         cells += [_gpus(one, 4 if wide else 1)] if gpus else []
-        table.add_row(*cells, _ago(status.time - one.since))
+        table.add_row(*cells, ago(status.time - one.since))
     parts: list[RenderableType] = [table]
     if rest:
         counted = Counter(one.state for one in rest)
@@ -283,7 +286,7 @@ def _doing(worker: WorkerStatus, wide: bool, room: int) -> Text:
 
 def _far(worker: WorkerStatus, now: float) -> Text:
     if worker.state == "silent":
-        return Text(f"silent {_ago(now - worker.heard)}", COLOURS["silent"])
+        return Text(f"silent {ago(now - worker.heard)}", COLOURS["silent"])
     return Text(f"{worker.answered}/{worker.samples}" if worker.shard else "")
 
 
@@ -344,7 +347,7 @@ def _where(one: Failure, now: float, below: str) -> str:
     """Whom it hit, where, when, and a file with more."""
     whom = _names(one.models or one.run_tasks)
     where = f"on {_names(one.nodes)}" if one.nodes else ""
-    when = f"{_ago(now - one.last)} ago" if one.last else ""
+    when = f"{ago(now - one.last)} ago" if one.last else ""
     told = ", ".join(part for part in (whom, where, when) if part)
     log = (one.log or "").removeprefix(below)
     return f"{told}{'; ' if told and log else ''}{log}"
@@ -361,14 +364,14 @@ def _bar(run_task: RunTaskStatus, width: int) -> Text:
     full = min(width, int(width * share + 0.5)) if share < 1 else width
     full = min(full, width - 1) if share < 1 else width
     colour = COLOURS[run_task.state]
-    return Text.assemble(("━" * full, colour), ("━" * (width - full), "bright_black"))
+    return Text.assemble(("━" * full, colour), (EMPTY * (width - full), "bright_black"))
 
 
 def _rate(rate: float) -> str:
     return f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min"
 
 
-def _ago(seconds: float) -> str:
+def ago(seconds: float) -> str:
     seconds = max(0.0, seconds)
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def submit(arguments: argparse.Namespace) -> int:
         tell_of_newest(home(resolved.site))
         return _submitted(experiment, arguments) if experiment is not None else 0
     experiment = prepared()
+    if twin := _twin(experiment):
+        say(_of_twin(twin, experiment))
     submit_first(experiment)
     return _submitted(experiment, arguments)
 
@@ -231,6 +234,35 @@ def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
     key = plan_key(here, measure(here))
     same = [experiment for experiment in candidates if experiment.manifest["plan_key"] == key]
     return same[-1] if same else None
+
+
+def _twin(experiment: Experiment) -> Experiment | None:
+    """The last experiment of the very same plan and data, if there was one."""
+    name, key = experiment.resolved.plan.name, experiment.manifest["plan_key"]
+    older = [
+        one
+        for one in all_experiments(home(experiment.resolved.site))
+        if f"-{name}-" in one.id and one.id != experiment.id
+    ]
+    return next((one for one in reversed(older) if one.manifest.get("plan_key") == key), None)
+
+
+def _of_twin(twin: Experiment, experiment: Experiment) -> str:
+    """What became of it, and what may serve instead of asking everything again."""
+    from hpcbench.cli.status_screen import ago
+
+    age = ago(max(0.0, time.time() - twin.manifest_file.stat().st_mtime))
+    state = _outcome(twin)
+    if state == "done":
+        instead = f"`hpcbench report {twin.id}` shows its scores"
+    elif state is None:
+        instead = f"`hpcbench watch {twin.id}` follows it"
+    else:
+        instead = f"`hpcbench resume {twin.id}` goes on with it"
+    return (
+        f"the same plan over the same data is {twin.id}, {age} old and "
+        f"{state or 'not ended'}: {instead}; `hpcbench cancel {experiment.id}` ends this one"
+    )
 
 
 def _unfinished_submission(experiment: Experiment) -> bool:

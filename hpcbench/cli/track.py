@@ -50,7 +50,7 @@ def track(arguments: argparse.Namespace) -> int:
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
-    import yaml
+    from hpcbench.registry.settings import read_value
 
     found = {}
     for word in words:
@@ -58,7 +58,8 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
         if not name or not equals:
             raise UserError(Problem(f"--option {word}: KEY=VALUE", remedy="such as url=https://…"))
         # A reference is no YAML: `${…}` begins a mapping.
-        found[name] = value if secret.REFERENCE.search(value) else yaml.safe_load(value)
+        plain = secret.REFERENCE.search(value)
+        found[name] = value if plain else read_value(f"--option {word}", value)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.schema.records import Image
+from hpcbench.user_files import refuse_pipes
 
 MOST_PIXELS = 500_000_000
 """Largest picture that is decoded or rendered: A0 at 400 dpi has half as many. As RGB it takes 1.5 GB."""
@@ -78,6 +79,8 @@ def opened(source: Path | io.BytesIO, what: str, path: Path | None = None) -> An
 
     # Pages of documents are large on purpose; Pillow refuses what has twice as many.
     Pillow.MAX_IMAGE_PIXELS = MOST_PIXELS
+    if isinstance(source, Path):
+        refuse_pipes(source)
     with guarded(what, path):
         picture = Pillow.open(source)
     width, height = picture.size

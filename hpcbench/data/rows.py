@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.user_files import not_json
 
 Record = Mapping[str, Any]
 
@@ -509,7 +510,7 @@ def _read_jsonl(text: str, path: Path, how: How) -> Iterator[tuple[int, Record |
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield number, Problem(f"not JSON: {error}", str(path), number)
+            yield number, not_json(error, path, number)
             continue
         if isinstance(record, dict):
             yield number, record
@@ -523,13 +524,8 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
             raise UserError(problem)
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
-        what = f"not JSON: {error.msg}"
-        raise UserError(Problem(what, str(path), error.lineno, error.colno)) from error
-    except ValueError as error:  # an integer of thousands of digits
-        raise UserError(Problem(f"not JSON that can be read: {error}", str(path))) from error
-    except RecursionError as error:
-        raise UserError(Problem("JSON nested too deeply", str(path))) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(not_json(error, path)) from error
     if isinstance(data, dict) and how.records is not None:
         data = value_of(data, how.records)
     if not isinstance(data, list):

@@ -22,6 +22,7 @@ from hpcbench.data.pictures import decode, flat, guarded, name_of, picture_of
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import DatasetIterator
 from hpcbench.schema.records import Image, Sample
+from hpcbench.user_files import refuse_pipes
 
 ON_SHEET = 40
 """Samples on the contact sheet, evenly spread over the dataset."""
@@ -286,6 +287,7 @@ def sheet_html(name: str, found: Survey, cards: Sequence[Card]) -> str:
 
 def _bytes(image: Image) -> bytes:
     if isinstance(image, Path):
+        refuse_pipes(image)
         return image.read_bytes()
     return image if isinstance(image, bytes) else image.read()
 

@@ -35,6 +35,7 @@ from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import FieldMap, Image, Sample, StoredImage
+from hpcbench.user_files import open_file
 
 KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "metadata"})
 
@@ -148,6 +149,7 @@ class TableDataset:
             return [self.path]
         found = self.tree.glob(self.path.relative_to(self.folder).as_posix())
         if not found:
+            open_file(self.path).close()  # says why it is none
             raise UserError(Problem("no such file", str(self.path)))
         return found
 

@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.files import parse_line, read_lines, write_atomic
 from hpcbench.schema.records import StoredImage
+from hpcbench.user_files import read_bytes
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -297,10 +298,7 @@ class Tree:
                     remedy="`hpcbench data verify --repair`",
                 )
             return data
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+        return read_bytes(path)
 
     def text(self, path: Path, errors: str = "strict") -> str:
         """A file's text, UTF-8 with or without BOM.

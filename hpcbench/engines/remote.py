@@ -103,7 +103,7 @@ class RemoteEngine:
 def _problems(spec: EngineSpec) -> Iterator[Problem]:
     wrong = check_options(RemoteEngine, spec.options)
     for _, message in wrong:
-        yield Problem(message.replace("Value error, ", "").replace("value error, ", ""))
+        yield Problem(message)
     if not wrong and _in_the_clear(spec.options):
         yield Problem(
             "option 'base_url': the key would cross the network in the clear",

@@ -29,6 +29,7 @@ EXPERIMENT/
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import secrets
@@ -40,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import Problem, UserError, unknown
-from hpcbench.experiment.baselines import Baseline, current
+from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.folded import Folder
 from hpcbench.schema.documents import Site
@@ -346,8 +347,10 @@ def find(root: Path, wanted: str) -> Experiment:
     Raises:
         UserError: there is none, or more than one.
     """
-    if "/" in wanted and (Path(wanted) / "manifest.json").is_file():
-        return Experiment(Path(wanted).resolve())
+    if not wanted.strip():  # an unset variable of a shell; it would begin every id
+        raise UserError("the name of an experiment is empty", remedy="an id, a path or @last")
+    if "/" in wanted:
+        return _at_path(Path(wanted))
     known = list(all_experiments(root))
     if wanted == "@last" and known:
         return max(known, key=lambda experiment: experiment.manifest_file.stat().st_mtime)
@@ -361,9 +364,22 @@ def find(root: Path, wanted: str) -> Experiment:
         return Experiment(Path(wanted).resolve())
     remedy = "`hpcbench list` shows them"
     if not matches:
-        raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=remedy))
+        there = [*(one.id for one in known), *(one.name for one in baselines(root))]
+        close = difflib.get_close_matches(wanted, there, n=1, cutoff=0.6)
+        meant = f"did you mean '{close[0]}'? " if close else ""
+        raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=meant + remedy))
     names = ", ".join(experiment.id for experiment in matches[:5])
     raise UserError(Problem(f"'{wanted}' fits several experiments: {names}", remedy=remedy))
+
+
+def _at_path(path: Path) -> Experiment:
+    if (path / "manifest.json").is_file():
+        return Experiment(path.resolve())
+    remedy = "`hpcbench list` shows experiments"
+    if not path.exists():
+        raise UserError(Problem("no such folder", str(path), remedy=remedy))
+    what = "not the folder of an experiment: it holds no manifest.json"
+    raise UserError(Problem(what, str(path), remedy=remedy))
 
 
 def named_by(root: Path, baseline: Baseline) -> Experiment:

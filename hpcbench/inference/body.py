@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.schema.records import Image, Request
+from hpcbench.user_files import refuse_pipes
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -116,6 +117,7 @@ def read_image(image: Image) -> bytes:
     if isinstance(image, bytes):
         data = image
     elif isinstance(image, Path):
+        refuse_pipes(image)
         name, data = str(image), image.read_bytes()
     else:
         name = image.name

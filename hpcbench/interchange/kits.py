@@ -28,7 +28,7 @@ def read_run(place: Path, kit: Kit, keys: Keys, tasks: Sequence[str] = ()) -> Ki
         UserError: there are none, or several runs; a file is torn or none of theirs.
     """
     if not place.exists():
-        raise UserError(Problem("no such file or folder", str(place)))
+        raise UserError(Problem("no such file or folder", str(place), remedy="check the path"))
     reader = vlmevalkit.read if kit == "vlmevalkit" else harness.read
     run = reader(place, kit, keys)
     if not tasks:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from hpcbench.data.rows import value_of
 from hpcbench.errors import Problem, UserError
 from hpcbench.schema.records import Outcome
+from hpcbench.user_files import not_json, open_file, read_json
 
 Kit = Literal["lmms-eval", "vlmevalkit", "lm-eval"]
 """Kits whose results are understood."""
@@ -149,14 +150,7 @@ def json_of(path: Path) -> Any:
     Raises:
         UserError: it is torn, or no JSON; where.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UserError(
-            Problem(f"not JSON: {error.msg}", str(path), error.lineno, error.colno, _TORN)
-        ) from None
-    except (UnicodeDecodeError, RecursionError, OSError) as error:
-        raise UserError(Problem(f"cannot be read: {error}", str(path))) from None
+    return read_json(path)
 
 
 def json_lines(path: Path) -> Iterator[tuple[Problem, dict[str, Any]]]:
@@ -165,24 +159,22 @@ def json_lines(path: Path) -> Iterator[tuple[Problem, dict[str, Any]]]:
     Raises:
         UserError: a line is torn, or no object.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line.decode())
-            except json.JSONDecodeError as error:
-                raise UserError(
-                    Problem(f"not JSON: {error.msg}", str(path), number, error.colno, _TORN)
-                ) from None
-            except (UnicodeDecodeError, RecursionError) as error:
-                raise UserError(Problem(f"cannot be read: {error}", str(path), number)) from None
+            except UnicodeDecodeError:
+                raise UserError(Problem("not UTF-8", str(path), number, remedy=_UTF8)) from None
+            except (ValueError, RecursionError) as error:
+                raise UserError(not_json(error, path, number)) from None
             if not isinstance(record, dict):
                 raise UserError(Problem("not a JSON object", str(path), number))
             yield Problem("", str(path), number), record
 
 
-_TORN = "the file may be torn: copy it again, or mend the line"
+_UTF8 = "save it as UTF-8 text"
 
 
 def number_of(value: Any) -> float | None:

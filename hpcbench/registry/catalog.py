@@ -178,7 +178,7 @@ class Catalog:
 
     def plan(self, path: Path) -> tuple[ExperimentPlan, Source]:
         """A plan by its file, with its own overlay and all settings that name no document."""
-        beside = path.with_name(f"{path.stem}.dev.yaml")
+        beside = path.parent / f"{path.stem}.dev.yaml"
         laid = self.mode == "dev" and (beside.resolve() in self._texts or beside.is_file())
         files = [path, *([beside] if laid else [])]
         return self._load(ExperimentPlan, files)
@@ -197,7 +197,9 @@ class Catalog:
         if name is not None and document.name != name:
             raise UserError(
                 source.problem(
-                    ("name",), f"is called '{document.name}' but stands in the file of '{name}'"
+                    ("name",),
+                    f"is called '{document.name}' but stands in the file of '{name}'",
+                    "rename one of them",
                 )
             )
         return document, source

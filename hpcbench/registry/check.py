@@ -45,6 +45,7 @@ from hpcbench.schema.documents import (
 )
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import PromptEntry
+from hpcbench.user_files import read_text
 
 Where = Callable[[str], Loc]
 
@@ -544,11 +545,9 @@ class Checks:
         from jinja2 import Environment, TemplateSyntaxError
 
         try:
-            Environment().parse(Path(path).read_text(encoding="utf-8"))  # noqa: S701 - parsed, never rendered
-        except OSError as error:
-            self._say(source, loc, f"{path} cannot be read: {error.strerror}")
-        except UnicodeDecodeError:
-            self._say(source, loc, f"{path} is not UTF-8")
+            Environment().parse(read_text(Path(path)))  # noqa: S701 - parsed, never rendered
+        except UserError as error:
+            self._say(source, loc, str(error))
         except (ValueError, RecursionError) as error:
             self._say(source, loc, f"{path} is no Jinja2 template: {str(error)[:200]}")
         except TemplateSyntaxError as error:

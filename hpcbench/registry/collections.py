@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.schema.records import PromptEntry, PromptExample
+from hpcbench.user_files import read_text
 
 ALIASES = {"template": "user", "system_prompt": "system"}
 """Other names of columns → ours, where ours is not there."""
@@ -28,10 +29,7 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
     Raises:
         UserError: it cannot be read, or a row is no entry; at its line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
+    text = read_text(path)
     lines = lines_of(text)
     head = next(lines, "")
     delimiter = max(";,\t", key=head.count)

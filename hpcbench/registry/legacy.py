@@ -24,6 +24,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.collections import lines_of, literal, read_collection
 from hpcbench.schema.documents import Dataset, Document, ExperimentPlan, Model, Prompt
 from hpcbench.schema.records import PromptEntry
+from hpcbench.user_files import read_text
 
 COLUMNS = (
     "dataset", "task", "framework", "model_name", "system_prompt", "prompt_collection", "metrics",
@@ -323,10 +324,7 @@ def import_v01(
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> list[_Row]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
+    text = read_text(path)
     reader = csv.DictReader(lines_of(text), delimiter=";", strict=True)
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:

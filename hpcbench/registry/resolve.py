@@ -38,6 +38,7 @@ from hpcbench.schema.documents import (
     Site,
 )
 from hpcbench.schema.plan import Places, ResolvedPlan, ResolvedRunTask
+from hpcbench.user_files import read_text
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 ResultT = TypeVar("ResultT")
@@ -711,7 +712,7 @@ def _with_template(model: Model) -> Model:
     if model.chat_template is None:
         return model
     try:
-        text = Path(model.chat_template).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_text(Path(model.chat_template))
+    except UserError:
         return model  # told by the checks
     return model.model_copy(update={"chat_template": text})

@@ -20,6 +20,23 @@ from hpcbench.registry.source import Loc, Place, Source, parse
 from hpcbench.schema.documents import KINDS
 
 
+def read_value(option: str, text: str) -> Any:
+    """A value of the command line as YAML reads it.
+
+    Args:
+        option: the option as it was written, for the message.
+        text: the value's part of it.
+
+    Raises:
+        UserError: it is not YAML, or nothing a document may hold.
+    """
+    try:
+        return parse(Path(option), f"value: {text}").data["value"]
+    except UserError as error:
+        message = error.problems[0].message
+        raise UserError(Problem(message, option, remedy="put the value in quotes")) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One `--set`."""
@@ -47,12 +64,11 @@ class Setting:
             raise UserError(_wrong(text, "is not of the form path.to.key=value"))
         if colon and (kind not in KINDS or "/" not in document):
             raise UserError(_wrong(text, unknown("kind of document", kind, KINDS)))
-        file = Path(f"--set {text}")
         try:
-            data = parse(file, f"value: {value}").data["value"]
+            found = read_value(f"--set {text}", value)
         except UserError as error:
             raise UserError(_wrong(text, error.problems[0].message)) from error
-        return cls(text, document or None, tuple(path.split(".")), data)
+        return cls(text, document or None, tuple(path.split(".")), found)
 
     def applied(self, source: Source) -> Source:
         """The document with the setting laid over it.

@@ -16,6 +16,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.catalog import share_dir, site_dir, user_dir
 from hpcbench.registry.source import Loc
 from hpcbench.schema.documents import Site
+from hpcbench.user_files import read_text
 
 TEMPLATES = "slurm_templates"
 """Folder of templates, in what ships, in the site's registry and in the user's."""
@@ -118,13 +119,9 @@ def template_problem(name: str) -> Problem | None:
 
     try:
         path = find_template(name)
-        template_environment(path).parse(path.read_text(encoding="utf-8"), filename=str(path))
+        template_environment(path).parse(read_text(path), filename=str(path))
     except UserError as error:
         return error.problems[0]
-    except OSError as error:
-        return Problem(f"cannot be read: {error.strerror}", name)
-    except UnicodeDecodeError:
-        return Problem("is not UTF-8", name)
     except TemplateSyntaxError as error:
         return Problem(f"no Jinja2 template: {error.message}", str(path), error.lineno)
     except (ValueError, RecursionError) as error:

@@ -10,11 +10,11 @@ would silently make of a bare date or of the word `no` is refused where it matte
 
 from __future__ import annotations
 
-import codecs
 import copy
 import difflib
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -23,6 +23,8 @@ from pydantic import BaseModel, ValidationError
 from yaml.reader import ReaderError
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.schema.forms import complaint
+from hpcbench.user_files import read_text
 
 MAX_BYTES = 1 << 20
 """No document is larger; guards against a path that points at data."""
@@ -32,6 +34,9 @@ MAX_NODES = 100_000
 
 MAX_DEPTH = 64
 """No document is nested deeper."""
+
+SHALLOW = 4096
+"""Text of so few characters is never deep enough for libyaml to run out of stack, which ends the process."""
 
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -91,7 +96,7 @@ def read(path: Path) -> Source:
     Raises:
         UserError: no such file, too large, not UTF-8, not YAML, a key twice, or not a mapping.
     """
-    return parse(path, _read_text(path))
+    return parse(path, read_text(path, MAX_BYTES))
 
 
 def parse(path: Path, text: str) -> Source:
@@ -100,6 +105,8 @@ def parse(path: Path, text: str) -> Source:
     Raises:
         UserError: as `read`.
     """
+    if len(text) > SHALLOW:
+        _check_depth(path, text)
     try:
         return _compose(path, text, _FAST)
     except (yaml.YAMLError, RecursionError):
@@ -144,21 +151,22 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def _read_text(path: Path) -> str:
+def _check_depth(path: Path, text: str) -> None:
+    """Refuse what is nested too deeply before anything recurses into it; what is not YAML is for later."""
+    depth = 0
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(Problem(f"cannot be read: {reason}", str(path))) from error
-    if len(raw) > MAX_BYTES:
-        raise UserError(Problem(f"larger than {MAX_BYTES} bytes: not a document", str(path)))
-    raw = raw.removeprefix(codecs.BOM_UTF8)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8")
-        raise UserError(_after(path, before, "not UTF-8")) from error
+        for event in yaml.parse(text, Loader=_FAST):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > MAX_DEPTH:
+                mark = event.start_mark
+                assert mark is not None
+                what = f"nested more than {MAX_DEPTH} levels deep"
+                raise UserError(Problem(what, str(path), mark.line + 1, mark.column + 1, _FLATTER))
+    except yaml.YAMLError:
+        return
 
 
 def _compose(path: Path, text: str, loader_class: Any) -> Source:
@@ -166,7 +174,9 @@ def _compose(path: Path, text: str, loader_class: Any) -> Source:
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            raise UserError(Problem("not a mapping of keys to values", str(path), 1, 1))
+            raise UserError(
+                Problem("not a map of keys to values", str(path), 1, 1, "begin with `name: …`")
+            )
         reader = _Reader(Source(path, None), loader)
         data = reader.value(node, (), 0)
         if reader.problems:
@@ -182,7 +192,9 @@ def _compose_slowly(path: Path, text: str) -> Source:
         return _compose(path, text, yaml.SafeLoader)
     except ReaderError as error:
         what = f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        raise UserError(_after(path, text[: error.position], what)) from error
+        raise UserError(
+            replace(_after(path, text[: error.position], what), remedy="remove it")
+        ) from error
     except yaml.MarkedYAMLError as error:
         raise UserError(_yaml_problem(path, error)) from error
     except yaml.YAMLError as error:
@@ -190,7 +202,7 @@ def _compose_slowly(path: Path, text: str) -> Source:
             Problem(f"not YAML: {str(error).splitlines()[0]}", str(path), 1, 1)
         ) from error
     except RecursionError:
-        raise UserError(Problem("nested too deeply", str(path), 1, 1)) from None
+        raise UserError(Problem("nested too deeply", str(path), 1, 1, _FLATTER)) from None
 
 
 class _Reader:
@@ -208,9 +220,13 @@ class _Reader:
             start = node.start_mark
             self.source.marks[loc] = Place(start.line + 1, start.column + 1)
         if self.seen > MAX_NODES:
-            raise UserError(self.source.problem(loc, "aliases make this document endless"))
+            raise UserError(
+                self.source.problem(loc, "aliases make this document endless", "write it out")
+            )
         if depth > MAX_DEPTH:
-            raise UserError(self.source.problem(loc, f"nested more than {MAX_DEPTH} levels deep"))
+            raise UserError(
+                self.source.problem(loc, f"nested more than {MAX_DEPTH} levels deep", _FLATTER)
+            )
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
@@ -232,7 +248,7 @@ class _Reader:
             key = self._key(key_node)
             child = (*loc, key)
             if key in data:
-                self._wrong(key_node, f"key '{key}' stands twice")
+                self._wrong(key_node, f"key '{key}' stands twice", "remove one of them")
             if mark:
                 start = key_node.start_mark
                 self.source.key_marks[child] = Place(start.line + 1, start.column + 1)
@@ -301,7 +317,18 @@ def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
     if "\\t" in what:
         what = "a tab; YAML is indented with spaces"
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    return Problem(what, str(path), line, column)
+    remedy = next((cure for said, cure in _CURES.items() if said in what), None)
+    return Problem(what, str(path), line, column, remedy)
+
+
+_FLATTER = "does it contain itself, or a bracket too many?"
+_CURES = {
+    "unexpected end of stream": "close the quote",
+    "<stream end>": "close the bracket",
+    "undefined alias": "define it before: &NAME",
+    "alphabetic or numeric": "put it in quotes",
+}
+"""What PyYAML says → what mends it."""
 
 
 # --- overlays -----------------------------------------------------------------------------------------
@@ -378,11 +405,13 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     kind, last, given = detail["type"], str(detail["loc"][-1]), detail["input"]
     if kind in _UNKNOWN:
         meant = _meant(model, source, detail)
-        remedy = f"did you mean '{meant}'?" if meant else None
+        known = _fields(model, _known_loc(source, detail["loc"][:-1]))
+        listed = f"there are: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
+        remedy = f"did you mean '{meant}'?" if meant else listed if known else None
         at_key = loc[-1:] == detail["loc"][-1:]  # it is not if a merge brought the key
         return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":
-        return source.problem(loc, f"key '{last}' is missing")
+        return source.problem(loc, f"key '{last}' is missing", f"add `{last}: …`")
     if kind == "string_type" and isinstance(given, bool):
         what = f"{_dotted(loc)}: YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"
         return source.problem(loc, what, "put the word in quotes")
@@ -390,8 +419,16 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
         return source.problem(
             loc, f"{_dotted(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"
         )
-    message = detail["msg"][0].lower() + detail["msg"][1:]
-    return source.problem(loc, f"{_dotted(loc)}: {message}, not {_shown(given)}")
+    remedy = _meant_choice(detail, given) if kind == "literal_error" else None
+    what = f"{_dotted(loc)}: {complaint(detail)}, not {_shown(given)}"
+    return source.problem(loc, what, remedy)
+
+
+def _meant_choice(detail: Mapping[str, Any], given: Any) -> str | None:
+    """The choice nearest to a word that is none of them."""
+    choices = re.findall(r"'([^']+)'", str(detail["ctx"]["expected"]))
+    close = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else None
 
 
 def _meant(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> str | None:

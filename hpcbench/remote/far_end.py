@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import hpcbench
-from hpcbench.errors import EnvironmentFault
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.files import create_exclusive, read_json, write_atomic, write_json
 from hpcbench.experiment.layout import find, home
 from hpcbench.registry.catalog import user_site
@@ -80,7 +80,7 @@ def answer(what: str) -> int:
     if what == "receive":
         receive(pipes, root())
         return 0
-    asked = json.loads(pipes.readline())
+    asked = _request(pipes.readline())
     if what == "hello":
         pipes.write(json.dumps(hello(asked)).encode() + b"\n")
         return 0
@@ -92,6 +92,18 @@ def answer(what: str) -> int:
         serve(pipes, experiment.report_dir)
         return 0
     return submit(asked, pipes)
+
+
+def _request(line: bytes) -> Any:
+    try:
+        asked = json.loads(line)
+    except (ValueError, RecursionError):
+        asked = None
+    if isinstance(asked, dict):
+        return asked
+    raise UserError(
+        "no request on standard input", remedy="`hpcbench --site NAME VERB` of a laptop sends one"
+    )
 
 
 def hello(asked: Mapping[str, Any]) -> dict[str, Any]:

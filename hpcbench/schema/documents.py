@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
 
@@ -18,6 +18,18 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length
 
 FlatName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
 """A name that becomes a folder or part of an experiment's id: no `/`."""
+
+
+def _some_time(text: str) -> str:
+    if not any(digit in text for digit in "123456789"):
+        raise ValueError("no time at all; say how long a worker may run, such as 02:00:00")
+    return text
+
+
+TimeLimit = Annotated[
+    str, Field(pattern=r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$"), AfterValidator(_some_time)
+]
+"""A time as Slurm writes it, `[DAYS-]HH:MM:SS`, of a second at least."""
 
 _STRICT = ConfigDict(
     extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, defer_build=True
@@ -346,7 +358,7 @@ class Resources(Part):
     """CPUs of one worker."""
     memory_gb: float = Field(default=8, gt=0)
     """Memory of one worker, GiB."""
-    time_limit: str = Field(default="02:00:00", pattern=r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$")
+    time_limit: TimeLimit = "02:00:00"
     """Time limit of one worker, `[D-]HH:MM:SS`."""
     partition: str | None = None
     """Partition; none: the site's."""
@@ -733,7 +745,7 @@ class ExperimentPlan(Document):
 class Partition(Part):
     """What a partition gives, as far as it is known; `hpcbench init` asks Slurm."""
 
-    time_limit: str | None = Field(default=None, pattern=r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$")
+    time_limit: TimeLimit | None = None
     """Longest time limit."""
     cpus: int | None = Field(default=None, gt=0)
     """CPUs of its largest node."""

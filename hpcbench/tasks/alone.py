@@ -31,6 +31,7 @@ from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
+from hpcbench.user_files import not_json, read_text
 
 ANSWERS = ("text", "answer", "model_answer", "prediction")
 NAMES = ("sample_id", "id")
@@ -158,10 +159,7 @@ def _read(path: Path) -> tuple[dict[str, Answer], list[Answer]]:
     Raises:
         UserError: the file cannot be read, or a line is no answer.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(Problem(f"cannot be read: {error}", str(path))) from error
+    text = read_text(path)
     table = path.suffix.lower() == ".csv"
     named: dict[str, Answer] = {}
     listed: list[Answer] = []
@@ -192,7 +190,7 @@ def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(Problem(f"not JSON: {error}", str(path), number)) from error
+            raise UserError(not_json(error, path, number)) from error
         if not isinstance(row, dict):
             raise UserError(Problem("not a JSON object", str(path), number))
         yield number, row

@@ -50,7 +50,7 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(slurm_user: User) -> 
     printed = user.ok("submit", plan, "--registry", user.registry, "--wait")
 
     experiment = user.experiment(re.findall(r"submitted (\S+)", printed)[0])
-    assert f"report: {experiment}/report/report.md" in printed
+    assert f"report: {experiment}/report/report.html" in printed
     metrics = json.loads((experiment / "metrics.json").read_text())["run_tasks"]
     assert metrics["vqa"]["coverage"] == metrics["kie"]["coverage"] == 1.0
     assert metrics["vqa"]["metrics"]["exact_match"]["value"] >= 0.8

@@ -442,15 +442,23 @@ def test_an_experiment_is_found_by_id_beginning_path_or_as_the_last(tmp_path: Pa
     [
         ("2", "'2' fits several experiments: 20261120-1000-a-aaaa, 20261120-1000-b-bbbb"),
         ("3", "no experiment '3' in "),
-        ("", "fits several"),
-        ("./nowhere", "no experiment './nowhere'"),
+        ("20261120-1000-c-aaaa", "did you mean '20261120-1000-a-aaaa'?"),
+        ("./nowhere", "nowhere: no such folder"),
+        ("/", "/: not the folder of an experiment"),
     ],
 )
 def test_what_fits_none_or_several_is_a_mistake(tmp_path: Path, wanted: str, told: str) -> None:
     experiments(tmp_path, "20261120-1000-a-aaaa", "20261120-1000-b-bbbb")
-    with pytest.raises(UserError, match="`hpcbench list` shows them") as caught:
+    with pytest.raises(UserError, match="`hpcbench list` shows ") as caught:
         find(tmp_path, wanted)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_an_unset_variable_of_a_shell_names_no_experiment(tmp_path: Path, nothing: str) -> None:
+    experiments(tmp_path, "20261120-1000-a-aaaa")
+    with pytest.raises(UserError, match="is empty"):
+        find(tmp_path, nothing)
 
 
 def test_there_is_no_last_of_none(tmp_path: Path) -> None:

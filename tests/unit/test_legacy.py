@@ -265,7 +265,7 @@ def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
     )
     assert refusal(tmp_path) == ["user_config.csv: no rows"]
     assert "this row has others" in refusal(tmp_path, row() + ";more")[0]
-    assert "cannot be read" in refusal(tmp_path, row(dataset="Ы"), encoding="cp1251")[0]
+    assert "not UTF-8" in refusal(tmp_path, row(dataset="Ы"), encoding="cp1251")[0]
     assert "nothing to plan" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
 
 

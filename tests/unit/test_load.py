@@ -89,7 +89,7 @@ def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
         (["--concurrency", "1,x"], "--concurrency: '1,x' is no list of numbers"),
         (["--slo", "ttft=fast"], "--slo: 'ttft=fast' is no limit"),
         (["--slo", "speed=5"], "--slo: 'speed=5' is no limit"),
-        (["--concurrency", "0"], "should be greater than 0"),
+        (["--concurrency", "0"], "must be greater than 0"),
         (["--concurrency", "64"], "sweep of 'short': 20 samples cannot be 64 requests in flight"),
         (
             ["--rate", "1", "--requests", "50"],

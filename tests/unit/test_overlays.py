@@ -231,7 +231,7 @@ def test_set_is_the_last_overlay(files: Files, setting: str, read: object) -> No
         ("parallelism=[1", "expected ',' or ']'"),
         ("run_tasks.frist.limit=1", "unknown entry 'frist' (did you mean 'first'?)"),
         ("name.x=1", "there is no 'x' in 'small'"),
-        ("parallelism=many", "parallelism: input should be a valid integer"),
+        ("parallelism=many", "parallelism: must be a whole number"),
         ("paralelism=2", "unknown key 'paralelism' (did you mean 'parallelism'?)"),
         ("models/org/other:dtype=float16", "the plan uses no document models/org/other"),
         ("+run_tasks=5", "+ appends a list to a list"),

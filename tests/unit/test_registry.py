@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.errors import UserError
 from hpcbench.registry.catalog import Catalog, load_document
 from hpcbench.registry.resolve import load_plan
-from hpcbench.registry.source import read, validate
+from hpcbench.registry.source import MAX_BYTES, read, validate
 from hpcbench.schema.documents import Dataset, ExperimentPlan, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedPlan
 
@@ -112,7 +112,8 @@ def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
     [
         ("parallelism: 2", "paralelism: 2",
          "p.yaml:4:1: unknown key 'paralelism' (did you mean 'parallelism'?)"),
-        ("parallelism: 2", "xyzzy: 2", "p.yaml:4:1: unknown key 'xyzzy'"),
+        ("parallelism: 2", "xyzzy: 2", "p.yaml:4:1: unknown key 'xyzzy' (there are: "
+         "schema_version, name, version, description, notes, metadata, run_tasks, matrix, …)"),
         ("      cpus: 1", "      cpu: 1", "p.yaml:13:7: unknown key 'cpu' (did you mean 'cpus'?)"),
         ("    ml_task: vqa\n    model: org/tiny\n    dataset: pages\n    prompt: ask\n    gen",
          "    ml_tsk: vqa\n    model: org/tiny\n    dataset: pages\n    prompt: ask\n    gen",
@@ -120,22 +121,21 @@ def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
         ("{max_tokens: 96, temp", "{max_token: 96, temp",
          "p.yaml:11:18: unknown key 'max_token' (did you mean 'max_tokens'?)"),
         ("  - name: vqa-hard\n    ml_task: vqa\n", "  - name: vqa-hard\n",
-         "p.yaml:16:5: key 'ml_task' is missing"),
-        ("name: small\n", "", "p.yaml:1:1: key 'name' is missing"),
-        ("parallelism: 2", "parallelism: two", "p.yaml:4:14: parallelism: input should be a valid "
-         "integer, unable to parse string as an integer, not 'two'"),
+         "p.yaml:16:5: key 'ml_task' is missing (add `ml_task: …`)"),
+        ("name: small\n", "", "p.yaml:1:1: key 'name' is missing (add `name: …`)"),
+        ("parallelism: 2", "parallelism: two", "p.yaml:4:14: parallelism: must be a whole "
+         "number, not 'two'"),
         ("max_tokens: 96", "max_tokens: -1",
-         "p.yaml:11:30: run_tasks.0.generation.max_tokens: input should be greater than 0, not -1"),
-        ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: input should be a valid dictionary or "
-         "instance of RunTask, not 7"),
-        ("  - shared", "  - sha red", "p.yaml:24:5: run_tasks.2: string should match pattern "
-         "'^[A-Za-z0-9][A-Za-z0-9._/-]*$', not 'sha red'"),
-        ("seed: 7", "name: again", "p.yaml:25:1: key 'name' stands twice"),
+         "p.yaml:11:30: run_tasks.0.generation.max_tokens: must be greater than 0, not -1"),
+        ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: must be a map: {KEY: VALUE}, not 7"),
+        ("  - shared", "  - sha red", "p.yaml:24:5: run_tasks.2: must be letters, digits and "
+         ". _ - /, with a letter or digit first, not 'sha red'"),
+        ("seed: 7", "name: again", "p.yaml:25:1: key 'name' stands twice (remove one of them)"),
         ("    split: hard", "    split: hard\n    split: easy",
-         "p.yaml:23:5: key 'split' stands twice"),
+         "p.yaml:23:5: key 'split' stands twice (remove one of them)"),
         ("seed: 7", "\tseed: 7", "p.yaml:25:1: a tab; YAML is indented with spaces"),
         ("schema_version: 1", "schema_version: 2",
-         "p.yaml:1:17: schema_version: input should be 1, not 2"),
+         "p.yaml:1:17: schema_version: must be 1, not 2"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_at_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
@@ -159,16 +159,19 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "p.yaml:1:1: not a mapping of keys to values"),
-        ("# only a comment\n", "p.yaml:1:1: not a mapping of keys to values"),
-        ("- a\n- b\n", "p.yaml:1:1: not a mapping of keys to values"),
-        ("just text", "p.yaml:1:1: not a mapping of keys to values"),
-        (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8"),
-        ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML"),
+        ("", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
+        ("# only a comment\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
+        ("- a\n- b\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
+        ("just text", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
+        (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8 (save it as UTF-8 text)"),
+        ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML (remove it)"),
         ("name: 2024-13-45\n", "p.yaml:1:7: YAML reads '2024-13-45' as a date (put it in quotes)"),
         ("name: !!int x\n", "p.yaml:1:7: 'x' cannot be read as a int"),
         ("name: !!bool x\n", "p.yaml:1:7: 'x' cannot be read as a bool"),
-        ("name: [\n", "p.yaml:2:1: expected the node content, but found '<stream end>'"),
+        (
+            "name: [\n",
+            "p.yaml:2:1: expected the node content, but found '<stream end>' (close the bracket)",
+        ),
         ("name: a\n---\nname: b\n", "p.yaml:2:1: but found another document"),
     ],
 )
@@ -185,10 +188,12 @@ def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
 
 
 def test_a_folder_a_missing_file_and_an_endless_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "large.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     for path, words in (
-        (tmp_path, "Is a directory"),
-        (tmp_path / "no.yaml", "No such file"),
-        (Path("/dev/zero"), "larger than"),
+        (tmp_path, "is a folder, not a file"),
+        (tmp_path / "no.yaml", "no such file"),
+        (tmp_path / "large.yaml", "larger than"),
+        (Path("/dev/zero"), "is a device, not a file"),
     ):
         with pytest.raises(UserError, match=words):
             read(path)
@@ -322,7 +327,8 @@ def test_the_users_registry_lies_between_ours_and_the_given_one(
 def test_a_document_is_called_as_its_file(tmp_path: Path, registry: Path) -> None:
     replace(registry, "prompts/ask.yaml", "user: x\nname: asked\n")
     assert refusal(tmp_path, registry) == [
-        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask'"
+        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask' "
+        "(rename one of them)"
     ]
 
 

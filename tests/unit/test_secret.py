@@ -40,7 +40,7 @@ def test_what_cannot_be_had_is_told_by_its_reference(
         why for why, _ in secret.missing(f"${{file:{tmp_path}/empty}} ${{file:{tmp_path}/no}}")
     ] == [
         f"${{file:{tmp_path}/empty}}: the file is empty",
-        f"${{file:{tmp_path}/no}}: cannot be read: No such file or directory",
+        f"${{file:{tmp_path}/no}}: no such file",
     ]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hpcbench import slurm
 from hpcbench.cli import screen as showing
-from hpcbench.cli.status_screen import StatusScreen, shards_bar
+from hpcbench.cli.status_screen import EMPTY, SEGMENTS, StatusScreen, shards_bar
 from hpcbench.launch.status import ExperimentStatus, ShardCounts
 from tests.unit.scene import Scene
 
@@ -118,6 +118,8 @@ def test_a_bar_is_as_wide_as_it_is_and_full_only_at_the_end(counts: list[int], w
     shards = ShardCounts(**dict(zip(names, counts, strict=True)))
     bar = shards_bar(shards, width)
     assert len(bar) == width
+    states = sum(getattr(shards, name) for name, _ in SEGMENTS)
+    assert (EMPTY in bar.plain) <= (states < shards.total() or states == 0)
     done = sum(span.end - span.start for span in bar.spans if span.style == "green")
     assert (done == width) == (bool(shards.total()) and shards.done == shards.total())
 

@@ -597,7 +597,7 @@ def test_a_cell_may_be_long_and_a_row_is_told_by_its_first_line(tmp_path: Path) 
         ("ид,images\n".encode("cp1251"), {}, "a.csv:1: not utf-8: byte 0xe8"),
         ("id,images\n".encode("utf-16") + b"b", {"encoding": "utf-16"}, "a.csv: not utf-16: truncated data"),
         (b"id,images\n", {"encoding": "utf-61"}, "a.csv: unknown encoding 'utf-61'"),
-        (b"id,images\n", {"encoding": "utf\0"}, "a.csv: unknown encoding 'utf\0'"),
+        (b"id,images\n", {"encoding": "utf\0"}, "a.csv: unknown encoding 'utf\\u0000'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_whole_file_is_never_skipped(
@@ -623,7 +623,7 @@ def test_a_tab_may_be_written_as_in_yaml(tmp_path: Path) -> None:
 
 def test_a_number_of_thousands_of_digits_is_no_bug(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[{"id":' + "1" * 5000 + "}]")
-    with pytest.raises(UserError, match="not JSON that can be read"):
+    with pytest.raises(UserError, match="too many digits"):
         opened(tmp_path, "a.json").count()
 
 

@@ -92,7 +92,7 @@ def test_a_table_is_printed_for_people(
     [
         ('{"id": "s9", "text": "x"}\n', "1 answers are of no sample of the dataset, e.g. 's9'"),
         ('{"id": "s0"}\n', "a.jsonl:1: needs id and one of text, answer"),
-        ("{", "a.jsonl:1: not JSON"),
+        ("{", "a.jsonl:1:2: not JSON"),
         ("[]", "a.jsonl:1: not a JSON object"),
     ],
 )

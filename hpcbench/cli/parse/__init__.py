@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import hpcbench
 from hpcbench.cli.parse import documents, exchange, judging, models, portal, runs, setup, track
+from hpcbench.cli.parse.command_line import CommandLine
 
 EPILOG = """\
 examples:
@@ -23,7 +24,7 @@ exit codes: 0 done · 1 the run failed · 2 your input · 3 the environment · 4
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = CommandLine(
         prog="hpcbench",
         description="Benchmark vision-language models on document work on Slurm clusters.",
         epilog=EPILOG,

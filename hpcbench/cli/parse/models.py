@@ -36,7 +36,7 @@ def add(verb: Verb) -> None:
     verify = sub(
         images, "verify", "images:verify", "read images again and hold them against their records"
     )
-    verify.add_argument("images", nargs="*", help="beginnings of digests (all)")
+    verify.add_argument("images", nargs="*", default=[], help="beginnings of digests (all)")
     with_json(verify)
     prune = sub(images, "prune", "images:prune", "remove images that nobody needs")
     prune.add_argument(
@@ -49,7 +49,7 @@ def add(verb: Verb) -> None:
     prune.add_argument("--dry-run", action="store_true", help="only tell")
     save = sub(images, "save", "images:save_images", "write images into a file for another cluster")
     save.add_argument(
-        "images", nargs="*", help="beginnings of digests, or what they were built from"
+        "images", nargs="*", default=[], help="beginnings of digests, or what they were built from"
     )
     save.add_argument(
         "--with-hpcbench",
@@ -106,7 +106,9 @@ def add(verb: Verb) -> None:
     add.add_argument("--dry-run", action="store_true", help="print the document; write nothing")
     _cached(data, "datasets", "sync", "bring datasets into the cache, or what changed of them")
     checked = sub(data, "verify", "data:verify", "read every byte of the cache again")
-    checked.add_argument("names", nargs="*", help="names of datasets, or keys; none: all")
+    checked.add_argument(
+        "names", nargs="*", default=[], help="names of datasets, or keys; none: all"
+    )
     checked.add_argument("--repair", action="store_true", help="bring again what is damaged")
     checked.set_defaults(kind="datasets")
     with_registry(checked)

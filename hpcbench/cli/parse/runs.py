@@ -83,7 +83,9 @@ def add(verb: Verb) -> None:
         "resume", "submit:resume", "go on with an experiment", "hpcbench resume 20261120-1432-demo"
     )
     resume.add_argument("experiment", help=EXPERIMENT)
-    resume.add_argument("run_tasks", nargs="*", help="only these of its run tasks, or beginnings")
+    resume.add_argument(
+        "run_tasks", nargs="*", default=[], help="only these of its run tasks, or beginnings"
+    )
     resume.add_argument(
         "--pilot", type=int, metavar="N",
         help="as of `submit`; 0: go on with a run task although its pilot failed",
@@ -97,7 +99,9 @@ def add(verb: Verb) -> None:
         "hpcbench pause @last invoices",
     )  # fmt: skip
     pause.add_argument("experiment", help=EXPERIMENT)
-    pause.add_argument("run_tasks", nargs="*", help="only these of its run tasks, or beginnings")
+    pause.add_argument(
+        "run_tasks", nargs="*", default=[], help="only these of its run tasks, or beginnings"
+    )
     with_site(pause)
 
     cancel = verb(
@@ -107,7 +111,9 @@ def add(verb: Verb) -> None:
         "hpcbench cancel @last",
     )
     cancel.add_argument("experiment", help=EXPERIMENT)
-    cancel.add_argument("run_tasks", nargs="*", help="only these of its run tasks, or beginnings")
+    cancel.add_argument(
+        "run_tasks", nargs="*", default=[], help="only these of its run tasks, or beginnings"
+    )
     with_site(cancel)
 
     listing = verb("list", "show:list_experiments", "list experiments", "hpcbench list")
@@ -384,7 +390,9 @@ def _usage(verb: Verb) -> None:
         "show GPU-hours: allocated, used, and wasted by what",
         "hpcbench usage --all --by month",
     )
-    usage.add_argument("experiments", nargs="*", metavar="experiment", help=f"{EXPERIMENT} (@last)")
+    usage.add_argument(
+        "experiments", nargs="*", default=[], metavar="experiment", help=f"{EXPERIMENT} (@last)"
+    )
     usage.add_argument("--all", action="store_true", help="of all experiments")
     usage.add_argument(
         "--by",
@@ -403,7 +411,9 @@ def _gc(verb: Verb) -> None:
         "give back what ended experiments take: files and room",
         "hpcbench gc --dry-run",
     )
-    gc.add_argument("experiments", nargs="*", metavar="experiment", help=f"{EXPERIMENT}; none: all")
+    gc.add_argument(
+        "experiments", nargs="*", default=[], metavar="experiment", help=f"{EXPERIMENT}; none: all"
+    )
     gc.add_argument(
         "--older", type=float, metavar="DAYS",
         help="also delete whole experiments that ended, unchanged for so long; never a baseline of another",

@@ -77,12 +77,12 @@ class MetricOption(argparse.Action):
         values: Any,
         option: Any = None,
     ) -> None:
-        import yaml
+        from hpcbench.registry.settings import read_value
 
         place, equals, value = str(values).partition("=")
         metric, dot, name = place.rpartition(".")
         if not equals or not dot or not metric or not name:
             parser.error(f"{option} {values}: METRIC.OPTION=VALUE, such as anls.tau=0.3")
         found = {key: dict(more) for key, more in getattr(namespace, self.dest).items()}
-        found.setdefault(metric, {})[name] = yaml.safe_load(value)
+        found.setdefault(metric, {})[name] = read_value(f"{option} {values}", value)
         setattr(namespace, self.dest, found)

@@ -112,7 +112,7 @@ def test_a_row_the_metric_cannot_score_is_told_and_costs_no_other(
         (["score", "anls", "FILE", "--option", "tau=2"], "tau is 2"),
         (["score", "anls", "FILE", "--option", "tua=0.2"], "did you mean 'tau'"),
         (["score", "anls", "FILE", "--option", "tau"], "--option NAME=VALUE"),
-        (["score", "anls", "nowhere.jsonl"], "cannot be read"),
+        (["score", "anls", "nowhere.jsonl"], "no such file"),
         (["score", "anls", "LACKING"], "needs `prediction`"),
         (["score", "anls", "TORN"], "not JSON"),
     ],

@@ -1,0 +1,68 @@
+"""pydantic's complaints in words: the form a text must have, never the regular expression that checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_NAME = "letters, digits and . _ -, with a letter or digit first"
+
+FORMS: Mapping[str, str] = {
+    r"^[A-Za-z0-9][A-Za-z0-9._/-]*$": "letters, digits and . _ - /, with a letter or digit first",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": _NAME,
+    r"^[A-Za-z0-9.!+_-]+$": "a version such as 1.2.0: letters, digits and . ! + _ -",
+    r"^[0-9a-f]{40}$": "a commit: its 40 digits, 0-9 and a-f",
+    r"^sha256:[0-9a-f]{64}$": "sha256: and 64 digits, 0-9 and a-f",
+    r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$": "of the form [DAYS-]HH:MM:SS, such as 02:00:00",
+    r"^\d+\.\d+$": "of the form MAJOR.MINOR, such as 12.4",
+    r"^0?[0-7]{3}$": "three octal digits, such as 027",
+    r"^https?://\S+$": "an address that begins with https:// or http://",
+    r"^[^\s/@]+$": "the name of a host",
+}
+"""Regular expression of a field → what a text that matches it is."""
+
+
+KINDS: Mapping[str, str] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": "a list: [A, B]",
+    "list_type": "a list: [A, B]",
+    "dict_type": "a map: {KEY: VALUE}",
+    "mapping_type": "a map: {KEY: VALUE}",
+    "model_type": "a map: {KEY: VALUE}",
+    "dataclass_type": "a map: {KEY: VALUE}",
+}
+"""Type of a complaint of pydantic → what a value must be."""
+
+
+def complaint(detail: Mapping[str, Any]) -> str:
+    """What pydantic says of a value, for people; one of `ValidationError.errors()`."""
+    kind = detail["type"]
+    if kind in KINDS:
+        return f"must be {KINDS[kind]}"
+    if kind == "string_pattern_mismatch":
+        pattern = detail.get("ctx", {}).get("pattern", "")
+        return (
+            f"must be {FORMS[pattern]}" if pattern in FORMS else "is not of the form it must have"
+        )
+    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    for long, short in _SHORTER.items():
+        if message.startswith(long):
+            return short + message.removeprefix(long)
+    return message[:1].lower() + message[1:]
+
+
+_SHORTER = {
+    "Input should ": "must ",
+    "String should ": "must ",
+    "Tuple should ": "must ",
+    "List should ": "must ",
+    "Dictionary should ": "must ",
+    "Value should ": "must ",
+}
