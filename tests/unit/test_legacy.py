@@ -264,7 +264,7 @@ def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
         "no column 'dataset'" in refusal(tmp_path, row(), head=HEAD.replace("dataset", "datset"))[0]
     )
     assert refusal(tmp_path) == ["user_config.csv: no rows"]
-    assert "columns, this row has " in refusal(tmp_path, row() + ";more")[0]
+    assert "this row has others" in refusal(tmp_path, row() + ";more")[0]
     assert "cannot be read" in refusal(tmp_path, row(dataset="Ы"), encoding="cp1251")[0]
     assert "nothing to plan" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
 
