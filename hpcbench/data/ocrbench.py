@@ -112,7 +112,7 @@ class OcrBenchV2(TableDataset):
             ValueError: what the record lacks.
         """
         kind = _kind(record)
-        answers = record.get(self.mapping.references)
+        answers = self._answer(record)
         if kind == "spotting":
             boxes = record.get("bbox_list") or record.get("bbox")
             texts = record.get("content")

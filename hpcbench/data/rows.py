@@ -1,4 +1,4 @@
-"""The rows of annotation files: JSONL, JSON, CSV and TSV in memory, Parquet and Arrow where they lie.
+"""The rows of annotation files: JSONL, JSON, CSV, TSV and XLSX in memory, Parquet and Arrow in place.
 
     rows = open_rows(tree, [path, …], how)
     rows.light({"id", "row.question"}) all rows, only what these keys need
@@ -25,6 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from hpcbench.data.sheets import read_sheet
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.user_files import not_json
@@ -49,7 +50,7 @@ class How:
     """How annotation files are to be read."""
 
     records: str | None = None
-    """Key under which a JSON file keeps its list; dots go down."""
+    """Key under which a JSON file keeps its list, dots go down; the sheet of a spreadsheet."""
     delimiter: str | None = None
     """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
     encoding: str = "utf-8"
@@ -80,8 +81,8 @@ def open_rows(tree: Tree, files: Sequence[Path], how: How) -> Rows:
         return ParquetRows(files)
     if suffix == ".arrow":
         return ArrowRows(files)
-    if suffix not in _READERS:
-        known = ", ".join([*_READERS, ".parquet", ".arrow"])
+    if suffix not in TEXTS and suffix != ".xlsx":
+        known = ", ".join([*TEXTS, ".xlsx", ".parquet", ".arrow"])
         raise UserError(Problem(f"annotations end in one of {known}", str(files[0])))
     return TextRows(tree, files, how)
 
@@ -116,9 +117,15 @@ class TextRows:
     def _rows(self) -> list[tuple[Path, int, Record | Problem]]:
         rows: list[tuple[Path, int, Record | Problem]] = []
         for path in self._files:
-            text = _decoded(self._tree.read(path), path, self._how.encoding)
-            reader = _READERS[path.suffix.lower()]
-            rows += [(path, number, one) for number, one in reader(text, path, self._how)]
+            data, suffix = self._tree.read(path), path.suffix.lower()
+            if suffix == ".xlsx":
+                found: Iterable[tuple[int, Record | Problem]] = read_sheet(
+                    data, path, self._how.records
+                )
+            else:
+                text = _decoded(data, path, self._how.encoding)
+                found = _READERS[suffix](text, path, self._how)
+            rows += [(path, number, one) for number, one in found]
         return rows
 
 
@@ -546,28 +553,35 @@ def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | P
     """
     delimiter = how.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
     csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines = io.StringIO(text, newline="")
+    if stated := _STATED.match(text):  # Excel's way to say it, in a line before the header
+        delimiter = stated[1]
+        lines.readline()
+    before = 1 if stated else 0
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     names: list[str] | None = None
     while True:
-        number = reader.line_num + 1
+        number = reader.line_num + before + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
             problem = Problem(f"not CSV: {error}", str(path), number)
-            if names is None or reader.line_num > number or "end of data" in str(error):
+            many = reader.line_num + before > number
+            if names is None or many or "end of data" in str(error):
                 raise UserError(problem) from error
             yield number, problem
             continue
-        if not cells:
+        if not any(map(str.strip, cells)):  # such as spreadsheets leave at their end
             continue
         strange = _strange(" ".join(cells), path, number, how)
         if names is None:
             names = _header(cells, strange, path, number, how)
         elif len(cells) != len(names):
-            what = f"{len(names)} columns are named, this row has others"
-            yield number, Problem(what, str(path), number)
+            what = f"the header has {len(names)} columns, this row has {len(cells)}"
+            remedy = f"put a cell that contains {delimiter!r} into quotes"
+            yield number, Problem(what, str(path), number, remedy=remedy)
         else:
             yield number, strange or dict(zip(names, cells, strict=True))
 
@@ -586,7 +600,12 @@ def _header(
     return cells
 
 
+_STATED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+
 _READERS = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".tsv": _read_csv}
+
+TEXTS = tuple(_READERS)
+"""Endings of annotations that are text."""
 
 
 def column_of(key: str, names: Container[str]) -> str:

@@ -5,6 +5,7 @@
 | `a.jsonl` | a line of JSON |
 | `a.json` | an object of the list; of the list under `records: KEY` if the file is an object |
 | `a.csv`, `a.tsv` | a row under a header; `delimiter: ";"`, UTF-8 with or without BOM, else `encoding` |
+| `a.xlsx` | a row of its first sheet, or of `records: SHEET`; numbers as the sheet shows them |
 | `a.parquet`, `data/test-*.parquet` | a row; an image is a path, bytes, or Hugging Face's {bytes, path} |
 | `data-*.arrow` | the same, as `datasets.save_to_disk` writes it |
 
@@ -63,7 +64,7 @@ class TableDataset:
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         records: str | None = None
-        """Key under which a JSON file keeps its list."""
+        """Key under which a JSON file keeps its list; sheet of a spreadsheet."""
         delimiter: str | None = None
         """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
         encoding: str = "utf-8"
@@ -250,7 +251,7 @@ class TableDataset:
         if lacking := needed or named:
             self._tell_missing(lacking)
         split = [mapping.split] if mapping.split is not None else []
-        return {*self._needed, *split, *self.options.where}
+        return {*self._needed, *_sources(mapping.references), *split, *self.options.where}
 
     def _records(self, places: Sequence[int], *, images: bool) -> Iterator[tuple[int, Record]]:
         """Rows at some places, in order; without images light ones."""
@@ -295,8 +296,8 @@ class TableDataset:
         if missing:
             return f"key {', '.join(map(repr, missing))} is missing"
         if not self.strict:
-            references = self.mapping.references
-            return f"'{references}' is empty" if is_empty(value_of(record, references)) else None
+            answer = ", ".join(map(repr, _sources(self.mapping.references)))
+            return f"{answer} is empty" if is_empty(self._answer(record)) else None
         unknown = sorted(record.keys() - KEYS)
         if unknown:
             return f"unknown key {', '.join(map(repr, unknown))}"
@@ -309,7 +310,9 @@ class TableDataset:
     def _needed(self) -> list[str]:
         """Keys that every record has."""
         mapping = self.mapping
-        keys = (mapping.id, *_columns(mapping.images), mapping.references)
+        # Of several columns that make one answer any may be missing.
+        answer = [mapping.references] if isinstance(mapping.references, str) else []
+        keys = (mapping.id, *_columns(mapping.images), *answer)
         return [key for key in keys if key != "#"]
 
     def _without_image(self, record: Record) -> str | None:
@@ -345,10 +348,18 @@ class TableDataset:
             id=self._id(index, record),
             images=tuple(one for name in shown for one in self._images(name)),
             fields=_fields(record, mapping.fields),
-            references=tuple(_listed(value_of(record, mapping.references))),
+            references=tuple(_listed(self._answer(record))),
             document=str(document),
             metadata=_fields(record, mapping.metadata),
         )
+
+    def _answer(self, record: Record) -> Any:
+        """What answers are compared with: a column, or an object of several."""
+        where = self.mapping.references
+        if isinstance(where, str):
+            return value_of(record, where)
+        found = {name: value_of(record, key) for name, key in where.items()}
+        return {name: value for name, value in found.items() if not is_empty(value)}
 
     def _names(self, record: Record) -> list[str | bytes]:
         """Images as the record names or holds them; a list in a path is a path for each of it."""
@@ -404,6 +415,11 @@ def _one_file(name: str | bytes) -> bool:
 def _columns(key: str) -> list[str]:
     """The columns that the mapping of images names."""
     return _COLUMN.findall(key) if "{" in key else [key]
+
+
+def _sources(where: str | Mapping[str, str]) -> list[str]:
+    """The columns that an answer is made of."""
+    return [where] if isinstance(where, str) else list(where.values())
 
 
 def _keys(mapping: FieldMap) -> Iterator[str]:

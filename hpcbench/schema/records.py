@@ -33,8 +33,9 @@ class FieldMap(BaseModel, extra="forbid", frozen=True):
     """Path of the image inside the folder, or a list of them. `scans/{page}.png` puts columns into a path, a
     list of values into as many paths; in a record `scans/7-*.png` is every file that matches, 2 before 10;
     `a.pdf`, `a.pdf#page=2`, `a.tiff` are pages."""
-    references: str = "references"
-    """Acceptable answer, or a list of them."""
+    references: str | Mapping[str, str] = "references"
+    """Acceptable answer, or a list of them. `{total: Total, date: Date}` makes one object of several columns,
+    for key-information extraction; a cell that is empty is left out of it."""
     document: str | None = "document"
     """What it belongs to, the cluster of the error bars; where there is none: the first image, or the
     sample itself if its image lies in the table."""

@@ -121,13 +121,17 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
         (
             "a.csv",
             "questionId,image,answers\n1,a.png\n",
-            "a.csv:2: 3 columns are named, this row has others",
+            "a.csv:2: the header has 3 columns, this row has 2 (",
         ),
         ("a.csv", "questionId,image\n1,a.png\n", "a.csv:2: key 'answers' is missing"),
         ("a.json", "[1]", "a.json:1: not a JSON object"),
         ("a.json", "{}", "a.json:1:1: not a list of records (see the option `records`)"),
         ("a.json", '[{"a": 1},\n', "a.json:2:1: not JSON: "),
-        ("a.xlsx", "x", "a.xlsx: annotations end in one of .jsonl, .json, .csv, .tsv, .parquet"),
+        (
+            "a.ods",
+            "x",
+            "a.ods: annotations end in one of .jsonl, .json, .csv, .tsv, .xlsx, .parquet",
+        ),
         (
             "a.jsonl",
             '{"questionId": 1, "image": "a", "answers": []}\n',
@@ -703,3 +707,51 @@ def test_lists_of_one_length_in_an_arrow_table_hold_images_too(tmp_path: Path) -
     found = TableDataset(spec)
     assert [one.images for one in found.iter(0, 9)] == [(b"a1", b"a2"), (b"c1", b"c2")]
     assert [one.line for one in found.bad()] == [2]
+
+
+# --- answers of several columns, spreadsheets -----------------------------------------------------------
+
+
+def test_several_columns_make_one_object_and_empty_cells_are_left_out_of_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.csv").write_text(
+        "sep=;\nid;image;total;Date\n1;1.png;1.234,50;\n;;;\n2;2.png;;2024\n"
+    )
+    mapping = FieldMap(id="id", images="image", references={"total": "total", "date": "Date"})
+    iterator = opened(tmp_path, "a.csv", mapping=mapping)
+    assert [one.references for one in iterator.iter(0, 9)] == [
+        ({"total": "1.234,50"},), ({"date": "2024"},),
+    ]  # fmt: skip
+    assert iterator.place(1)[1] == 5
+
+
+def test_a_row_of_which_no_answer_column_has_a_value_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,image,total,date\n1,1.png,,\n")
+    mapping = FieldMap(images="image", references={"total": "total", "date": "date"})
+    with pytest.raises(UserError, match="a.csv:2: 'total', 'date' is empty"):
+        opened(tmp_path, "a.csv", mapping=mapping).count()
+
+
+def test_a_spreadsheet_is_read_as_it_shows_its_cells(tmp_path: Path) -> None:
+    import datetime
+
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append(["id", "image", "total", "day", None])
+    sheet.append([1, "1.png", 12.5, datetime.datetime(2024, 5, 1)])  # noqa: DTZ001 - as Excel has it
+    sheet["C2"].number_format = "#,##0.00"
+    sheet.append([2, "2.png", "1.234,50", None])
+    book.save(tmp_path / "a.xlsx")
+    mapping = FieldMap(images="image", references={"total": "total", "day": "day"})
+    iterator = opened(tmp_path, "a.xlsx", mapping=mapping)
+    assert [(one.id, *one.references) for one in iterator.iter(0, 9)] == [
+        ("1", {"total": "12.50", "day": "2024-05-01"}), ("2", {"total": "1.234,50"}),
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="no sheet 'B' \\(there are: Sheet\\)"):
+        opened(tmp_path, "a.xlsx", mapping=mapping, records="B").count()
+    (tmp_path / "b.xlsx").write_text("id,image")
+    with pytest.raises(UserError, match="b.xlsx: no spreadsheet that can be read"):
+        opened(tmp_path, "b.xlsx", mapping=mapping).count()
