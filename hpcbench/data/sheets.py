@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.installed import install_hint
 
 _DECIMALS = re.compile(r"^[#0,.\s]*?[#0]\.(0+)")
 """The decimals of a number format such as `#,##0.00`."""
@@ -40,7 +41,7 @@ def read_sheet(
     except ImportError as error:
         raise EnvironmentFault(
             f"{path}: spreadsheets need openpyxl",
-            remedy="pip install 'hpcbench[excel]', or save the sheet as CSV",
+            remedy=f"{install_hint('excel')}, or save the sheet as CSV",
         ) from error
     try:
         book = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
