@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from hpcbench import installed
 from hpcbench.cli import remote
+from hpcbench.cli.ask import ask, at_terminal
 from hpcbench.cli.screen import console, finish, print_json, say
 from hpcbench.environments.bundle import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
@@ -51,9 +51,8 @@ def init(arguments: argparse.Namespace) -> int:
     if path.exists() and not arguments.force and not arguments.dry_run:
         raise UserError(Problem("there is a site profile already", str(path), remedy="--force"))
     settings = _settings(arguments.settings)
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
     local = any(one.path == ("executor",) and one.value == "local" for one in settings)
-    site = detect(_answers(settings, _on_terminal if asks else take_default), say, local=local)
+    site = detect(_answers(settings, _on_terminal if at_terminal() else take_default), say, local=local)
     # What equals the default goes unsaid, except the lines a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}
@@ -110,35 +109,20 @@ def _with(settings: Sequence[Setting], path: Path, data: Mapping[str, Any]) -> S
     return source
 
 
-def _answers(settings: Sequence[Setting], ask: Ask) -> Ask:
+def _answers(settings: Sequence[Setting], otherwise: Ask) -> Ask:
     """Asks nothing that a setting has answered."""
     given = {".".join(setting.path): setting.value for setting in settings}
 
     def answer(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
         if path in given:
             return "" if given[path] is None else str(given[path])
-        return ask(path, question, choices, default)
+        return otherwise(path, question, choices, default)
 
     return answer
 
 
 def _on_terminal(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
-    """Ask a person; an empty answer is the default."""
-    for number, choice in enumerate(choices, 1):
-        detail = f"  ({choice.detail})" if choice.detail else ""
-        print(f"  {number}  {choice.value}{detail}", file=sys.stderr)
-    values = [choice.value for choice in choices]
-    while True:
-        print(f"{question} [{default or 'none'}]: ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        answer = line.strip()
-        if not answer:
-            return default
-        if answer.isdigit() and 0 < int(answer) <= len(values):
-            return values[int(answer) - 1]
-        if answer in values or not values or path == "home":
-            return answer
-        print(f"  one of {', '.join(values)}, or its number", file=sys.stderr)
+    return ask(question, choices, default, free=path == "home")
 
 
 def doctor(arguments: argparse.Namespace) -> int:

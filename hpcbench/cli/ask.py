@@ -1,0 +1,70 @@
+"""Questions to a person at a terminal. Answers come from stdin, questions go to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from hpcbench.launch.site import Choice
+
+
+def at_terminal() -> bool:
+    """Whether a person can be asked: stdin and stderr are a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(
+    question: str, choices: Sequence[Choice] = (), default: str = "", *, free: bool = False
+) -> str:
+    """Ask once more until the answer is right; an empty answer, and the end of input, is the default.
+
+    Args:
+        question: the text before the prompt.
+        choices: what can be answered, by value or number; none: any text.
+        default: the answer to an empty line.
+        free: whether any text is right although there are choices.
+    """
+    _show(choices)
+    values = [choice.value for choice in choices]
+    while True:
+        answer = _line(f"{question} [{default or 'none'}]: ") or default
+        if answer == default or not values or free:
+            return _by_number(answer, values)
+        if (value := _by_number(answer, values)) in values:
+            return value
+        print(f"  one of {', '.join(values)}, or its number", file=sys.stderr)
+
+
+def ask_several(
+    question: str, choices: Sequence[Choice], default: Sequence[str] = ()
+) -> list[str]:
+    """Ask for any number of the choices, by values or numbers with commas between; `none` is none of them."""
+    _show(choices)
+    values = [choice.value for choice in choices]
+    while True:
+        line = _line(f"{question}, with commas [{', '.join(default) or 'none'}]: ")
+        if not line:
+            return list(default)
+        if line == "none":
+            return []
+        answers = [_by_number(one.strip(), values) for one in line.split(",") if one.strip()]
+        wrong = [one for one in answers if one not in values]
+        if not wrong:
+            return list(dict.fromkeys(answers))
+        print(f"  {', '.join(wrong)}: not among {', '.join(values)}", file=sys.stderr)
+
+
+def _show(choices: Sequence[Choice]) -> None:
+    for number, choice in enumerate(choices, 1):
+        detail = f"  ({choice.detail})" if choice.detail else ""
+        print(f"  {number}  {choice.value}{detail}", file=sys.stderr)
+
+
+def _line(prompt: str) -> str:
+    print(prompt, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _by_number(answer: str, values: Sequence[str]) -> str:
+    chosen = answer.isdigit() and 0 < int(answer) <= len(values) and answer not in values
+    return values[int(answer) - 1] if chosen else answer

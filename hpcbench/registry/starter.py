@@ -1,0 +1,44 @@
+"""The plan that people begin with: one run task, written by `hpcbench data add` and `hpcbench new`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+
+def plan_text(
+    name: str,
+    *,
+    ml_task: str,
+    model: str,
+    dataset: str,
+    prompt: str = "",
+    metrics: Sequence[str] = (),
+    comment: str = "",
+    **further: Any,
+) -> str:
+    """YAML of a plan with one run task of the plan's name.
+
+    Args:
+        name: name of the plan and its run task.
+        ml_task: name of an ML task.
+        model: name of a model.
+        dataset: name of a dataset.
+        prompt: name of a prompt; empty: the ML task's own.
+        metrics: names of metrics; none: the ML task's own.
+        comment: lines for the top of the file, without `#`.
+        further: other keys of the run task; those that are None are left out.
+    """
+    run_task: Mapping[str, Any] = {
+        "name": name, "ml_task": ml_task, "model": model, "dataset": dataset,
+        "prompt": prompt or None, "metrics": list(metrics) or None, **further,
+    }  # fmt: skip
+    plan = {
+        "schema_version": 1,
+        "name": name,
+        "run_tasks": [{key: value for key, value in run_task.items() if value is not None}],
+    }
+    lines = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())
+    return lines + yaml.safe_dump(plan, sort_keys=False, allow_unicode=True, width=110)
