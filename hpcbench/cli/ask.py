@@ -35,9 +35,7 @@ def ask(
         print(f"  one of {', '.join(values)}, or its number", file=sys.stderr)
 
 
-def ask_several(
-    question: str, choices: Sequence[Choice], default: Sequence[str] = ()
-) -> list[str]:
+def ask_several(question: str, choices: Sequence[Choice], default: Sequence[str] = ()) -> list[str]:
     """Ask for any number of the choices, by values or numbers with commas between; `none` is none of them."""
     _show(choices)
     values = [choice.value for choice in choices]

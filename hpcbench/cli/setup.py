@@ -52,7 +52,9 @@ def init(arguments: argparse.Namespace) -> int:
         raise UserError(Problem("there is a site profile already", str(path), remedy="--force"))
     settings = _settings(arguments.settings)
     local = any(one.path == ("executor",) and one.value == "local" for one in settings)
-    site = detect(_answers(settings, _on_terminal if at_terminal() else take_default), say, local=local)
+    site = detect(
+        _answers(settings, _on_terminal if at_terminal() else take_default), say, local=local
+    )
     # What equals the default goes unsaid, except the lines a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcbench.cli.cron import tell_outcome
@@ -59,29 +60,31 @@ def _look(arguments: argparse.Namespace) -> int:
     from hpcbench.cli import dry_run, estimate
 
     plan = arguments.plan
-    resolved, unlocked = read_only(plan, arguments.registry, _settings(arguments))
+    with _naming_rerun(plan):
+        resolved, unlocked = read_only(plan, arguments.registry, _settings(arguments))
     preview = preview_of(resolved, unlocked, plan, say)
     show = estimate.show if arguments.estimate else dry_run.show
     return show(preview, arguments.json)
 
 
 def _loaded(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
-    """The plan that is named, resolved.
-
-    Raises:
-        UserError: every mistake in it; of the copy in an experiment also what runs it as it was.
-    """
-    try:
+    """The plan that is named, resolved."""
+    with _naming_rerun(arguments.plan):
         return load(arguments.plan, arguments.registry, _settings(arguments), say=say)
+
+
+@contextlib.contextmanager
+def _naming_rerun(plan: Path) -> Iterator[None]:
+    """Add `hpcbench rerun` to the mistakes in a plan that is a copy in an experiment."""
+    try:
+        yield
     except UserError as error:
-        there = arguments.plan.absolute().parent
+        there = plan.absolute().parent
         if not (there / "manifest.json").is_file():
             raise
         what = f"this plan is a copy in the experiment {there.name}"
         remedy = f"`hpcbench rerun {shlex.quote(str(there))}` runs it with its documents of then"
-        raise UserError(
-            *error.problems, Problem(what, str(arguments.plan), remedy=remedy)
-        ) from None
+        raise UserError(*error.problems, Problem(what, str(plan), remedy=remedy)) from None
 
 
 def rerun(arguments: argparse.Namespace) -> int:

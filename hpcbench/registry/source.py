@@ -10,10 +10,11 @@ would silently make of a bare date or of the word `no` is refused where it matte
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
@@ -153,20 +154,26 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
 
 def _check_depth(path: Path, text: str) -> None:
     """Refuse what is nested too deeply before anything recurses into it; what is not YAML is for later."""
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=_FAST):
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > MAX_DEPTH:
-                mark = event.start_mark
-                assert mark is not None
+    for loader in (_FAST, yaml.SafeLoader):  # libyaml has a limit of its own, and names no place
+        with contextlib.suppress(yaml.YAMLError):
+            if place := _too_deep(yaml.parse(text, Loader=loader)):
                 what = f"nested more than {MAX_DEPTH} levels deep"
-                raise UserError(Problem(what, str(path), mark.line + 1, mark.column + 1, _FLATTER))
-    except yaml.YAMLError:
-        return
+                raise UserError(Problem(what, str(path), place.line, place.column, _FLATTER))
+            return
+
+
+def _too_deep(events: Iterable[yaml.Event]) -> Place | None:
+    """Where the first collection begins that is deeper than `MAX_DEPTH`."""
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            assert event.start_mark is not None
+            return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+    return None
 
 
 def _compose(path: Path, text: str, loader_class: Any) -> Source:
@@ -202,7 +209,9 @@ def _compose_slowly(path: Path, text: str) -> Source:
             Problem(f"not YAML: {str(error).splitlines()[0]}", str(path), 1, 1)
         ) from error
     except RecursionError:
-        raise UserError(Problem("nested too deeply", str(path), 1, 1, _FLATTER)) from None
+        raise UserError(
+            Problem(f"nested more than {MAX_DEPTH} levels deep", str(path), 1, 1, _FLATTER)
+        ) from None
 
 
 class _Reader:

@@ -268,9 +268,8 @@ def test_the_command_prints_an_estimate_and_writes_nothing(
     assert main(["submit", str(plan_file), "--estimate"]) == 0
     text = capsys.readouterr().out
     assert "speed: 100 samples, parallelism 4" in text
-    assert (
-        "  tiny: 2 workers instead of 4: one engine is asked 64 of its 100 samples at once" in text
-    )
+    fewer = "tiny: 2 workers instead of 4: one engine is asked 64 of its 100 samples at once"
+    assert fewer in " ".join(text.split())
     assert "vqa: 0.25 s (default, not measured)" in text
     assert "tiny: 120 s (default, not measured)" in text
     assert "jobs       3" in text

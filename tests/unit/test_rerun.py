@@ -114,7 +114,7 @@ def test_the_command_that_a_report_names_runs_it_from_anywhere(
     program, *words = reproduce(first).split()
     assert program == "hpcbench"
     assert main([*words, "--dry-run"]) == 0
-    assert "first: 1 run tasks, executor local" in capsys.readouterr().out
+    assert "first: 1 run task, executor local" in capsys.readouterr().out
     monkeypatch.chdir(first.path.parent)
     shutil.copytree(first.path, "copied")
     assert main(["rerun", "copied", "--dry-run"]) == 0
