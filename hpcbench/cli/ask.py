@@ -42,9 +42,7 @@ def ask(
         print(f"  {unknown('answer', answer, values)}", file=sys.stderr)
 
 
-def ask_several(
-    question: str, choices: Sequence[Choice], default: Sequence[str] = ()
-) -> list[str]:
+def ask_several(question: str, choices: Sequence[Choice], default: Sequence[str] = ()) -> list[str]:
     """Ask for any number of the choices, by values or numbers with commas between; `none` is none of them."""
     _show(choices)
     values = [choice.value for choice in choices]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -100,12 +101,21 @@ def _tell(preview: Preview, draft: Draft, path: Path | None, registries: Sequenc
     more = "".join(f" --registry {shlex.quote(str(one))}" for one in registries)
     file = shlex.quote(str(path))
     print("next:")
-    if preview.unlocked and not preview.facts.models[draft.name].size.here:
-        print(
-            hint(f"hpcbench models fetch {draft.model.name}{more}", "then lock it, as said above")
-        )
+    for command, text in _to_lock(preview, draft):
+        print(hint(f"{command}{more}", text))
     print(hint(f"hpcbench submit {file} --dry-run{more}", "its jobs; touches nothing"))
     print(hint(f"hpcbench submit {file} --wait{more}", "run it, and print the scores"))
+
+
+def _to_lock(preview: Preview, draft: Draft) -> Iterator[tuple[str, str]]:
+    """Commands without which prod refuses the plan, each with what it does."""
+    remedies = [problem.remedy or "" for problem in preview.unlocked]
+    commands = [one for text in remedies for one in re.findall(r"`(hpcbench [^`]+)`", text)]
+    verify = f"hpcbench models verify {draft.model.name}"
+    if verify in commands and not preview.facts.models[draft.name].size.here:
+        yield f"hpcbench models fetch {draft.model.name}", "bring its weights"
+    for command in dict.fromkeys(commands):
+        yield command, "lock what may move"
 
 
 def _to_fetch(preview: Preview, draft: Draft) -> Iterator[str]:

@@ -110,12 +110,15 @@ class Questions:
         answer = ask("Dataset", shown, (names or [OWN])[0])
         if answer != OWN:
             return known[answer][0]
-        folder = ask("Its folder", default="FOLDER")
-        task = f" --task {ml_task.name}"
+        self._lead_to_data(ask("Its folder", default="FOLDER"), ml_task)
+        return None
+
+    def _lead_to_data(self, folder: str, ml_task: MLTask) -> None:
+        more = "".join(f" --registry {shlex.quote(str(one))}" for one in self.given.registry)
+        name = f" {shlex.quote(self.given.name)}" if self.given.name is not None else ""
         say("\nnext:")
         say(hint(f"hpcbench data add {shlex.quote(folder)}", "make a dataset of it"))
-        say(hint(f"hpcbench new{task}", "then come back: the dataset is among the choices"))
-        return None
+        say(hint(f"hpcbench new{name} --task {ml_task.name}{more}", "then it is among the choices"))
 
     def _only(self, option: str, names: Sequence[str], ml_task: MLTask) -> str:
         """The only answer there is, where nobody can be asked."""
@@ -144,6 +147,7 @@ class Questions:
     def _model(self, draft: Draft) -> Model:
         if self.given.model is not None:
             return draft.model
+        self.choices.check(draft)  # what is wrong without any model is no reason against models
         every = self.choices.models(draft)
         fitting = every if self.given.all_models else [one for one in every if not one.against]
         out = left_out([one for one in every if one not in fitting])
@@ -164,7 +168,7 @@ class Questions:
         shown = [Choice(one.model.name, _of_model(one)) for one in fitting]
         say(f"\nModels{_on_gpus(fitting)}")
         if out:
-            say(f"  left out: {out} (`hpcbench new --all-models` lists them)")
+            say(f"  left out: {out}; `hpcbench new --all-models` lists them")
         answer = ask("Model", shown, _proposed(fitting, draft.dataset))
         return next(one.model for one in fitting if one.model.name == answer)
 
@@ -213,17 +217,17 @@ def left_out(candidates: Sequence[Candidate]) -> str:
     words = []
     for about, count in sorted(counts.items()):
         if about == "GPUs":
+            none = "a GPU, and this machine shows none"
             seen = first[about].gpus.count
-            words.append(
-                f"{count} need {'a GPU, and this machine shows none' if not seen else 'more GPUs than this machine has'}"
-            )
+            words.append(f"{count} need {'more GPUs than this machine has' if seen else none}")
         elif about == "memory":
             words.append(f"{count} need more GPU memory than {_room(first[about])}")
         elif about == "CUDA":
             words.append(f"{count} have an image of a newer CUDA than the driver takes")
         else:
             problem = first[about].against
-            words.append(f"{count} ask for more than there is ({problem and problem.message})")
+            said = problem.message if problem is not None else ""
+            words.append(f"{count} ask for more than there is, such as: {said}")
     return ", ".join(words)
 
 

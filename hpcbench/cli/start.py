@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import hpcbench
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 from hpcbench.registry.places import share_dir, site_dir, user_dir
 
 _LOOKED_AT = 50
@@ -34,13 +35,11 @@ def first_steps(arguments: argparse.Namespace) -> int:
 
 
 def without_plan(arguments: argparse.Namespace) -> int:
-    """`hpcbench submit`.
-
-    Raises:
-        UserError: always; a plan is missing.
-    """
-    lines = "\n".join(hint(command, text) for command, text in _steps())
-    raise UserError(Problem(f"submit needs a plan, the YAML file of a run; next:\n{lines}"))
+    """`hpcbench submit`: a plan is missing, so exit code 2."""
+    print("submit needs a plan, the YAML file of a run; next:", file=sys.stderr)
+    for command, text in _steps():
+        print(hint(command, text), file=sys.stderr)
+    return UserError.exit_code
 
 
 def _steps() -> Iterator[tuple[str, str]]:
@@ -65,7 +64,6 @@ def _steps() -> Iterator[tuple[str, str]]:
         )
     yield "hpcbench new", "write a plan of your own by a few questions"
     yield "hpcbench data add FOLDER", "make a dataset of your own pages"
-    yield "hpcbench registry list models", "models to name in a plan"
 
 
 def _plans() -> list[Path]:

@@ -47,6 +47,9 @@ TINY = "tiny-vlm"
 PROMPT_OF_FIELD = {("object", "keys"): "kie_json", ("label", "classes"): "classify"}
 """Output of an ML task and field of a dataset → the prompt that asks by that field."""
 
+UNWRITTEN = Path("new.yaml")
+"""Stands for the file of a plan that is looked at and never written."""
+
 CPUS_PER_GPU = 8
 
 ROOM_GB = 32
@@ -273,10 +276,17 @@ class Choices:
         return [found[model.name] for model in known]
 
     def _for_parser(self, ml_task: MLTask) -> list[Model]:
-        """All models; of an ML task whose parser is called as an engine, only those of that engine."""
+        """Models whose answers an ML task reads; a parser that is called as an engine reads that engine's."""
+        parsers = {one.parser: one.plugin for one in self.all(MLTask) if one.parser is not None}
+
+        def reads(model: Model) -> bool:
+            own = next((one for one in parsers if model.engine.startswith(one)), None)
+            return (
+                ml_task.parser in (own, None) and parsers.get(own, ml_task.plugin) == ml_task.plugin
+            )
+
         every = list(self.all(Model))
-        parser = ml_task.parser or " "
-        return [one for one in every if one.engine.startswith(parser)] or every
+        return [one for one in every if reads(one)] or every
 
     def metrics(self, ml_task: MLTask) -> list[Metric]:
         """The metrics of an ML task; none that is called as a column of scores is."""
@@ -291,7 +301,7 @@ class Choices:
 
     # --- the plan -----------------------------------------------------------------------------------
 
-    def look(self, draft: Draft, path: Path = Path("new.yaml"), *, locks: bool = False) -> Look:
+    def look(self, draft: Draft, path: Path = UNWRITTEN, *, locks: bool = False) -> Look:
         """Check the plan of a draft as `hpcbench validate` does."""
         return look_at_text(self.text(draft), path, self.catalog, locks=locks)
 
@@ -310,18 +320,27 @@ class Choices:
             resources=_resources(draft.model, self.site),
         )
 
-    def preview(self, draft: Draft, path: Path) -> Preview:
-        """What `submit --dry-run` would say of a draft.
+    def check(self, draft: Draft, path: Path = UNWRITTEN) -> ResolvedPlan:
+        """The plan of a draft with its names resolved.
 
         Raises:
-            UserError: every mistake; of the plan itself without a place, for it is not written yet.
+            UserError: every mistake but locks; of the plan itself without a place, for it is not written yet.
         """
         found = self.look(draft, path)
         if found.resolved is None:
             raise UserError(*(_placeless(one, path) for one in found.problems))
+        return found.resolved
+
+    def preview(self, draft: Draft, path: Path) -> Preview:
+        """What `submit --dry-run` would say of a draft.
+
+        Raises:
+            UserError: as of `check`, and what is here of the data is not as the plan needs it.
+        """
+        resolved = self.check(draft, path)
         unlocked = self.look(draft, path, locks=True).problems
         try:
-            return preview_of(on_all_gpus(found.resolved), unlocked, path)
+            return preview_of(on_all_gpus(resolved), unlocked, path)
         except UserError as error:
             raise UserError(*(_placeless(one, path) for one in error.problems)) from None
 
