@@ -278,15 +278,19 @@ class Choices:
     def _for_parser(self, ml_task: MLTask) -> list[Model]:
         """Models whose answers an ML task reads; a parser that is called as an engine reads that engine's."""
         parsers = {one.parser: one.plugin for one in self.all(MLTask) if one.parser is not None}
-
-        def reads(model: Model) -> bool:
-            own = next((one for one in parsers if model.engine.startswith(one)), None)
-            return (
-                ml_task.parser in (own, None) and parsers.get(own, ml_task.plugin) == ml_task.plugin
-            )
-
         every = list(self.all(Model))
-        return [one for one in every if reads(one)] or every
+        own = {
+            model.name: next((one for one in parsers if model.engine.startswith(one)), None)
+            for model in every
+        }
+        of_one_engine = ml_task.parser is not None and ml_task.parser in own.values()
+
+        def reads(parser: str | None) -> bool:
+            if parser is None:
+                return not of_one_engine
+            return ml_task.plugin == parsers[parser] and ml_task.parser in (parser, None)
+
+        return [model for model in every if reads(own[model.name])]
 
     def metrics(self, ml_task: MLTask) -> list[Metric]:
         """The metrics of an ML task; none that is called as a column of scores is."""
