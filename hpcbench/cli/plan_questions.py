@@ -238,7 +238,7 @@ def _room(candidate: Candidate) -> str:
 
 def _on_gpus(candidates: Sequence[Candidate]) -> str:
     """What the models are to fit, for the question."""
-    with_gpus = [one.gpus for one in candidates if one.model.gpus]
+    with_gpus = [one.gpus for one in candidates if one.model.gpus and one.against is None]
     if not with_gpus:
         return ""
     gpus = with_gpus[0]
@@ -259,7 +259,7 @@ def _of_dataset(dataset: Dataset, here: bool) -> str:
 def _of_model(one: Candidate) -> str:
     model = one.model
     if one.against is not None:
-        return _short(f"does not fit: {one.against.message}")
+        return _short("does not fit: " + one.against.message.replace(f"model '{model.name}' ", ""))
     parts = []
     if model.parameters_b is not None:
         parts.append(f"{model.parameters_b:g} billion parameters")

@@ -408,6 +408,15 @@ def test_a_few_questions_make_a_plan(folder: Path) -> None:
     assert screen.endswith("run it, and print the scores\n")
 
 
+def test_all_models_can_be_listed_with_why_they_do_not_fit(folder: Path) -> None:
+    words = ["mine", *TINY[:4], "--all-models", "--metrics", "anls", "--limit", "5"]
+    code, screen = dialogue(folder, [QWEN], *words)
+    assert code == 0, screen
+    assert "(does not fit: needs a GPU, and none is seen on this machine)" in screen
+    assert f"model '{QWEN}' needs a GPU, and none is seen on this machine (" in screen
+    assert written(folder / "mine.yaml")["model"] == QWEN
+
+
 def test_what_an_option_says_is_not_asked_and_a_folder_leads_to_data_add(folder: Path) -> None:
     code, screen = dialogue(folder, ["own", "my pages"], "mine", "--task", "ocr")
     assert code == 0, screen
