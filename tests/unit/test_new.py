@@ -15,9 +15,10 @@ import yaml
 
 from hpcbench.cli.main import main
 from hpcbench.cli.plan_questions import left_out
-from hpcbench.launch.choices import Candidate, Choices, Draft
+from hpcbench.launch.choices import Choices, Draft
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Dataset, MLTask, Model
+from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 
 TINY = ("--task", "vqa", "--dataset", "demo_vqa", "--model", "tiny-vlm")
 
@@ -206,18 +207,26 @@ def test_gpus_of_80_gib_hold_all_but_what_needs_more_of_them_than_a_node_has(
     assert others.startswith("1 ask for more than there is, such as: partition 'gpu' gives 4 GPUs")
 
 
-def test_weights_that_are_more_than_a_gpu_holds_are_counted_as_memory() -> None:
-    choices = Choices()
-    model = choices.get(Model, QWEN)
-    (one,) = choices.models(draft_of(choices), [QWEN])
-    assert (one.model.name, one.about, one.gpus.count) == (model.name, "GPUs", 0)
-    crowded = Candidate(model, about="memory")
-    assert left_out([crowded, crowded]) == "2 need more GPU memory than there is"
+def test_gpus_of_this_machine_count_by_their_number_and_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def on(count: int, gib: int) -> tuple[set[str], str]:
+        gpus = [FakeGpu(f"GPU-{number}", total=gib * GIB) for number in range(count)]
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(gpus))
+        return models()
 
-
-def draft_of(choices: Choices) -> Draft:
-    data = choices.get(Dataset, "demo_vqa")
-    return Draft(choices.get(MLTask, "vqa"), data, choices.plain_model(), "demo_vqa")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    two_gpus = "Qwen/Qwen2.5-VL-32B-Instruct"
+    fitting, others = on(1, 24)
+    assert "Qwen/Qwen2.5-VL-3B-Instruct" in fitting
+    assert not {QWEN, two_gpus} & fitting
+    assert "need more GPU memory than the 24 GiB of this machine's GPUs" in others
+    fitting, others = on(1, 80)
+    assert QWEN in fitting
+    assert two_gpus not in fitting
+    fitting, others = on(2, 80)
+    assert {QWEN, two_gpus} <= fitting
+    assert others == "4 need more GPUs than this machine has"
 
 
 def test_deepseek_ocr_is_offered_for_pages_and_alone_for_its_own_task(tmp_path: Path) -> None:
