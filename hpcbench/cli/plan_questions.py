@@ -27,6 +27,9 @@ FIRST_LOOK = 50
 FIRST_MODEL_B = 9.0
 """Billion parameters: of the models that fit, the largest up to this size is proposed."""
 
+DEMO = "demo_"
+"""How names of the datasets begin that ship."""
+
 OWN = "own"
 """The answer for a folder that is no dataset yet."""
 
@@ -101,7 +104,7 @@ class Questions:
                 raise UserError(Problem(what, remedy=f"hpcbench data add {shlex.quote(given)}"))
             return self.choices.get(Dataset, given)
         known = {one.name: (one, here) for one, here in self.choices.datasets(ml_task)}
-        names = sorted(known, key=lambda name: (not known[name][1], name))
+        names = sorted(known, key=lambda name: (not known[name][1], name.startswith(DEMO), name))
         if not self.asking:
             return known[self._only("--dataset", names, ml_task)][0]
         shown = [Choice(name, _of_dataset(*known[name])) for name in names]
@@ -169,6 +172,8 @@ class Questions:
         say(f"\nModels{_on_gpus(fitting)}")
         if out:
             say(f"  left out: {out}; `hpcbench new --all-models` lists them")
+        if {one.model.name for one in fitting} == {TINY}:
+            say("  a model behind an API is one with `engine: remote`, see docs/engines.md")
         answer = ask("Model", shown, _proposed(fitting, draft.dataset))
         return next(one.model for one in fitting if one.model.name == answer)
 
@@ -275,7 +280,7 @@ def _of_model(one: Candidate) -> str:
 def _proposed(fitting: Sequence[Candidate], dataset: Dataset) -> str:
     """The model that is proposed: the tiny one for the demo, else one of a size for a first look."""
     names = [one.model.name for one in fitting]
-    if TINY in names and (dataset.name.startswith("demo_") or len(names) == 1):
+    if TINY in names and (dataset.name.startswith(DEMO) or len(names) == 1):
         return TINY
     others = [one for one in fitting if one.model.name != TINY] or list(fitting)
     here = [one for one in others if one.size is not None and one.size.here]

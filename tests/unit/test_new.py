@@ -426,6 +426,16 @@ def test_all_models_can_be_listed_with_why_they_do_not_fit(folder: Path) -> None
     assert written(folder / "mine.yaml")["model"] == QWEN
 
 
+def test_data_of_ones_own_comes_first_and_other_models_can_be_had(folder: Path) -> None:
+    own_dataset(folder, [f"page {number}\nline" for number in range(9)])
+    words = ["--task", "ocr", "--metrics", "cer", "--limit", "5"]
+    code, screen = dialogue(folder, ["", "", "first"], *words)
+    assert code == 0, screen
+    assert "Dataset [mine]: " in screen
+    assert "a model behind an API is one with `engine: remote`" in screen
+    assert written("first.yaml")["dataset"] == "mine"
+
+
 def test_what_an_option_says_is_not_asked_and_a_folder_leads_to_data_add(folder: Path) -> None:
     code, screen = dialogue(folder, ["own", "my pages"], "mine", "--task", "ocr")
     assert code == 0, screen
