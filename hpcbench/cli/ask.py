@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from hpcbench.launch.site import Choice
+from hpcbench.errors import unknown
+
+if TYPE_CHECKING:
+    from hpcbench.launch.site import Choice
+
+_WIDTH = 42
+"""Columns of a choice; the details of shorter ones stand below each other."""
 
 
 def at_terminal() -> bool:
@@ -32,7 +39,7 @@ def ask(
             return _by_number(answer, values)
         if (value := _by_number(answer, values)) in values:
             return value
-        print(f"  one of {', '.join(values)}, or its number", file=sys.stderr)
+        print(f"  {unknown('answer', answer, values)}", file=sys.stderr)
 
 
 def ask_several(question: str, choices: Sequence[Choice], default: Sequence[str] = ()) -> list[str]:
@@ -49,13 +56,15 @@ def ask_several(question: str, choices: Sequence[Choice], default: Sequence[str]
         wrong = [one for one in answers if one not in values]
         if not wrong:
             return list(dict.fromkeys(answers))
-        print(f"  {', '.join(wrong)}: not among {', '.join(values)}", file=sys.stderr)
+        print(f"  {unknown('answer', wrong[0], values)}", file=sys.stderr)
 
 
 def _show(choices: Sequence[Choice]) -> None:
+    width = min(_WIDTH, max((len(choice.value) for choice in choices), default=0))
     for number, choice in enumerate(choices, 1):
         detail = f"  ({choice.detail})" if choice.detail else ""
-        print(f"  {number}  {choice.value}{detail}", file=sys.stderr)
+        line = f"  {number:>{len(str(len(choices)))}}  {choice.value:<{width}}{detail}"
+        print(line.rstrip(), file=sys.stderr)
 
 
 def _line(prompt: str) -> str:

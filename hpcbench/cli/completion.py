@@ -137,6 +137,7 @@ BY_ARGUMENT: dict[str, Complete] = {
 BY_VERB: dict[tuple[str, ...], dict[str, Complete]] = {
     ("baseline", "show"): {"name": _baselines}, ("baseline", "remove"): {"name": _baselines},
     ("registry",): {"name": EVERY_KIND, "a": EVERY_KIND, "b": EVERY_KIND},
+    ("new",): {"prompt": documents("prompts")},
     ("models",): {"names": documents("models")},
     ("data",): {"name": documents("datasets"), "names": documents("datasets")},
     ("metrics",): {"name": documents("metrics")},

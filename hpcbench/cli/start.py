@@ -14,6 +14,12 @@ import hpcbench
 from hpcbench.errors import UserError
 from hpcbench.registry.places import share_dir, site_dir, user_dir
 
+_LOOKED_AT = 50
+"""Files of a folder that may be plans."""
+
+_BEGINNING = 4000
+"""Characters in which a plan names its run tasks."""
+
 _WIDTH = 36
 """Columns of a command; a longer one has its text on the next line."""
 
@@ -23,8 +29,8 @@ def first_steps(arguments: argparse.Namespace) -> int:
     print(f"hpcbench {hpcbench.__version__}: vision-language models on document work, measured")
     print("\nnext:")
     for command, text in _steps():
-        print(_line(command, text))
-    print(_line("hpcbench --help", "all verbs, and the exit codes"))
+        print(hint(command, text))
+    print(hint("hpcbench --help", "all verbs, and the exit codes"))
     return 0
 
 
@@ -32,7 +38,7 @@ def without_plan(arguments: argparse.Namespace) -> int:
     """`hpcbench submit`: a plan is missing, so exit code 2."""
     print("submit needs a plan, the YAML file of a run; next:", file=sys.stderr)
     for command, text in _steps():
-        print(_line(command, text), file=sys.stderr)
+        print(hint(command, text), file=sys.stderr)
     return UserError.exit_code
 
 
@@ -41,7 +47,7 @@ def _steps() -> Iterator[tuple[str, str]]:
     if not any((folder / "sites/default.yaml").is_file() for folder in (user_dir(), site_dir())):
         yield "hpcbench init", "look at this machine or cluster, write a site profile"
         yield "hpcbench doctor", "check what a run needs, each point with its remedy"
-    plans = sorted(Path().glob("*plan*.yaml"))
+    plans = _plans()
     for plan in plans[:3]:
         yield (
             f"hpcbench submit {shlex.quote(str(plan))} --dry-run",
@@ -56,11 +62,26 @@ def _steps() -> Iterator[tuple[str, str]]:
             f"hpcbench submit {shlex.quote(str(demo))} --wait",
             f"a first run, with what ships{needs}",
         )
+    yield "hpcbench new", "write a plan of your own by a few questions"
     yield "hpcbench data add FOLDER", "make a dataset of your own pages"
-    yield "hpcbench registry list models", "models to name in a plan"
 
 
-def _line(command: str, text: str) -> str:
+def _plans() -> list[Path]:
+    """Plans of this folder: those called so, and those that `hpcbench new` and `data add` wrote."""
+    found = [path for path in sorted(Path().glob("*.yaml"))[:_LOOKED_AT] if _is_plan(path)]
+    return sorted(found, key=lambda path: "plan" not in path.name)
+
+
+def _is_plan(path: Path) -> bool:
+    if "plan" in path.name:
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        return path.is_file() and "\nrun_tasks:" in path.read_text(encoding="utf-8")[:_BEGINNING]
+    return False
+
+
+def hint(command: str, text: str) -> str:
+    """A command and what it does, as a line of `next:`."""
     if len(command) > _WIDTH:
         return f"  {command}\n  {'':<{_WIDTH}}  {text}"
     return f"  {command:<{_WIDTH}}  {text}"

@@ -101,10 +101,15 @@ def read_json(path: Path) -> Any:
 
 
 def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
-    """Create a JSONL file with its first line, or find that somebody else did.
+    """Create a JSONL file with its first line, or find that somebody else did; see `create_whole`."""
+    return create_whole(path, _line(first_line))
 
-    The line is written to a private file first and then linked: `link` is atomic and exclusive on every
-    POSIX file system (O_EXCL is not on old NFS), and nobody ever sees the file without its line.
+
+def create_whole(path: Path, content: bytes) -> bool:
+    """Create a file with its content, or find that there is one of that name, which stays as it is.
+
+    The content is written to a private file first and then linked: `link` is atomic and exclusive on every
+    POSIX file system (O_EXCL is not on old NFS), and nobody ever sees the file without its content.
 
     Returns:
         Whether this call created it.
@@ -112,7 +117,7 @@ def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
     descriptor, temporary = open_beside(path)
     try:
         try:
-            write_all(descriptor, _line(first_line))
+            write_all(descriptor, content)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -89,6 +89,8 @@ class Gpus:
     """Version of the driver."""
     source: str = ""
     """`the site profile` or `this machine`."""
+    count: int | None = None
+    """GPUs of this machine; None: not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ def look(resolved: ResolvedPlan, cache: Cache) -> Facts:
         )
         found = cache.here(run_task.dataset)
         here[run_task.name] = found
-        datasets.setdefault(run_task.dataset.name, _dataset_size(run_task.dataset, found, cache))
+        if run_task.dataset.name not in datasets:  # adding up its files takes time
+            datasets[run_task.dataset.name] = _dataset_size(run_task.dataset, found, cache)
     return Facts(models, datasets, here)
 
 
@@ -356,7 +359,7 @@ class _Gpus:
         container = self.site.container
         found = visible(gpus())
         if not found:
-            return Gpus(None, "", container.cuda, container.driver, "this machine")
+            return Gpus(None, "", container.cuda, container.driver, "this machine", 0)
         largest = max(found, key=lambda one: one.memory_bytes)
         return Gpus(
             largest.memory_bytes / 2**30,
@@ -364,4 +367,5 @@ class _Gpus:
             largest.cuda or container.cuda,
             largest.driver or container.driver,
             "this machine",
+            len(found),
         )

@@ -38,6 +38,9 @@ FORWARD = "VLLM_ENABLE_CUDA_COMPATIBILITY"
 
 Verdict = Literal["runs", "forward", "too old"]
 
+About = Literal["CUDA", "GPUs", "memory"]
+"""What a finding compares: the image with the driver, numbers of GPUs, memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -47,6 +50,8 @@ class Finding:
     """Where, what and what to do."""
     certain: bool
     """Whether it cannot run; else it may not."""
+    about: About
+    """What was compared."""
 
 
 def cuda_verdict(image: str, driver: str, *, forward: bool = False) -> Verdict:
@@ -135,6 +140,7 @@ def _driver(
             loc, *_too_old(image.cuda, driver, verdict, _called(resolved, image.reference))
         ),
         certain=verdict == "too old" and image.certain,
+        about="CUDA",
     )
 
 
@@ -155,10 +161,16 @@ def _memory(
     room, model = known.gpus.memory_gb, known.model
     weights, whole = needed_bytes(known)
     if known.gpus.source == "this machine" and not known.gpus.kind:
-        what = f"model '{model.name}' needs {model.gpus} GPUs, and none is seen on this machine"
+        what = f"model '{model.name}' needs {_gpus(model)}, and none is seen on this machine"
         here = "a machine with GPUs, `executor: slurm`, or `gpus: 0` for an engine on CPUs"
-        yield Finding(source.problem((*below, "gpus"), what, here), certain=False)
+        yield Finding(source.problem((*below, "gpus"), what, here), certain=False, about="GPUs")
         return
+    if known.gpus.count is not None and model.gpus > known.gpus.count:
+        what = (
+            f"model '{model.name}' needs {_gpus(model)}, and this machine shows {known.gpus.count}"
+        )
+        here = "a machine with more GPUs, `executor: slurm`, or a smaller model"
+        yield Finding(source.problem((*below, "gpus"), what, here), certain=False, about="GPUs")
     if room is None:
         return
     share = stated_share(model)
@@ -173,7 +185,9 @@ def _memory(
             what = f"model '{model.name}' needs {at}, {known.gpus.source} has {each}"
             what += f", of which the engine may use {share:.0%}" if share is not None else ""
             yield Finding(
-                source.problem((*below, "gpus"), what, remedy), certain=model.engine in KNOWN
+                source.problem((*below, "gpus"), what, remedy),
+                certain=model.engine in KNOWN,
+                about="memory",
             )
             return
         if whole is not None and whole > room * (share or SHARE) * 2**30:
@@ -183,6 +197,7 @@ def _memory(
             yield Finding(
                 source.problem((*below, "gpus"), what, f"{remedy}, or a smaller `context_length`"),
                 certain=False,
+                about="memory",
             )
             return
     # Makers count 10^9 bytes: a card sold as 80 GB has 79.6 GiB.
@@ -193,7 +208,12 @@ def _memory(
                 (*below, "gpu_memory_gb"), f"{what}, {known.gpus.source} has {each}", remedy
             ),
             certain=False,
+            about="memory",
         )
+
+
+def _gpus(model: Model) -> str:
+    return f"{model.gpus} GPUs" if model.gpus > 1 else "a GPU"
 
 
 def _gib(count: float) -> str:

@@ -16,7 +16,7 @@ from hpcbench.registry.collections import read_collection
 from hpcbench.registry.in_flight import auto
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
-from hpcbench.registry.source import Loc, Source
+from hpcbench.registry.source import Loc, Source, parse, validate
 from hpcbench.schema.documents import (
     KINDS,
     Cell,
@@ -132,16 +132,43 @@ def look(kind: str, path: Path, catalog: Catalog) -> Look:
         path: its file, as the catalog calls it.
         catalog: where names are looked up.
     """
-    resolver = _Resolver(catalog, locks=kind == "experiments")
-    resolved = None
+    if kind == "experiments":
+        return _look_at_plan(_Resolver(catalog), lambda: catalog.plan(path), path)
+    resolver = _Resolver(catalog, locks=False)
     try:
-        if kind == "experiments":
-            resolved = resolver.plan(*catalog.plan(path))
-        elif (name := catalog.name(kind, path)) is not None:
+        if (name := catalog.name(kind, path)) is not None:
             resolver.one(KINDS[kind], name)
             resolver.checks.conditions()
         else:
             resolver.problems.append(Problem(f"stands in no registry's {kind}/", str(path), 1, 1))
+    except UserError as error:
+        resolver.problems.extend(error.problems)
+    return Look(tuple(_ordered(resolver.problems, path)))
+
+
+def look_at_text(text: str, path: Path, catalog: Catalog, *, locks: bool = True) -> Look:
+    """Check a plan that is not written yet, as `look` checks one that is.
+
+    Args:
+        text: its YAML.
+        path: the file that it is meant for: its paths are relative to it, and problems name it.
+        catalog: where names are looked up.
+        locks: whether prod asks for locks.
+    """
+
+    def read_plan() -> tuple[ExperimentPlan, Source]:
+        source = parse(path, text)
+        return validate(ExperimentPlan, source), source
+
+    return _look_at_plan(_Resolver(catalog, locks=locks), read_plan, path)
+
+
+def _look_at_plan(
+    resolver: _Resolver, read_plan: Callable[[], tuple[ExperimentPlan, Source]], path: Path
+) -> Look:
+    resolved = None
+    try:
+        resolved = resolver.plan(*read_plan())
     except UserError as error:
         resolver.problems.extend(error.problems)
     found = tuple(_ordered(resolver.problems, path))

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+
+from hpcbench.errors import Problem, UserError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def check_name(name: str) -> None:
+    """See that a plan and its run task can be called so, before anything else is asked.
+
+    Raises:
+        UserError: they cannot.
+    """
+    if not _NAME.fullmatch(name):
+        what = f"'{name}' is no name of a plan: Latin letters, digits, and `.`, `_`, `-` inside"
+        raise UserError(Problem(what, remedy=f"such as {plain_name(name)}"))
+
+
+def plain_name(text: str) -> str:
+    """A name like a text that may be none."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:76].strip("-._") or "first"
 
 
 def plan_text(

@@ -129,6 +129,22 @@ def test_login_node_commands_import_nothing_heavy(demo: tuple[Path, str]) -> Non
         assert "HEAVY []" in done.stdout, (arguments, done.stdout[-200:])
 
 
+@pytest.mark.parametrize("ml_task", ["vqa", "classification"])
+def test_a_plan_by_new_runs_as_it_was_written(tmp_path: Path, ml_task: str) -> None:
+    plan = tmp_path / "first.yaml"
+    data = f"demo_{ml_task}"
+    words = ["--task", ml_task, "--dataset", data, "--model", "tiny-vlm", "--limit", "5"]
+    written = hpcbench(tmp_path, "new", str(plan), *words)
+    assert f"hpcbench submit {plan} --wait" in written
+
+    assert "report: " in hpcbench(tmp_path, "submit", str(plan), "--wait")
+
+    table = json.loads(hpcbench(tmp_path, "report", "--json"))["run_tasks"]["first"]
+    assert (table["answered"], table["coverage"]) == (5, 1.0)
+    metric = "exact_match" if ml_task == "vqa" else "accuracy"
+    assert table["metrics"][metric]["value"] >= 0.6
+
+
 def test_a_worker_killed_on_this_machine_is_replaced_without_being_asked(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(

@@ -288,6 +288,9 @@ GOOD = {
 SERVERS = {"portal", "serve", "watch"}
 """Verbs that go on until they are ended, where nothing stops them."""
 
+REAL_RUNS = {"real_run"}
+"""Options that run a real model, which takes as long as this machine is busy."""
+
 
 # --- commands from the parser ------------------------------------------------------------------------
 
@@ -326,6 +329,8 @@ def _arguments(leaf: argparse.ArgumentParser, chance: random.Random) -> list[str
     places: list[str] = []
     for action in leaf._actions:
         if isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
+            continue
+        if action.dest in REAL_RUNS:
             continue
         if action.option_strings:
             if not action.required and chance.random() > 0.2:

@@ -30,7 +30,7 @@ def test_hpcbench_alone_leads_on(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) <= 10
     verbs = [words[0] for words in commands(shown)]
-    assert verbs == ["init", "doctor", "submit", "data", "registry", "--help"]
+    assert verbs == ["init", "doctor", "submit", "new", "data", "--help"]
     for words in commands(shown):
         if words[0] != "--help":
             parser().parse_args(words)  # every line can be typed as it stands
@@ -47,6 +47,20 @@ def test_submit_without_a_plan_is_wrong_input_and_leads_on(
     assert [words[0] for words in commands(said)][:3] == ["init", "doctor", "submit"]
     assert main(["--site", "nowhere", "submit"]) == 2
     assert capsys.readouterr().err == said
+
+
+def test_a_plan_that_new_wrote_is_the_next_to_submit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "compose.yaml").write_text("services: {}\n")
+    words = ["--task", "vqa", "--dataset", "demo_vqa", "--model", "tiny-vlm"]
+    assert main(["new", "first", *words]) == 0
+    capsys.readouterr()
+    main([])
+    shown = commands(capsys.readouterr().out)
+    assert [words for words in shown if words[0] == "submit"] == [
+        ["submit", "first.yaml", "--dry-run"]
+    ]
 
 
 def test_what_is_there_is_not_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,39 @@ from hpcbench.cli.parse.words import (
 )
 
 
+def _new(verb: Verb) -> None:
+    new = verb(
+        "new", "new:new", "write a first plan by a few questions, and check it",
+        "hpcbench new; without a terminal: hpcbench new --task vqa --dataset demo_vqa --model tiny-vlm",
+    )  # fmt: skip
+    new.add_argument("name", nargs="?", metavar="NAME", help="of the plan; written to NAME.yaml")
+    new.add_argument("--task", dest="ml_task", metavar="NAME", help="what the model is to do")
+    new.add_argument("--dataset", metavar="NAME", help="of datasets/, one that fits the task")
+    new.add_argument(
+        "--model", metavar="NAME", help="of models/; one that does not fit is warned of"
+    )
+    new.add_argument(
+        "--all-models",
+        action="store_true",
+        help="also offer models that the site's GPUs do not hold",
+    )
+    new.add_argument(
+        "--prompt", metavar="NAME", help="of prompts/ (the dataset's, else the task's)"
+    )
+    new.add_argument(
+        "--metrics", type=words, metavar="A,B", help="of the task (its default metrics)"
+    )
+    new.add_argument(
+        "--limit", type=int, metavar="N", help="at most so many samples, 0: all (50, a first look)"
+    )
+    new.add_argument("--out", type=Path, metavar="FILE", help="the plan's file (NAME.yaml)")
+    new.add_argument("--dry-run", action="store_true", help="print the plan; write nothing")
+    with_registry(new)
+
+
 def add(verb: Verb) -> None:
     """Verbs of one experiment's life."""
+    _new(verb)
     submit = verb(
         "submit", "submit:submit", "run an experiment plan", "hpcbench submit plan.yaml --wait"
     )
