@@ -119,7 +119,8 @@ def limits(
         return Limits(theta - half, theta + half, CR1)
     ends = []
     exact = True
-    for side, bound, other in ((-1, *bounds), (1, *reversed(bounds))):
+    least, greatest = bounds
+    for side, bound, other in ((-1, least, greatest), (1, greatest, least)):
         end = sample.exact(side, bound, tail)
         if end is None:
             exact = False
