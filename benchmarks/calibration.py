@@ -108,6 +108,11 @@ VERDICTS = (
     ("edit-rate", 30, 0.1, 0.05, 0.0), ("edit-rate", 300, 0.1, 0.05, 0.0), ("count", 60, 0.5, 0.2, 0.0),
 )  # fmt: skip
 """Score, documents, mean, margin, share of questions that differ."""
+SLIPS = (
+    (30, False, 0.95), (60, False, 0.981), (60, True, 0.95), (100, False, 0.981), (100, True, 0.981),
+    (300, False, 0.95),
+)  # fmt: skip
+"""Documents, many questions of each, mean."""
 LOOKS = (
     ("binary", 60, 0.05, 0.06), ("binary", 300, 0.05, 0.1), ("graded", 60, 0.05, 0.06),
     ("graded", 300, 0.02, 0.05),
@@ -130,6 +135,7 @@ def design() -> list[Cell]:
         for score, mean in (("count", 0.5), ("edit-rate", 0.05))
         for size in SIZES
     ]
+    cells += [Cell("mean", "slips", size, many, mean) for size, many, mean in SLIPS]
     cells += [Cell("mean", "collapse", size, False, 0.95) for size in (100, 300)]
     cells += [Cell("corpus", "macro F1", size, size == 30, 0.9) for size in (10, 30, 300)]
     cells += [
@@ -185,6 +191,11 @@ def values(chance: Rng, cell: Cell, documents: Array) -> Array:
         own = chance.beta(cell.mean * 8, (1 - cell.mean) * 8, cell.documents)[documents]
         other = chance.beta(cell.mean * 8, (1 - cell.mean) * 8, n)
         return np.where(chance.random(n) < math.sqrt(ICC), own, other)
+    if cell.score == "slips":  # for an answer that is worth 0, five that are worth nearly 1
+        lost = happens(chance, 0.8 * (1 - cell.mean), cell, documents)
+        slipped = happens(chance, 4 * (1 - cell.mean), cell, documents)
+        nearly = np.where(slipped, chance.uniform(0.9, 1.0, n), 1.0)
+        return np.where(lost, 0.0, nearly)
     if cell.score == "collapse":  # one document of a hundred scores 0, the others nearly the same
         usual = chance.beta(cell.mean / 0.99 * 60, (1 - cell.mean / 0.99) * 60, n)
         return np.where(chance.random(n) < 0.01, 0.0, usual)
@@ -280,7 +291,9 @@ def rows_of(cell: Cell) -> Iterator[Row]:
 def intervals(chance: Rng, cell: Cell) -> Iterator[Row]:
     """Coverage, and at 300 documents the width beside that of others that cover."""
     truth = cell.mean
-    if (cell.kind, cell.score) == ("mean", "edit-rate"):
+    if cell.score == "slips":
+        truth = (1 - 0.8 * (1 - cell.mean)) * (1 - 0.2 * (1 - cell.mean))
+    elif (cell.kind, cell.score) == ("mean", "edit-rate"):
         truth = capped_mean(cell.mean)
     elif cell.kind == "corpus":
         truth = true_macro_f1(cell.mean)

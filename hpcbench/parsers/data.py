@@ -11,7 +11,7 @@ from typing import Any, Literal
 from hpcbench.parsers import shapes
 from hpcbench.parsers.find import Candidate, Search, find
 from hpcbench.parsers.labels import read_label
-from hpcbench.parsers.mend import Found
+from hpcbench.parsers.mend import EQUAL_KEYS, Found
 from hpcbench.parsers.reasoning import UNFINISHED, Answer, answer_in, strip_reasoning
 from hpcbench.parsers.schemas import Judgement, Schema
 from hpcbench.parsers.wrapping import unwrapped
@@ -222,7 +222,7 @@ class DataParser:
 
     def _otherwise(self, text: str, search: Search, truncated: bool) -> Reading:
         """An answer without JSON in it."""
-        value, form = (None, "") if search.broken else self._shaped(text)
+        value, form, twice = (None, "", False) if search.broken else self._shaped(text)
         if search.broken:
             return self._nothing("JSON broken", truncated)
         if form and (value is None or self.repair == "refuse"):
@@ -230,22 +230,27 @@ class DataParser:
         if value is None:
             return self._nothing(f"no JSON {self.noun}", truncated)
         slips = () if self.schema.properties else (NO_JSON[form],)
+        if twice:
+            slips = (*slips, EQUAL_KEYS)
         return self._reading(value, self.schema.judge(value), form, slips, truncated)
 
-    def _shaped(self, text: str) -> tuple[object | None, str]:
-        """What a table or lines say, and which of them it is."""
+    def _shaped(self, text: str) -> tuple[object | None, str, bool]:
+        """What a table or lines say, which of them it is, and whether a key comes twice."""
         properties = self.schema.properties
         known = tuple(properties)
         tables = shapes.tables(text)
         if self.lists:
             rows = [row for table in tables for row in shapes.rows_of(table, known)]
             fitted = [shapes.fitted(row, properties) for row in rows]
-            return fitted or None, "table" if tables else ""
+            return fitted or None, "table" if tables else "", False
         if tables:
-            pairs = shapes.pairs_of(tables[0], known) if len(tables) == 1 else None
-            return None if pairs is None else shapes.fitted(pairs, properties), "table"
-        lines = shapes.lines(text, known)
-        return (None, "") if lines is None else (shapes.fitted(lines, properties), "lines")
+            said = shapes.pairs_of(tables[0], known) if len(tables) == 1 else None
+        else:
+            said = shapes.lines(text, known)
+        form = "table" if tables else "lines" if said else ""
+        if said is None:
+            return None, form, False
+        return shapes.fitted(said[0], properties), form, said[1]
 
     # --- readings -------------------------------------------------------------------------------------
 

@@ -192,7 +192,11 @@ class Answer:
         return found
 
     def _is_initial(self, stop: re.Match[str]) -> bool:
-        """Whether a full stop follows a letter or number and does not end a sentence, as in `A. Smith`."""
+        """Whether a full stop ends no sentence, as in `A. Smith`, `ca. 3` and `No. of pages`."""
+        if words.LEADING.search(self.low, max(0, stop.start() - 8), stop.start()):
+            return True
+        if words.NUMBER_OF.match(self.text, max(0, stop.start() - 2)):
+            return True
         if not _LONE_MARK.search(self.text, max(0, stop.start() - 6), stop.start()):
             return False
         rest = self.low[stop.end() : stop.end() + 60]
@@ -356,31 +360,35 @@ class Answer:
         left = words.ASIDE.sub(_blank, self.low[floor : mention.start]).rstrip('"([{<')
         if left.endswith("'") and left[-2:-1] in ("", " ", "\n", ":"):
             left = left[:-1]
-        if left and not re.search(rf"[\s:'{OPEN}]\Z", left[-1]):
+        if left and not re.search(rf"[\s:='{OPEN}]\Z", left[-1]):
             return None
         cut = 1 + max(map(left.rfind, ",;("))
         if floor > sentence.start and not cut:
             return None
         clause, wording = floor + cut, words.SAME.sub(_simpler, left[cut:])
-        tokens = [one for one in _TOKEN.findall(wording) if one not in ":-–—#|*"]
+        tokens = [one for one in _TOKEN.findall(wording) if one not in ":=-–—#|*"]
         asks = words.INVERTED.match(left[cut:].lstrip(" -–—#*\n"))
         hangs = clause == sentence.start and words.HANGING.match(wording)
-        if asks or hangs or not all(map(is_carrier, tokens)):
+        if asks or hangs or not all(map(is_carrier, tokens)) or words.DOUBT.search(wording):
+            return None
+        if left.rstrip().endswith("=") and (not tokens or tokens[-1] in words.ADVERBS):
             return None
         verb = any(one in words.VERBS or re.search(words.CJK_VERBS, one) for one in tokens)
         return (
             clause,
             tokens,
-            verb or bool(tokens) and wording.rstrip().endswith((":", " -", " –", " —")),
+            verb or bool(tokens) and wording.rstrip().endswith((":", "=", " -", " –", " —")),
         )
 
     def _is_whole_number(self, mention: Mention, announced: bool) -> bool:
         """Whether digits are a number by themselves, and an option's number is announced."""
         if not self.text[mention.start].isdigit():
             return True
-        signed = self._just_before(mention) in ("-", "–", "−", "+")
-        if signed or not mention.mark:
-            return not signed
+        before, after = self._just_before(mention), self.text[mention.end : mention.end + 2]
+        signed = before in ("-", "–", "−", "+") or before == "<" and after[:1] != ">"
+        unit = after[:1] in ("'", '"') and after[0] not in self._line_before(mention)
+        if signed or unit or not mention.mark:
+            return not (signed or unit)
         quote = self.text[mention.start - 1 : mention.start]
         end = mention.end + (quote in ("'", '"') and self.text.startswith(quote, mention.end))
         return announced and _NUMBER_ENDS.match(self.text[end : end + 9]) is not None
@@ -396,6 +404,10 @@ class Answer:
         if not mention.mark or mention.mark.isupper() or not self.text[mention.end - 1].isalpha():
             return True
         return announced and (self._just_before(mention) == ":" or after == ".")
+
+    def _line_before(self, mention: Mention) -> str:
+        low = max(0, mention.start - _FAR)
+        return self.text[max(low, self.text.rfind("\n", low, mention.start)) : mention.start]
 
     def _just_before(self, mention: Mention) -> str:
         """The character before a mention, white space, quotes and brackets aside."""

@@ -23,9 +23,14 @@ _ORNAMENT = re.compile("[✅✔☑➜➡🧾😊✨\U0001f300-\U0001f44d\U0001f4
 _SIGNS = str.maketrans(
     dict.fromkeys("“”„‟«»‹›「」『』＂", '"')
     | dict.fromkeys("‘’‚‛′ʼ´", "'")
-    | {"№": "#", "İ": "I", "\u2028": "\n"}
+    | {"、": ",", "№": "#", "İ": "I", "\u2028": "\n"}
 )
 _SPACE = re.compile(r"[^\S\n]+")
+_JOINED = re.compile(r"(?<=[^\W\d_])(?:_|-)(?=[^\W\d_])")
+_POINT = re.compile(r"(?<!\.)\.\Z")
+_UNIT = re.compile(r"[^\"']*\d[\"'][^\"']*\Z")
+"""An inch or a foot: the only quotation mark, and behind a number."""
+_END_OF_TURN = re.compile(r"(?:<\|\w{1,30}\|>|</s>|<(?:eos|end_of_turn)>)\s{0,9}\Z")
 _TAG = re.compile(
     r"</?(?:b|i|em|strong|u|p|br|span|div|code|label|answer|result|final|class|category|type)\s{0,3}/?>",
     re.IGNORECASE,
@@ -62,9 +67,10 @@ def shown(text: str) -> str:
     if "`" in text or "~~~" in text:
         text = FENCE.sub("\n", text)
     if "<" in text:
-        text = _TAG.sub("", text)
+        text = _TAG.sub("", _END_OF_TURN.sub("", text))
     if "\\" in text:
         text = _LATEX_TEXT.sub(r"\1", _LATEX_TEXT.sub(r"\1", text))
+        text = text.replace("\\_", "_")
         text = _LATEX_MATHS.sub("", _BOXED.sub(r" answer: \1 ", text))
     if "$" in text:
         text = _DOLLARS.sub(_maths, text)
@@ -82,9 +88,24 @@ def folded(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """A shown text as it is compared with the name of a label; empty: nothing but signs."""
-    text = " ".join(folded(text).split()).lstrip(BEFORE).rstrip(AFTER)
+    """A shown text as it is compared with the name of a label; empty: nothing but signs.
+
+    Of `.5` the point stays, and of `3"` and `3'` the unit.
+    """
+    whole = spaced(" ".join(folded(text).split()))
+    bare = whole.lstrip(BEFORE)
+    if bare[:1].isdigit() and _POINT.search(whole, 0, len(whole) - len(bare)):
+        bare = "." + bare
+    text = bare.rstrip(AFTER.replace('"', "").replace("'", "") if _UNIT.match(whole) else AFTER)
     return text[1:-1] if text.startswith("<") and text.endswith(">") else text
+
+
+def spaced(text: str) -> str:
+    """A text in which words that `_` or a hyphen joins are apart: `credit_note` is `credit note`.
+
+    Of the same length; numbers stay, as in `10-20`.
+    """
+    return _JOINED.sub(" ", text)
 
 
 def _maths(match: re.Match[str]) -> str:

@@ -39,7 +39,8 @@ NOUNS = _words(
     "réponse étiquette classe catégorie choix",
     "respuesta etiqueta clase categoría tipo opción",
     "risposta etichetta categoria opzione resposta opção",
-    "답 정답 유형 답은 정답은 유형은 الإجابة الجواب النوع الفئة cevap",
+    "답 정답 유형 분류 카테고리 라벨 답변 답은 정답은 유형은 분류는 카테고리는 라벨은 답변은",
+    "الإجابة الجواب النوع الفئة cevap",
 )
 """Nouns that announce the label: such a sentence is an answer, whatever was considered before it."""
 
@@ -78,7 +79,7 @@ CARRIERS = (
         "form risk priority severity urgency rating animal object item product gender",
         "species genre intent emotion",
         "statement language grade status sentiment topic subject level quality currency country",
-        "orientation",
+        "orientation score year month day city capital colour color expressed here's",
         "этот эта данный данная документ документа изображение мой вид я думаю считаю полагаю что",
         "итоговый окончательный правильный верный правильная верная",
         "поэтому следовательно значит итак таким образом",
@@ -92,19 +93,20 @@ CARRIERS = (
         "idioma sentimiento tema estado país moneda",
         "questo questa immagine l'immagine corretta credo che quindi",
         "isto imagem correta minha acho portanto o",
-        "이 المستند الوثيقة bu belge",
+        "이 문서 이미지 المستند الوثيقة bu belge",
     )
 )
 """Words that may come before a label in its clause and change nothing."""
 
 CJK_NOUNS = (
-    "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|答え|回答|正解"
+    "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|答え|回答|正解|"
+    "カテゴリー|カテゴリ|ラベル"
 )
 CJK_VERBS = "就是|是|为|為|属于|屬於|显示的|显示|は"
 CJK_CARRIERS = re.compile(
     rf"(?:{CJK_NOUNS}|{CJK_VERBS}|这|這|该|該|此|本|文件|文档|文檔|图片|圖片|图像|图中|图|单据|單據|内容|"
     "正确|正確|最终|最終|我认为|我認為|我的|我|一|张|張|份|个|個|种|只|条|页|封|中|的|很明显|显然|明显|因此|所以|故|"
-    "だから|したがって|よって|これ|この|それ|その|書類|文書|画像|の|最も)+"
+    "だから|したがって|よって|これ|この|それ|その|書類|文書|画像|の|最も|適切な)+"
 )
 """The same of scripts without spaces."""
 
@@ -123,8 +125,10 @@ SAME = re.compile(
     r"на (?:этом |данном )?(?:изображении|картинке|странице|фото)|auf (?:dem|diesem) (?:bild|dokument)|"
     r"bei (?:dem|diesem) (?:dokument|bild)|hierbei)\b,?|毫无疑问,?|无疑)"
     r"|(?P<noun>\b(?:(?:type|kind|class|category) of document|(?:i|we)(?:'d|'ll| would| will)? "
-    r"(?:choose|select|pick)|(?:tipo|type|clase|classe|categoría|catégorie|categoria) d[ei] documento?)\b)"
-    rf"|(?P<verb>\b(?:(?:appears|seems) to be|looks like|(?:can|should) be {_CLASSIFIED}|is {_CLASSIFIED}|"
+    r"(?:choose|select|pick|go with)|"
+    r"(?:tipo|type|clase|classe|categoría|catégorie|categoria) d[ei] documento?)\b)"
+    r"|(?P<verb>\b(?:(?:appears|seems) to be|looks like|"
+    rf"(?:can|should|would) be {_CLASSIFIED}|is {_CLASSIFIED}|"
     r"(?:(?:i|we)(?:'d| would)? )?(?:classify|categori[sz]e|label) (?:it|(?:this|the)(?: \w+)?) as|"
     r"(?:belongs to|falls (?:in|into|under)) the (?:class|category|type)(?: of)?|"
     r"is (?:best )?described as|can be (?:best )?described as|(?:i|we)(?:'d| would) say(?: that)?|"
@@ -135,23 +139,26 @@ SAME = re.compile(
 
 ASIDE = re.compile(
     r",\s?(?:скорее всего|вероятно|очевидно|видимо|конечно|безусловно|однозначно|"
+    r"without (?:a |any )?doubt|no doubt|без сомнения|ohne zweifel|"
     r"most likely|probably|clearly|indeed|of course|obviously|in fact|wahrscheinlich|offensichtlich|"
-    r"sans doute|bien sûr|sin duda|claramente),"
+    r"sans doute|bien sûr|sin duda|claramente),|(?<=は),"
 )
-"""Adverbs between commas."""
+"""Adverbs between commas, and the comma behind what a Japanese sentence is about."""
 
 REPLIES = _words(
-    "yes no true false correct incorrect да нет верно неверно ja nein oui non sí vrai faux sim não"
+    "是 是的 否 はい いいえ 예 네 아니요 아니오 sì",
+    "yes no true false correct incorrect да нет верно неверно ja nein oui non sí vrai faux sim não",
 )
 """Labels that may be followed by a comma and a whole sentence."""
 
-NOES = _words("no нет nein non não nej nee hayır 否 不 不是 没有 いいえ 아니요 لا")
+NOES = _words("no нет nein non não nej nee hayır 否 不 不是 没有 いいえ 아니요 아니오 لا")
 """Labels after which a negation says the same again: `No, it is not signed`."""
 
 LEAD_IN = _begins(
     """
     based_on given_that given_the given_its since because as_it as_there judging considering looking_at
     according_to_its according_to_the_layout according_to_the_header according_to_the_title with_its
+    after_analy* after_examin* after_review* after_inspect* after_looking
     according_to_the_heading according_to_the_content according_to_the_image
     yes sure okay of_course i_think i_believe so therefore thus hence
     да судя_по так_как поскольку исходя_из на_основе скорее_всего думаю считаю
@@ -288,15 +295,16 @@ DOUBT = re.compile(
         unsure uncertain undecided guess* ambiguous difficult hard_to if unless whether assum* suppos*
         hypothetical* allegedly so-called pretend* claims claim claimed said thought wonder* sort_of
         kind_of more_or_less so_to_speak in_a_way in_a_sense partly partially somewhat in_theory
+        provided_it provided_that as_long_as on_condition subject_to to_tell
         theoretically technically at_first_glance apparently seemingly
         или либо возможно может наверное если ли сомн* неясно непонятно якобы будто бы мог* затрудняюсь
         oder entweder vielleicht möglicherweise eventuell könnte wäre würde wenn ob unklar unsicher
-        angeblich
+        angeblich sofern vorausgesetzt à_condition siempre_que при_условии
         ou soit peut-être peut pourrait serait incertain incertaine possiblement doute
         quizá quizás tal_vez puede podría sería posiblemente acaso o_un o_una o_algo
         forse potrebbe sarebbe oppure talvez poderia seria pode 또는 혹은 아마* 만약 ربما أو إذا belki veya
         """,
-        "或 也许 可能 如果 若 是否 吗 嗎 似乎 假如 要么 与其 かも もし または でしょうか",
+        "或 也许 可能 如果 若 是否 吗 嗎 似乎 假如 要么 与其 只要 前提 かも もし または でしょうか",
     )
     + r"|(?<!\w)si(?!\w|\s+tratta)"
     + r"|(?<!\w)falls(?!\w|\s+(?:in|into|under)\b)|(?<!without )(?<!no )(?<!a )(?<!any )(?<!\w)doubt\w*"
@@ -307,7 +315,8 @@ CORRECTION = re.compile(
     _either(
         """
         wait actually sorry oops kidding joking apolog* never_mind scrap_that strike_that forget_that
-        scratch disregard_that my_bad changed_my_mind change_my_mind correction reconsider* second_thought
+        scratch disregard_that disregard_the ignore_that ignore_the edit: edited: update:
+        my_bad changed_my_mind change_my_mind correction reconsider* second_thought
         second_thoughts hmm hmmm but however although though yet on_reflection
         подожди* стоп вернее точнее извин* исправ* но однако хотя впрочем
         warte moment doch entschuldigung korrektur aber jedoch obwohl allerdings vielmehr
@@ -317,8 +326,20 @@ CORRECTION = re.compile(
         """,
         "但 等等 其实 抱歉 更正 不过 然而 しかし でも",
     )
+    + "|[=-]>|[→⇒⟶➔]"
 )
-"""Words that take something back."""
+"""Words that take something back, and arrows to something else."""
+
+LEADING = re.compile(
+    r"(?<!\w)(?:approx|aprox|ca|cca|cf|vs|eg|ie|max|min|resp|figs?|vol|pp|incl|"
+    r"e\.\s?g|i\.\s?e|z\.\s?b|d\.\s?h|u\.\s?a|u\.\s?u|p\.\s?e[jxs]|par ex|"
+    r"bzw|vgl|evtl|ggf|sog|ungef|inkl|exkl|abb|env|pág|núm|nr|"
+    r"напр|см|ср|прибл|ок|стр|рис|т\.\s?[енк])\Z"
+)
+"""Abbreviations before something else: their full stop ends no sentence."""
+
+NUMBER_OF = re.compile(r"\b[Nn][Oo]\.\s{1,9}(?:of\b|\d)")
+"""The word number as an abbreviation."""
 
 TAKEN_BACK = re.compile(
     _either(

@@ -35,7 +35,7 @@ from hpcbench.parsers.label_sentences import (
     is_carrier,
     is_noun,
 )
-from hpcbench.parsers.label_text import FENCE, OPEN, folded, name, normalised, shown
+from hpcbench.parsers.label_text import FENCE, OPEN, folded, name, normalised, shown, spaced
 
 _LATIN, _CYRILLIC = "abcdefghijklmnopqrstuvwxyz", "абвгдежзиклмнопрстуфхцчшщэюя"
 _LOOK_ALIKE = dict(zip("авекмнорстух", "abekmhopctyx", strict=True))
@@ -84,11 +84,14 @@ class _Known:
             dressed = shown(one)
             for table, key in (
                 (self.names, name(dressed)),
-                (self.phrases, " ".join(folded(dressed).split())),
+                (self.phrases, _phrase(dressed)),
             ):
                 if key and (key in table or any(map(str.isalnum, key))):
                     other = table.setdefault(key, place)
                     table[key] = place if labels[other] == labels[place] else NO_ONE
+        for table in (self.names, self.phrases):
+            if "是" in table:
+                table.setdefault("是的", table["是"])
         phrases = sorted((one for one in self.phrases if one), key=len, reverse=True)
         self.pattern = re.compile("|".join(map(_bounded, phrases)) or "(?!)")
         self.letters, self.numbers = self._marks()
@@ -150,7 +153,7 @@ class _Known:
 
     def _alone(self, text: str) -> Read | None:
         """A text that is the label, or an option's letter or number with or without its name."""
-        text = re.sub(r"^[-•+#]{1,6}\s+(?=[^\d\s])", "", text.strip())
+        text = re.sub(r"^[-•+#>]{1,6}\s+(?=[^\d\s])", "", text.strip())
         if len(text) > 2000:
             return None
         place = self.names.get(name(text))
@@ -216,8 +219,9 @@ class _Known:
     def mentions(self, text: str) -> list[Mention]:
         """Where a text names labels or options, in order; of names one inside another does not count."""
         named = [
-            Mention(one.start(), one.end(), self.phrases[" ".join(one.group().split())])
+            Mention(one.start(), one.end(), self.phrases[_phrase(one.group())])
             for one in self.pattern.finditer(folded(text))
+            if not (one.group() == "是" and _ANNOUNCING.match(text, max(0, one.start() - 2)))
         ]
         if not (self.letters or self.numbers):
             return named
@@ -245,11 +249,21 @@ class _Pairs(list[tuple[str, object]]):
     """A JSON object as its pairs: a key that comes twice is there twice."""
 
 
+_BETWEEN_WORDS = r"(?:\s+|(?<=[^\W\d_])[_-](?=[^\W\d_]))"
+_ANNOUNCING = re.compile(rf"(?:{words.CJK_NOUNS})是\s?:")
+"""`是` that is no label, but the verb before one."""
+
+
 def _bounded(phrase: str) -> str:
     """A pattern of a label as whole words; beside scripts without spaces any place may be the end of one."""
     before = "" if re.match(f"[{OPEN}]", phrase) else rf"(?:(?<!\w)|(?<=[{OPEN}]))"
     after = "" if re.match(f"[{OPEN}]", phrase[-1]) else rf"(?:(?!\w)|(?=[{OPEN}]))"
-    return before + r"\s+".join(map(re.escape, phrase.split())) + after
+    return before + _BETWEEN_WORDS.join(map(re.escape, phrase.split())) + after
+
+
+def _phrase(text: str) -> str:
+    """A label or its mention as the key of one phrase."""
+    return " ".join(spaced(folded(text)).split())
 
 
 def _counts(text: str, match: re.Match[str]) -> bool:

@@ -206,7 +206,7 @@ _LITERALS: dict[str, tuple[object, str | None]] = {
     "true": (True, None), "false": (False, None), "null": (None, None),
     "True": (True, PYTHON_LITERALS), "False": (False, PYTHON_LITERALS),
     "None": (None, PYTHON_LITERALS), "TRUE": (True, PYTHON_LITERALS),
-    "FALSE": (False, PYTHON_LITERALS), "NULL": (None, PYTHON_LITERALS),
+    "FALSE": (False, PYTHON_LITERALS), "NULL": (None, PYTHON_LITERALS), "Null": (None, PYTHON_LITERALS),
     "undefined": (None, NOT_A_NUMBER), "NaN": (None, NOT_A_NUMBER), "nan": (None, NOT_A_NUMBER),
     "Infinity": (None, NOT_A_NUMBER), "-Infinity": (None, NOT_A_NUMBER),
     "inf": (None, NOT_A_NUMBER), "-inf": (None, NOT_A_NUMBER),

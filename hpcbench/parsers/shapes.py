@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 Row = dict[str, str]
@@ -108,23 +108,36 @@ _VALUES = frozenset(re.findall(r"\w+", """
 """What headers call keys and values, `squeezed`."""
 
 
-def pairs_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> Row | None:
-    """A table of two columns as keys and values; None for another.
+def pairs_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> tuple[Row, bool] | None:
+    """What a table says of one object, and whether of one key more than once; None: something else.
 
-    With known keys, one of them must be in its first column. Without, its header must say that the columns
-    are keys and values, or say nothing: any other table may list whatever it likes.
+    With known keys: a header of nothing else above one row, or two columns with one of them in the first.
+    Without, the header of two columns must say that they are keys and values, or say nothing: any other table
+    may list whatever it likes.
     """
+    names = {squeezed(name) for name in known}
+    heads = [squeezed(cell) for cell in table[0]]
+    if len(heads) > 1 and names.issuperset(heads):
+        if len(table) != 2 or len(table[1]) != len(heads):
+            return None
+        return _kept(zip(*table, strict=True), names)
     if any(len(row) != 2 for row in table):
         return None
-    names = {squeezed(name) for name in known}
-    first, second = (squeezed(cell) for cell in table[0])
+    first, second = heads
     if names:
         if not any(squeezed(row[0]) in names for row in table):
             return None
     elif (first, second) != ("", "") and not (first in _KEYS and second in _VALUES):
         return None
     rows = table if first in names else table[1:]
-    return {key.rstrip(" :"): value for key, value in rows if key and value} or None
+    return _kept(((key.rstrip(" :"), value) for key, value in rows), names)
+
+
+def _kept(pairs: Iterable[tuple[str, str]], names: Set[str]) -> tuple[Row, bool] | None:
+    """Pairs that say something as an object, the last of equal keys, and whether there are equal ones."""
+    said = [(key, value) for key, value in pairs if key and value]
+    keys = {squeezed(key) if names else key for key, _ in said}
+    return (dict(said), len(keys) < len(said)) if said else None
 
 
 # --- lines ----------------------------------------------------------------------------------------------
@@ -138,8 +151,8 @@ _ITEM = re.compile(r"(?:[-*•+]|\d{1,3}[.)])\s+(?P<value>\S.*)")
 _WORDS = 6
 
 
-def lines(text: str, known: Sequence[str] = ()) -> dict[str, Any] | None:
-    """`key: value` lines as an object; None if the answer is something else.
+def lines(text: str, known: Sequence[str] = ()) -> tuple[dict[str, Any], bool] | None:
+    """`key: value` lines as an object, and whether a key comes twice; None: it is something else.
 
     Marks of lists and bold type around keys do not count. Lines that begin deeper belong to the key above
     them: `key: value` lines make an object, `- item` lines a list; one level, as models write it. With known
@@ -151,6 +164,8 @@ def lines(text: str, known: Sequence[str] = ()) -> dict[str, Any] | None:
     names = {squeezed(name) for name in known}
     found: dict[str, Any] = {}
     strangers: list[int] = []
+    seen: set[str] = set()
+    twice = False
     key, depth = None, 0
     for number, line in enumerate(body):
         indent = len(line) - len(line.lstrip())
@@ -165,11 +180,13 @@ def lines(text: str, known: Sequence[str] = ()) -> dict[str, Any] | None:
             continue
         key, depth = name, indent
         found[key] = _unquoted(plain(match["value"]))
+        twice |= (same := squeezed(key) if names else key) in seen
+        seen.add(same)
     kept = {name: value for name, value in found.items() if value != ""}
     if names:
-        return kept or None
+        return (kept, twice) if kept else None
     prose = [number for number in strangers if number not in (0, len(body) - 1)]
-    return kept if len(kept) > 1 and not prose else None
+    return (kept, twice) if len(kept) > 1 and not prose else None
 
 
 def _unmarked(line: str) -> str:

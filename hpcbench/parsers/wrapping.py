@@ -17,6 +17,8 @@ BOX = "\\boxed"
 SEVERAL_BOXES = "several boxes, the last kept"
 
 _FENCE_LINE = re.compile(r"[ \t]{0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<words>[^`\n]*)")
+_NESTED = 5
+"""Boxes one within another that are taken off."""
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _WORDS = re.compile(
@@ -51,12 +53,16 @@ def unwrapped(text: str, *, transcript: bool = False) -> tuple[str, tuple[str, .
     fenced = _fenced(text) if transcript else _fenced(text) or _fenced_at_end(text)
     if fenced is not None:
         text, marks[FENCE] = fenced.strip(), None
-    boxed = _boxed(text, transcript=transcript)
-    if boxed is not None:
+    for _ in range(_NESTED):
+        boxed = _boxed(text, transcript=transcript)
+        if boxed is None:
+            break
         text, several = boxed
         marks[BOX] = None
         if several:
             marks[SEVERAL_BOXES] = None
+        if not _BOX.match(text):
+            break
     return text, tuple(marks)
 
 

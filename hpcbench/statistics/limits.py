@@ -16,6 +16,9 @@ number is k = (Σ r²)² / Σ r⁴ over the clusters' residuals r: of n clusters
 - weight: floor + (1 - floor) h;
 - size: the mean cluster.
 
+`few` is 2; of the low side of scores of which at least half are exactly 1 it is 20 (of the high side, 0):
+there a loss is rare, and many slips of 0.03 (ANLS, TEDS) say nothing of the next answer that is worth 0.
+
 A side without a bound (CER may exceed any number) has its pseudo-cluster at up to three times the greatest
 residual, with weight √(10 / G) for G clusters, at most 1.
 
@@ -30,7 +33,7 @@ that no document shows is not in the interval where many other documents differ 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -62,9 +65,15 @@ class Caution:
     """Clusters that carry the spread, up to which the pseudo-cluster is at the bound with weight 1."""
     floor: float
     """Weight of the pseudo-cluster where many clusters carry the spread."""
+    rare: float = 0.0
+    """Like `few`, of the far side where at least half of the clusters are exactly at the other bound."""
+
+    def of_rare_events(self) -> Caution:
+        """The caution where a loss is rare, so that small ones seen say little of the size of the next."""
+        return replace(self, few=max(self.few, self.rare))
 
 
-VALUE = Caution(2.0, 0.5)
+VALUE = Caution(2.0, 0.5, rare=20.0)
 """Of a value: both sides together hold the truth."""
 CHANGE = Caution(10.0, 0.25)
 """Of a difference between two bounded values: each side alone keeps its promise."""
@@ -110,11 +119,13 @@ def limits(
         return Limits(theta - half, theta + half, CR1)
     ends = []
     exact = True
-    for side, bound in zip((-1, 1), bounds, strict=True):
+    least, greatest = bounds
+    for side, bound, other in ((-1, least, greatest), (1, greatest, least)):
         end = sample.exact(side, bound, tail)
         if end is None:
             exact = False
-            end = sample.limit(side, bound, tail, carrying, caution)
+            cautious = caution if sample.at(other) < 0.5 else caution.of_rare_events()
+            end = sample.limit(side, bound, tail, carrying, cautious)
         ends.append(float(f"{end:.{_DIGITS}g}"))
     low, high = ends
     return Limits(min(low, theta), max(high, theta), EXACT if exact else BAYESIAN)
@@ -145,6 +156,12 @@ class _Sample:
     def size(self) -> float:
         """Of the mean cluster."""
         return float((self.counts * self.under).sum()) / self.groups
+
+    def at(self, bound: float | None) -> float:
+        """Share of clusters that are exactly at a bound."""
+        if bound is None:
+            return 0.0
+        return float(self.counts[self.over == bound * self.under].sum()) / self.groups
 
     def carrying(self) -> float:
         """Clusters that carry the spread."""

@@ -20,7 +20,11 @@ from hpcbench.parsers import DataParser, label_words
 from hpcbench.parsers.label_sentences import REASONS
 from hpcbench.parsers.labels import read_label
 
-GROUPS = yaml.safe_load((Path(__file__).parents[1] / "answers/labels.yaml").read_text("utf-8"))
+GROUPS = [
+    group
+    for path in sorted((Path(__file__).parents[1] / "answers").glob("labels*.yaml"))
+    for group in yaml.safe_load(path.read_text("utf-8"))
+]
 READ = [
     (group["labels"], answer, label) for group in GROUPS for answer, label in group.get("read", ())
 ]

@@ -212,6 +212,22 @@ def test_a_single_graded_score_among_ones_hides_how_bad_the_next_one_may_be(last
     assert wrong.high - 1e-3 <= found.high <= 1
 
 
+def test_many_small_slips_do_not_hide_what_a_rare_failure_costs() -> None:
+    chance = numpy.random.default_rng(21)
+    share, slip = 0.02, 0.3
+    truth = 1 - share - slip * 0.05
+    for documents in (30, 60, 100):
+        covered = 0
+        for _ in range(300):
+            drawn = chance.random(documents)
+            slipped = numpy.where(drawn < share + slip, chance.uniform(0.9, 1, documents), 1.0)
+            scores = numpy.where(drawn < share, 0.0, slipped)
+            found = mean_interval(scores, range(documents), bounds=(0, 1))
+            assert found.low is not None and found.high is not None
+            covered += found.low <= truth <= found.high
+        assert covered / 300 >= 0.93 - 3 * math.sqrt(0.93 * 0.07 / 300)
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.floats(0, 1, allow_subnormal=False), min_size=2, max_size=60),
