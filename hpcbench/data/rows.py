@@ -87,6 +87,13 @@ def open_rows(tree: Tree, files: Sequence[Path], how: How) -> Rows:
     return TextRows(tree, files, how)
 
 
+def first_rows(rows: Rows, most: int) -> Iterable[Record | Problem]:
+    """The first rows without their bytes; of big files no more is read than these take."""
+    if isinstance(rows, ParquetRows):
+        return rows.at(range(most), rows.names())
+    return itertools.islice(rows.light(None), most)
+
+
 class TextRows:
     """Files that people write: read whole, once."""
 

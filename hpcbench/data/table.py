@@ -27,11 +27,12 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from hpcbench.data.beside import Finder
 from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.references import is_empty
-from hpcbench.data.rows import How, Record, Rows, column_of, open_rows, value_of
+from hpcbench.data.rows import How, Record, Rows, column_of, first_rows, open_rows, value_of
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
@@ -73,6 +74,11 @@ class TableDataset:
         """Column → value of the records to keep."""
         dpi: int = Field(default=150, gt=0, le=1200)
         """Resolution at which PDF pages are rendered."""
+        find_images: str | None = None
+        """Folder (`.`: the dataset's) in which an image is looked for by the end of its path if it is not at
+        the path itself: without suffix, under other folders, with Windows' backslashes."""
+        constants: Mapping[str, JsonValue] = {}
+        """Fields that are the same for every sample, e.g. `classes`."""
 
         @field_validator("delimiter")
         @classmethod
@@ -90,6 +96,8 @@ class TableDataset:
         self.tree = Tree(spec.folder)
         self.skip = spec.on_bad == "skip"
         self.pages = Pages(self.tree, self.options.dpi, spec.cache)
+        below = self.options.find_images
+        self.finder = Finder(self.tree, below) if below is not None else None
         annotations = spec.annotations or self.annotations
         if not annotations:
             raise UserError(
@@ -133,6 +141,10 @@ class TableDataset:
                 if isinstance(name, str):
                     found |= set(self._paths(name))
         return sorted(found)
+
+    def first(self, most: int) -> list[Record | Problem]:
+        """The first rows as they stand, of all splits and without bytes, for who looks for a mapping."""
+        return list(first_rows(self._rows, most))
 
     def bad(self) -> list[Problem]:
         """Rows left out because they cannot be samples."""
@@ -347,7 +359,7 @@ class TableDataset:
         return Sample(
             id=self._id(index, record),
             images=tuple(one for name in shown for one in self._images(name)),
-            fields=_fields(record, mapping.fields),
+            fields={**self.options.constants, **_fields(record, mapping.fields)},
             references=tuple(_listed(self._answer(record))),
             document=str(document),
             metadata=_fields(record, mapping.metadata),
@@ -372,15 +384,23 @@ class TableDataset:
                 for place in range(count)
             )
             told = (_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled)  # noqa: B023
-            return list(map(self._in_folder, told))
+            return list(map(self._image, told))
         found: list[str | bytes] = []
         for value in _listed(value_of(record, key)):
             if isinstance(value, Mapping):  # Hugging Face's image column
                 held = value.get("bytes")
                 value = value.get("path") if held is None else held
             if not _is_nothing(value):
-                found.append(value if isinstance(value, bytes) else self._in_folder(str(value)))
+                found.append(value if isinstance(value, bytes) else self._image(str(value)))
         return found
+
+    def _image(self, name: str) -> str:
+        """The path inside the folder of what a record calls an image."""
+        if self.finder is not None and "*" not in name:
+            file, page, number = name.partition("#page=")
+            if (found := self.finder.find(file)) is not None:
+                return f"{found}{page}{number}"
+        return self._in_folder(name)
 
     def _in_folder(self, name: str) -> str:
         """An absolute path into the folder, or into the one that it was copied from, as it lies in there."""
