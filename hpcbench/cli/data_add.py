@@ -77,6 +77,8 @@ class _Draft:
     dataset: str
     plan: str
     notes: list[str]
+    unlocked: str = ""
+    """Why `submit` takes the plan in RUN_MODE=dev alone; empty: it takes it as it is."""
 
 
 def add(arguments: argparse.Namespace) -> int:
@@ -98,16 +100,18 @@ def add(arguments: argparse.Namespace) -> int:
         _make_links(Path(place.source), place.links)
     write_atomic(document, draft.dataset)
     write_atomic(plan, draft.plan)
-    _print_next(arguments, name, document, plan, found.task)
+    _print_next(arguments, name, document, plan, draft.unlocked)
     return 0
 
 
 def _print_next(
-    arguments: argparse.Namespace, name: str, document: Path, plan: Path, task: str
+    arguments: argparse.Namespace, name: str, document: Path, plan: Path, unlocked: str
 ) -> None:
     more = f"--registry {_quoted(arguments.out)}"
+    if unlocked:
+        say(f"only in RUN_MODE=dev: {unlocked}")
     print(f"wrote {document} and {plan}; next:")
-    print(f"  hpcbench submit {_quoted(plan)} {more}")
+    print(f"  {'RUN_MODE=dev ' if unlocked else ''}hpcbench submit {_quoted(plan)} {more}")
     print("or look first:")
     print(f"  hpcbench data check {name} {more}")
     print(f"  hpcbench prompts show {name} --plan {_quoted(plan)} {more}")
@@ -400,8 +404,8 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
         notes.append(f"the plan asks about split '{split}' alone; take `split` out of it for all")
     text = f"# {found.why}\n".replace("\r", " ") if found.why.isprintable() else ""
     text += yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
-    _validate(arguments, name, {**document, "source": str(place.folder)}, plan)
-    return _Draft(text, plan, [*found.notes, *notes, *model.notes])
+    unlocked = _validate(arguments, name, {**document, "source": str(place.folder)}, plan)
+    return _Draft(text, plan, [*found.notes, *notes, *model.notes], unlocked)
 
 
 def _opened(
@@ -455,8 +459,11 @@ def _most_images(iterator: DatasetIterator, count: int) -> int:
 
 def _validate(
     arguments: argparse.Namespace, name: str, document: dict[str, Any], plan: str
-) -> None:
+) -> str:
     """Resolve the plan and build its prompts, as `validate` and `submit --dry-run` do.
+
+    Returns:
+        Which lock RUN_MODE=prod asks for besides; empty: none.
 
     Raises:
         UserError: it does not pass.
@@ -469,11 +476,17 @@ def _validate(
         path.write_text(plan, encoding="utf-8")
         registries = [*([arguments.out] if arguments.out.is_dir() else []), registry]
         try:
-            resolved = load_plan(path, registries)
+            resolved = load_plan(path, registries, locks=False)
             measure(resolved, hashes=False)
         except UserError as error:
             told = (_of_proposal(problem, folder) for problem in error.problems)
             raise UserError(*told) from error
+        try:
+            load_plan(path, registries)
+        except UserError as error:
+            first = error.problems[0]
+            return f"{first.message} ({first.remedy})"
+    return ""
 
 
 def _of_proposal(problem: Problem, folder: str) -> Problem:

@@ -27,8 +27,8 @@ NAMES: Mapping[str, Sequence[str]] = {
     "question": ("question", "questions", "query", "instruction", "вопрос"),
     "answers": (
         "references", "reference", "answers", "answer", "ground_truth", "groundtruth", "gt", "label",
-        "labels", "class", "text", "target", "transcription", "transcript", "ocr_text", "ocr", "markdown", "expected",
-        "class_name", "ответ", "ответы", "класс", "текст",
+        "labels", "class", "text", "target", "transcription", "transcript", "ocr_text", "ocr",
+        "markdown", "expected", "class_name", "ответ", "ответы", "класс", "текст",
     ),
     "document": ("document", "document_id", "doc_id", "docid", "doc", "ucsf_document_id"),
     "split": ("split", "data_split", "subset", "fold"),
