@@ -305,7 +305,7 @@ def _with_task(found: Detected, task: str | None) -> Detected:
 def _listed(answers: str, table: Table | None) -> list[str]:
     """Columns that `--answer` names; a comma may be part of a name."""
     columns = {one.name: one for one in table.columns} if table is not None else {}
-    if column_named(answers, columns):
+    if answers in columns:
         return [answers]
     names = [one.strip() for one in answers.split(",") if one.strip()]
     wrong = [one for one in names if columns and not column_named(one, columns)]

@@ -266,7 +266,7 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False, default=str)
-    return str(value)
+    return json.dumps(value) if isinstance(value, bool | int | float) else str(value)
 
 
 # --- proposing ------------------------------------------------------------------------------------------

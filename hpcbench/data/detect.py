@@ -103,6 +103,9 @@ class Table:
         prompt, constants = self._asking(roles, by_name)
         if constants:
             options["constants"] = constants
+        answer = by_name.get(roles.answers[0]) if roles.task != "kie" else None
+        if answer is not None and answer.kind in ("number", "flag"):
+            options["as_text"] = True
         if not self.own:
             document["mapping"] = self._mapping(roles, by_name)
         fields = [*(["question"] if roles.question or roles.asked else []), *roles.prompted]
@@ -292,7 +295,8 @@ def find_table(folder: Path, annotations: str = "", wish: Wish | None = None) ->
     if (saved := _saved(tree, files, finder)) is not None:
         return saved
     tables = _candidates(files)
-    best, faults = None, list[HpcbenchError]()
+    best = without = None
+    faults = list[HpcbenchError]()
     for path in tables[:TRIED]:
         try:
             table = _opened(tree, path, tables, finder)
@@ -304,6 +308,9 @@ def find_table(folder: Path, annotations: str = "", wish: Wish | None = None) ->
             table.notes += _others(path, tables, folder)
             return table
         best = best if best is not None or roles is None else table
+        named = table.rows and any(map(_looks_like_page, table.columns))
+        without = without if without is not None or not named else table
+    best = best if best is not None else without
     if best is None and faults and not _reads_without(files):
         raise faults[0]
     return best

@@ -252,7 +252,7 @@ class Coco(_Made):
                 try:
                     name = self._in_folder(str(image["file_name"]))
                     first = here.setdefault(image["id"], number)
-                    references = self._references(of_image[image["id"]], names)
+                    references = self._reference_of(of_image[image["id"]], names)
                 except (KeyError, TypeError, IndexError) as error:
                     yield path, number, Problem(f"image {number} lacks {error}", str(path), number)
                     continue
@@ -299,7 +299,7 @@ class Coco(_Made):
     def _has(self, name: str) -> bool:
         return self.tree.has(self.folder / name)
 
-    def _references(self, found: list[Any], names: Mapping[Any, str]) -> list[Any]:
+    def _reference_of(self, found: list[Any], names: Mapping[Any, str]) -> list[Any]:
         wanted = self.options.reference  # type: ignore[attr-defined]
         if wanted == "label":
             return list(dict.fromkeys(names[one["category_id"]] for one in found))

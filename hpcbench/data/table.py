@@ -21,6 +21,7 @@ left alone. `where: {column: value}` keeps only records of that value. Order is 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -77,6 +78,8 @@ class TableDataset:
         find_images: str | None = None
         """Folder (`.`: the dataset's) in which an image is looked for by the end of its path if it is not at
         the path itself: without suffix, under other folders, with Windows' backslashes."""
+        as_text: bool = False
+        """Whether references that are numbers or flags are taken as texts, `3` and `true`: as labels are."""
         constants: Mapping[str, JsonValue] = {}
         """Fields that are the same for every sample, e.g. `classes`."""
 
@@ -360,10 +363,16 @@ class TableDataset:
             id=self._id(index, record),
             images=tuple(one for name in shown for one in self._images(name)),
             fields={**self.options.constants, **_fields(record, mapping.fields)},
-            references=tuple(_listed(self._answer(record))),
+            references=tuple(self._references(record)),
             document=str(document),
             metadata=_fields(record, mapping.metadata),
         )
+
+    def _references(self, record: Record) -> list[Any]:
+        found = _listed(self._answer(record))
+        if not self.options.as_text:
+            return found
+        return [json.dumps(one) if isinstance(one, (bool, int, float)) else one for one in found]
 
     def _answer(self, record: Record) -> Any:
         """What answers are compared with: a column, or an object of several."""

@@ -50,20 +50,20 @@ def encoding_of(data: bytes, path: Path) -> tuple[str, bool]:
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16", True
+    if 0 in (head := data[:HEAD]):  # no text but UTF-16 has such bytes
+        return ("utf-16-le" if head[1::2].count(0) > head[0::2].count(0) else "utf-16-be"), True
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         strange = data[error.start : error.start + HEAD]
     else:
         return "utf-8", True
-    if strange.count(0) * 4 > len(strange):
-        return ("utf-16-le" if data[1::2].count(0) > data[0::2].count(0) else "utf-16-be"), True
     high = sum(byte > 0x7F for byte in strange)
     text = strange.decode("cp1251", "replace")
     if sum(len(run) for run in re.findall("[А-Яа-яЁё]{2,}", text)) * 10 > high * 6:
         return "cp1251", False
     runs = re.findall(rb"[\x80-\xff]+", strange)
-    if high > 3 * len(runs) or b"\0" in strange:
+    if high > 3 * len(runs):
         what = "neither UTF-8 nor another encoding that can be told"
         raise UserError(Problem(what, str(path), remedy="save it as UTF-8"))
     return "cp1252", False
