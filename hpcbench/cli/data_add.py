@@ -395,7 +395,7 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
         dataset=name,
         prompt=model.prompt,
         metrics=found.metrics,
-        comment=f"Made by `hpcbench data add` from {place.source}.\n{model.comment}",
+        comment=f"{_made_from(arguments.source)}\n{model.comment}",
         split=split,
         generation=model.generation,
         resources=model.resources,
@@ -406,6 +406,10 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
     text += yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
     unlocked = _validate(arguments, name, {**document, "source": str(place.folder)}, plan)
     return _Draft(text, plan, [*found.notes, *notes, *model.notes], unlocked)
+
+
+def _made_from(source: str) -> str:
+    return f"Made by `hpcbench data add` of {source if source.isprintable() else 'a folder'}."
 
 
 def _opened(
@@ -457,9 +461,7 @@ def _most_images(iterator: DatasetIterator, count: int) -> int:
     return max((len(one.images) for one in iterator.iter(0, min(count, LOOKED_AT))), default=0)
 
 
-def _validate(
-    arguments: argparse.Namespace, name: str, document: dict[str, Any], plan: str
-) -> str:
+def _validate(arguments: argparse.Namespace, name: str, document: dict[str, Any], plan: str) -> str:
     """Resolve the plan and build its prompts, as `validate` and `submit --dry-run` do.
 
     Returns:

@@ -83,11 +83,11 @@ def _of(model: Model, task: str, images: int, prompt: str) -> FirstModel:
 
 def _tiny(task: str, prompt: str) -> FirstModel:
     own = f"demo_{task}" if task in ("vqa", "ocr", "kie", "classification") else ""
-    instead = f"`prompt: {prompt}` in place of `prompt: {own}`" if prompt else "no `prompt`"
+    instead = f"write `prompt: {prompt}`, and take out" if prompt else "take out `prompt`,"
     comment = (
         "tiny-vlm shows that the plan runs. It reads pages of the demo, and no others. For a real number\n"
-        "put another model in its place (`hpcbench registry list models`; an endpoint: docs/engines.md)\n"
-        f"and {instead}, and take out `generation` and `resources`."
+        "name another model (`hpcbench registry list models`; for an endpoint see docs/engines.md)\n"
+        f"instead, {instead} `generation` and `resources`."
     )
     note = (
         "the plan's model is tiny-vlm, which reads only pages of the demo (another: --model NAME)"

@@ -148,7 +148,9 @@ def test_the_csv_of_excel_is_read_as_it_is_printed(tmp_path: Path) -> None:
 def test_other_encodings_of_excel_are_read(tmp_path: Path, encoding: str) -> None:
     for number in range(3):
         page(tmp_path / f"d/{number}.png", number)
-    text = "файл;вопрос;ответ\r\n" + "".join(f"{n}.png;Какая сумма?;Сто рублей {n}\r\n" for n in range(3))
+    text = "файл;вопрос;ответ\r\n" + "".join(
+        f"{n}.png;Какая сумма?;Сто рублей {n}\r\n" for n in range(3)
+    )
     (tmp_path / "d/a.csv").write_bytes(text.encode(encoding))
     found = added(tmp_path / "d", name="d")
     first = found.samples[0]
@@ -159,7 +161,9 @@ def test_western_letters_are_read_and_doubted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page(tmp_path / "d/1.png")
-    (tmp_path / "d/a.csv").write_bytes("image;question;answer\n1.png;Straße?;Müller\n".encode("cp1252"))
+    (tmp_path / "d/a.csv").write_bytes(
+        "image;question;answer\n1.png;Straße?;Müller\n".encode("cp1252")
+    )
     assert added(tmp_path / "d", name="d").samples[0].references == ("Müller",)
     assert "read as cp1252" in capsys.readouterr().err
 
@@ -185,7 +189,15 @@ def test_a_spreadsheet_is_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["images/a/7.png", "images\\a\\7.png", r"C:\scans\a\7.PNG", "a/7", "7", "/home/me/x/a/7.png", "./7.png"],
+    [
+        "images/a/7.png",
+        "images\\a\\7.png",
+        r"C:\scans\a\7.PNG",
+        "a/7",
+        "7",
+        "/home/me/x/a/7.png",
+        "./7.png",
+    ],
 )
 def test_images_are_found_by_the_end_of_their_path(tmp_path: Path, name: str) -> None:
     page(tmp_path / "d/images/a/7.png")
@@ -283,15 +295,18 @@ def test_images_in_the_table_are_pages_too(tmp_path: Path) -> None:
     data = io.BytesIO()
     Image.new("L", (30, 20)).save(data, "PNG")
     held = [{"bytes": data.getvalue(), "path": None}] * 3
-    polars.DataFrame({"image": held, "query": ["a?", "b?", "c?"], "label": ["1", "2", "3"]}).write_parquet(
-        tmp_path / "d/train-00000.parquet"
-    )
+    polars.DataFrame(
+        {"image": held, "query": ["a?", "b?", "c?"], "label": ["1", "2", "3"]}
+    ).write_parquet(tmp_path / "d/train-00000.parquet")
     found = added(tmp_path / "d", name="d")
     assert [one.fields["question"] for one in found.samples] == ["a?", "b?", "c?"]
 
 
 def test_numbers_and_flags_may_be_answers(tmp_path: Path) -> None:
-    rows = [{"image": page(tmp_path / f"d/{n}.png", n).name, "question": "?", "answer": n} for n in range(3)]
+    rows = [
+        {"image": page(tmp_path / f"d/{n}.png", n).name, "question": "?", "answer": n}
+        for n in range(3)
+    ]
     jsonl(tmp_path / "d/a.jsonl", rows)
     assert len(added(tmp_path / "d", name="d").samples) == 3
     rows = [{"image": f"{n % 3}.png", "label": n % 2 == 0} for n in range(9)]
@@ -429,7 +444,10 @@ def _evil(kind: str, path: Path) -> None:
     if kind in ("link", "device"):
         with tarfile.open(path, "w") as out:
             one = tarfile.TarInfo("pages/1.png")
-            one.type, one.linkname = (tarfile.SYMTYPE if kind == "link" else tarfile.CHRTYPE), "/etc/passwd"
+            one.type, one.linkname = (
+                (tarfile.SYMTYPE if kind == "link" else tarfile.CHRTYPE),
+                "/etc/passwd",
+            )
             out.addfile(one)
         return
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -437,7 +455,12 @@ def _evil(kind: str, path: Path) -> None:
             for number in range(20):
                 archive.writestr(f"{number}.txt", bytes(100 << 20))
             return
-        name = {"above": "../x.png", "absolute": "/tmp/x.png", "drive": "C:\\x.png", "twice": "a/x"}[kind]
+        name = {
+            "above": "../x.png",
+            "absolute": "/tmp/x.png",
+            "drive": "C:\\x.png",
+            "twice": "a/x",
+        }[kind]
         archive.writestr(name, b"x")
         if kind == "twice":
             archive.writestr("a", b"x")
@@ -534,11 +557,15 @@ CELLS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30),
     st.lists(st.text(max_size=5), max_size=3), st.dictionaries(NAMES, st.text(max_size=5), max_size=3),
 )  # fmt: skip
-USUAL = st.sampled_from(["id", "image", "question", "answer", "label", "text", "keys", "classes", "split", "total"])
+USUAL = st.sampled_from(
+    ["id", "image", "question", "answer", "label", "text", "keys", "classes", "split", "total"]
+)
 
 
 @settings(max_examples=60)
-@given(st.lists(st.dictionaries(USUAL | NAMES, CELLS, max_size=6), min_size=1, max_size=6), st.data())
+@given(
+    st.lists(st.dictionaries(USUAL | NAMES, CELLS, max_size=6), min_size=1, max_size=6), st.data()
+)
 def test_whatever_table_is_taken_passes_validation(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:
@@ -581,7 +608,12 @@ def typed(folder: Path, lines: Sequence[str], *argv: str) -> str:
     command = [sys.executable, "-c", "from hpcbench.cli.main import main; raise SystemExit(main())"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "dumb"}
     process = subprocess.Popen(
-        [*command, "data", "add", *argv], stdin=below, stderr=below, stdout=below, cwd=folder, env=env
+        [*command, "data", "add", *argv],
+        stdin=below,
+        stderr=below,
+        stdout=below,
+        cwd=folder,
+        env=env,
     )
     os.close(below)
     os.write(above, "".join(f"{line}\n" for line in lines).encode())
