@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hpcbench.data.beside import SUFFIXES
 from hpcbench.errors import Problem, UserError, unknown
 
 Kind = Literal["text", "number", "flag", "object", "list", "bytes", "nothing"]
@@ -32,6 +33,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     ),
     "document": ("document", "document_id", "doc_id", "docid", "doc", "ucsf_document_id"),
     "split": ("split", "data_split", "subset", "fold"),
+    "page": ("page", "page_no", "page_num", "page_nr", "page_number", "страница"),
     "class": (
         "label", "labels", "class", "class_name", "category", "doc_type", "document_type", "doc_class",
         "type", "класс",
@@ -89,6 +91,8 @@ class Column:
     """Keys of its objects, the most frequent first."""
     as_text: bool = False
     """Whether its objects are JSON kept as text."""
+    below: str = ""
+    """Key of the object that is meant, in Donut's objects of objects; empty: they are meant themselves."""
 
     @property
     def example(self) -> str:
@@ -137,6 +141,8 @@ class Roles:
     """Column of what samples belong to."""
     split: str | None = None
     """Column of the split."""
+    page: str | None = None
+    """Column of the page in the document that the other column names, from 1."""
     groups: list[str] = field(default_factory=list)
     """Columns that tables group by."""
     metadata: list[str] = field(default_factory=list)
@@ -150,7 +156,7 @@ class Roles:
         roles: Mapping[str, Sequence[str | None]] = {
             "image": [self.images], "id": [self.id], "answer": [*self.answers, *above],
             "question": [self.question], "in prompts": self.prompted, "document": [self.document],
-            "split": [self.split], "group": self.groups,
+            "split": [self.split], "page": [self.page], "group": self.groups,
         }  # fmt: skip
         found = [role for role, names in roles.items() if name in names]
         if not found and name in self.metadata:
@@ -206,6 +212,8 @@ class _Watched:
         column.longest = max(column.longest, len(text))
         column.lines = column.lines or "\n" in text.strip()
         if kind == "object":
+            if isinstance(inner.get(DONUT), Mapping):
+                column.below, inner = DONUT, inner[DONUT]
             self._keys.update(str(key) for key in inner)
             column.as_text = column.as_text or isinstance(first, str)
         elif kind in ("text", "number"):
@@ -222,6 +230,10 @@ class _Watched:
         return column
 
 
+DONUT = "gt_parse"
+"""Key under which Donut and datasets made for it keep what is to be read."""
+
+
 def _first(value: Any) -> Any:
     """The first of a list that is something; any other value as it is."""
     if isinstance(value, list | tuple):
@@ -236,6 +248,8 @@ def _kind(value: Any, first: Any) -> tuple[Kind, Mapping[str, Any]]:
     if isinstance(first, bytes):
         return "bytes", {}
     if isinstance(first, Mapping):
+        if isinstance(value, list | tuple) and len(value) > 1:
+            return "list", {}
         return ("bytes" if {"bytes", "path"} >= first.keys() else "object"), first
     if isinstance(first, list | tuple) or (
         isinstance(value, list | tuple) and not isinstance(first, str)
@@ -297,6 +311,8 @@ def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> R
         roles.answers = [_said(name, usable, "answer") for name in wish.answers]
         free = {name: one for name, one in free.items() if name not in roles.answers}
     _take_question(roles, usable, free, wish)
+    if any(value.lower().endswith((".pdf", ".tif", ".tiff")) for value in usable[images].values):
+        roles.page = _taken(free, "page", lambda one: one.filled == rows and _counts(one))
     roles.document = _taken(free, "document", lambda one: one.scalar)
     roles.split = _taken(free, "split", lambda one: one.scalar and one.distinct <= 20)
     roles.prompted = [name for name in PROMPTED if free.pop(name, None) is not None]
@@ -368,6 +384,11 @@ def _taken(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) -
     return found[0].name
 
 
+def _counts(column: Column) -> bool:
+    """Whether its values are whole numbers from 1."""
+    return all(value.isascii() and value.isdigit() and int(value) > 0 for value in column.values)
+
+
 def _images(columns: Mapping[str, Column]) -> str | None:
     held = [one for one in columns.values() if one.kind == "bytes"]
     if held:
@@ -375,7 +396,7 @@ def _images(columns: Mapping[str, Column]) -> str | None:
     found = [one for one in columns.values() if one.found]
     most = max((one.found / one.filled for one in found), default=0)
     likely = [one for one in found if one.found / one.filled >= most / 2]
-    likely.sort(key=lambda one: (_rank(one, "images"), -one.found))
+    likely.sort(key=lambda one: (_rank(one, "images"), not _names_pages(one), -one.found))
     return likely[0].name if likely else None
 
 
@@ -411,7 +432,7 @@ def _answers(free: Mapping[str, Column], roles: Roles) -> list[str]:
     if objects and roles.question is None:
         return objects[:1]
     rest = [one.name for one in fit if one.scalar and not _is(one, "group") and not _is(one, "id")]
-    rest = [name for name in rest if not (free[name].found or _is(free[name], "document"))]
+    rest = [name for name in rest if not (_names_pages(free[name]) or _is(free[name], "document"))]
     if rest:
         return rest[:1] if roles.question is not None or roles.asked is not None else rest
     classes = sorted((one for one in fit if _is(one, "class")), key=lambda one: _rank(one, "class"))
@@ -464,11 +485,19 @@ def _take_rest(roles: Roles, rest: Mapping[str, Column], rows: int, wish: Wish) 
         if one.longest > 1000:
             roles.left[name] = "is long text"
             continue
+        if _names_pages(one):
+            roles.left[name] = "names pages too: a sample takes those of one column"
+            continue
         roles.metadata.append(name)
         if name in groups if groups is not None else not (why := _no_group(one, rows)):
             roles.groups.append(name)
         elif groups is None and why != "":
             roles.left[name] = why
+
+
+def _names_pages(column: Column) -> bool:
+    """Whether its values are names of pages; of numbers, which pages may be called, that is not certain."""
+    return column.found * 2 > column.filled and column.example.lower().endswith(SUFFIXES)
 
 
 def _no_group(column: Column, rows: int) -> str:

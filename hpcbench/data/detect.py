@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ NO_CLASSES = (
     "data", "document", "documents", "docs", "pictures", "photos", "raw", "input", "inputs", *SPLITS,
 )  # fmt: skip
 """Names of folders that say nothing of what is in them."""
+
+_BOXES = re.compile(r"(\d+( -?[\d.]+){4,}\s*)+")
+"""YOLO's lines: a class and its box."""
 
 SAMPLED = 300
 """Files of references that a proposal goes by."""
@@ -113,7 +117,7 @@ class Table:
         document |= {"fields": fields} if fields else {}
         document |= {"group_by": roles.groups} if roles.groups else {}
         document |= {"options": options} if options else {}
-        why = f"{self.name} has {', '.join(one.name for one in self.columns)}"
+        why = f"{self.name} has {', '.join(one.name for one in self.columns if one.name.strip())}"
         return Detected(self.iterator, why, document, task, prompt, notes=[*self.notes])
 
     def _asking(self, roles: Roles, columns: Mapping[str, Column]) -> tuple[str, dict[str, Any]]:
@@ -137,7 +141,7 @@ class Table:
         fields = {"question": roles.question} if roles.question else {}
         return {
             "id": roles.id,
-            "images": roles.images,
+            "images": f"{{{roles.images}}}#page={{{roles.page}}}" if roles.page else roles.images,
             "references": references_of(roles, columns),
             "document": roles.document,
             "split": roles.split,
@@ -153,8 +157,9 @@ def references_of(roles: Roles, columns: Mapping[str, Column]) -> str | dict[str
     if len(roles.answers) == 1:
         column = columns.get(roles.answers[0])
         if column is not None and column.kind == "object":
-            inside = {key: f"{column.name}.{key}" for key in column.keys if "." not in key}
-            return inside if column.as_text else column.name
+            place = ".".join(filter(None, [column.name, column.below]))
+            inside = {key: f"{place}.{key}" for key in column.keys if "." not in key}
+            return inside if column.as_text and not column.below else place
         if (
             column is None or "keys" in roles.prompted
         ):  # inside of an object: what it is, its values tell
@@ -412,9 +417,18 @@ def _looked(
     )
     pages = max((one.found for one in columns), default=0)
     table.direct = found[True] >= pages
+    if (lost := next((one for one in columns if _is_page_of(one, finder)), None)) is not None:
+        what = f"its first line is no header: it names the page '{lost.name}'"
+        remedy = "put names of columns above, such as file and answer"
+        raise UserError(Problem(what, str(iterator.path), 1, remedy=remedy))
     if not table.direct:
         options["find_images"] = "."
     return table
+
+
+def _is_page_of(column: Column, finder: Finder) -> bool:
+    """Whether a column's name is that of a page."""
+    return column.name.lower().endswith(SUFFIXES) and finder.find(column.name) is not None
 
 
 def _is_pattern(name: str) -> bool:
@@ -483,11 +497,9 @@ def _pairs(tree: Tree, files: Sequence[Path]) -> Detected | None:
         texts = [path for path in files if path.suffix == ending]
         if both := [path for path in texts if path.with_suffix("") in stems]:
             why = f"{len(both)} pages with a {ending} of the same name beside them"
-            left = [path for path in texts if path.with_suffix("") not in stems]
             found = _of_texts(tree, both, ending, why, {"annotations": f"**/*{ending}"})
-            return _with_rest(
-                found, len(pages) - len({one.with_suffix("") for one in both}), len(left)
-            )
+            if found is not None:
+                return _with_rest(found, len(stems) - len(both))
         if texts and pages and (found := _apart(tree, texts, pages, ending)) is not None:
             return found
     return None
@@ -517,14 +529,12 @@ def _apart(
     }
     why = f"{len(both)} {ending} in {below or '.'} with a page of the same name in {there.relative_to(top)}"
     found = _of_texts(tree, both, ending, why, more)
-    return found and _with_rest(found, len(pages) - len(both), len(texts) - len(both))
+    return found and _with_rest(found, len(pages) - len(both))
 
 
-def _with_rest(found: Detected | None, pages: int, texts: int) -> Detected | None:
-    if found is not None and pages > 0:
+def _with_rest(found: Detected, pages: int) -> Detected:
+    if pages > 0:
         found.notes.append(f"left out: {pages} pages without a reference")
-    if found is not None and texts > 0:
-        found.notes.append(f"left out: {texts} files without a page")
     return found
 
 
@@ -535,6 +545,8 @@ def _of_texts(
     values = [
         value for path in paths[:SAMPLED] if (value := _reference(tree, path, ending)) is not None
     ]
+    if values and all(isinstance(one, str) and _BOXES.fullmatch(one) for one in values):
+        return None
     columns = look(({"text": one} for one in values), lambda name: False)
     column = columns[0] if columns else Column("text")
     task = "ocr" if ending == ".md" else task_of(column, len(values))
@@ -597,11 +609,8 @@ def _nothing(folder: Path, files: Sequence[Path]) -> UserError:
     pages = Counter(path.suffix.lower() for path in files if path.suffix.lower() in SUFFIXES)
     if not pages:
         what = f"none of its {len(files)} files is a table or a page with its reference"
-        return UserError(
-            Problem(
-                what, str(folder), remedy="write a datasets/ document by hand, see docs/data.md"
-            )
-        )
+        remedy = f"pages end in {', '.join(SUFFIXES)}: convert others, and put a table of answers beside them"
+        return UserError(Problem(what, str(folder), remedy=remedy))
     kinds = ", ".join(f"{count} {ending}" for ending, count in pages.most_common(4))
     what = f"{sum(pages.values())} pages ({kinds}), and no right answers for them"
     remedy = (

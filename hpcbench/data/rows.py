@@ -50,7 +50,8 @@ class How:
     """How annotation files are to be read."""
 
     records: str | None = None
-    """Key under which a JSON file keeps its list, dots go down; the sheet of a spreadsheet."""
+    """Key under which a JSON file keeps its list, dots go down; `*`: it is an object whose entries are the
+    records, their keys as `key`. The sheet of a spreadsheet."""
     delimiter: str | None = None
     """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
     encoding: str = "utf-8"
@@ -540,7 +541,9 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(not_json(error, path)) from error
-    if isinstance(data, dict) and how.records is not None:
+    if isinstance(data, dict) and how.records == "*":
+        data = [_keyed(key, one) for key, one in data.items()]
+    elif isinstance(data, dict) and how.records is not None:
         data = value_of(data, how.records)
     if not isinstance(data, list):
         what = f"no list under '{how.records}'" if how.records else "not a list of records"
@@ -550,6 +553,11 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
             yield number, record
         else:
             yield number, Problem("not a JSON object", str(path), number)
+
+
+def _keyed(key: str, value: Any) -> Record:
+    """An entry of an object as a record."""
+    return {"key": key, **value} if isinstance(value, dict) else {"key": key, "value": value}
 
 
 def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:

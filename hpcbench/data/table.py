@@ -3,7 +3,7 @@
 | annotations | a record is |
 |---|---|
 | `a.jsonl` | a line of JSON |
-| `a.json` | an object of the list; of the list under `records: KEY` if the file is an object |
+| `a.json` | an object of the list; of an object's list under `records: KEY`, or its entries: `records: "*"` |
 | `a.csv`, `a.tsv` | a row under a header; `delimiter: ";"`, UTF-8 with or without BOM, else `encoding` |
 | `a.xlsx` | a row of its first sheet, or of `records: SHEET`; numbers as the sheet shows them |
 | `a.parquet`, `data/test-*.parquet` | a row; an image is a path, bytes, or Hugging Face's {bytes, path} |
@@ -66,7 +66,8 @@ class TableDataset:
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         records: str | None = None
-        """Key under which a JSON file keeps its list; sheet of a spreadsheet."""
+        """Key under which a JSON file keeps its list; `*`: it is an object whose entries are records, with
+        their keys in the column `key`, and what is no object in `value`. Sheet of a spreadsheet."""
         delimiter: str | None = None
         """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
         encoding: str = "utf-8"

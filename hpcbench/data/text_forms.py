@@ -114,4 +114,7 @@ def _records(data: bytes, encoding: str) -> dict[str, Any]:
         for key, value in {**whole, **inner}.items()
         if isinstance(value, list) and value and isinstance(value[0], dict)
     }
-    return {"records": max(lists, key=lambda key: len(lists[key]))} if lists else {}
+    if lists:
+        return {"records": max(lists, key=lambda key: len(lists[key]))}
+    alike = len({type(one) for one in whole.values()}) == 1
+    return {"records": "*"} if alike and isinstance(next(iter(whole.values())), dict | str) else {}

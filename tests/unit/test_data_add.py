@@ -353,6 +353,67 @@ def test_a_table_elsewhere_is_linked_beside_the_pages_and_nothing_of_the_users_i
     ]  # fmt: skip
 
 
+def test_entries_of_an_object_by_the_names_of_pages_are_rows(tmp_path: Path) -> None:
+    rows = {
+        page(tmp_path / f"d/img/{n}.png", n).name: {"total": f"{n}", "date": "x"} for n in range(4)
+    }
+    (tmp_path / "d/labels.json").write_text(json.dumps(rows))
+    found = added(tmp_path / "d", name="d")
+    assert found.samples[3].references == ({"total": "3", "date": "x"},)
+    classes = {f"{n}.png": ["a", "b"][n % 2] for n in range(4)}
+    (tmp_path / "d/labels.json").write_text(json.dumps(classes))
+    assert added(tmp_path / "d", "--task", "classification", "--name", "e", name="e").samples[
+        1
+    ].references == ("b",)
+
+
+def test_what_donut_is_trained_on_is_read_without_its_wrapping(tmp_path: Path) -> None:
+    page(tmp_path / "d/1.png")
+    wanted = {"total": "1", "menu": [{"nm": "tea"}]}
+    row = {"file_name": "1.png", "ground_truth": json.dumps({"gt_parse": wanted})}
+    jsonl(tmp_path / "d/metadata.jsonl", [row])
+    found = added(tmp_path / "d", name="d")
+    assert (found.samples[0].references, found.samples[0].fields["keys"]) == (
+        (wanted,),
+        "total, menu",
+    )
+
+
+def test_a_column_of_pages_chooses_those_of_a_document(tmp_path: Path) -> None:
+    pdf(tmp_path / "d/a.pdf", 3)
+    (tmp_path / "d/q.csv").write_text("pdf,page,question,answer\na.pdf,1,x?,1\na.pdf,3,y?,2\n")
+    found = added(tmp_path / "d", name="d")
+    assert [[str(one.name) for one in sample.images] for sample in found.samples] == [  # type: ignore[union-attr]
+        ["a.pdf#page=1"], ["a.pdf#page=3"],
+    ]  # fmt: skip
+
+
+def test_a_second_column_of_pages_is_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"front": page(tmp_path / f"d/{n}f.png", n).name, "back": page(tmp_path / f"d/{n}b.png", n).name,
+             "name": f"Bob {n}", "no": f"{n}"} for n in range(4)]  # fmt: skip
+    jsonl(tmp_path / "d/a.jsonl", rows)
+    assert added(tmp_path / "d", name="d").samples[0].references == ({"name": "Bob 0", "no": "0"},)
+    assert "names pages too" in capsys.readouterr().err
+
+
+def test_a_table_without_a_header_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        page(tmp_path / f"d/{number}.png", number)
+    (tmp_path / "d/gt.csv").write_text("0.png,a\n1.png,b\n2.png,c\n")
+    assert "its first line is no header" in refused(capsys, tmp_path / "d")
+
+
+def test_boxes_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page(tmp_path / "d/images/0.png")
+    (tmp_path / "d/labels").mkdir()
+    (tmp_path / "d/labels/0.txt").write_text("0 0.5 0.5 0.1 0.1\n1 0.2 0.3 0.1 0.1\n")
+    assert "no right answers" in refused(capsys, tmp_path / "d")
+
+
 # --- without a table ------------------------------------------------------------------------------------
 
 
