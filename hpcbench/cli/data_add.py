@@ -18,7 +18,7 @@ from hpcbench.cli.first_model import choose_model
 from hpcbench.cli.screen import say, transfer_bar
 from hpcbench.data.archives import inner, is_archive, stem_of, unpack
 from hpcbench.data.columns import Roles, Wish, column_named
-from hpcbench.data.datasets import bad_rows, open_dataset
+from hpcbench.data.datasets import bad_rows, open_dataset, unreadable
 from hpcbench.data.detect import (
     TABLES,
     Detected,
@@ -50,8 +50,11 @@ TASKS = {
 PAGES = "pages"
 """Link to the folder of pages, where the table of answers is elsewhere."""
 
-LOOKED_AT = 50
-"""Samples whose images are counted."""
+LOOKED_AT = 10_000
+"""Samples whose pages are looked at."""
+
+COUNTED = 50
+"""Samples whose pages are counted."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,119}")
 
@@ -180,7 +183,7 @@ def _local(
     arguments: argparse.Namespace, path: Path, name: str, stack: contextlib.ExitStack
 ) -> _Place:
     if not path.exists():
-        raise UserError(Problem("no such file or folder", str(path)))
+        raise UserError(Problem("no such file or folder", str(path), remedy="check the path"))
     path = path.resolve()
     if path.is_dir():
         if path == Path(path.anchor):
@@ -219,7 +222,7 @@ def _with_annotations(
         return _Place(place.source, place.folder, inside.relative_to(place.folder).as_posix())
     if not given.exists():
         what = f"no such file, nor is there one of this name in {place.source}"
-        raise UserError(Problem(what, str(given)))
+        raise UserError(Problem(what, str(given), remedy="check the path"))
     given = given.resolve()
     if not given.is_file():
         raise UserError(
@@ -426,20 +429,22 @@ def _opened(
         return _opened(
             arguments, here.model_copy(update={"mapping": _mapped(mapping)}), document, found
         )
-    missing, first = _missing(here, iterator)
-    if not bad and not missing:
+    count = iterator.count()
+    broken = list(unreadable(iterator, LOOKED_AT))
+    if not bad and not broken:
         return iterator, []
-    total = iterator.count()
-    if missing >= total:
-        what = f"none of its pages is there (first: {first})"
-        raise UserError(
-            Problem(what, str(here.source), remedy="put the pages where the table says")
-        )
+    first = str(broken[0].problem if broken else bad[0]).replace(f"{here.source}/", "")
+    if len(broken) >= count:
+        what = f"no page of its {count} samples can be read; the first: {first}"
+        raise UserError(Problem(what, document["source"], remedy="put the pages there"))
     document["on_bad"] = "skip"
-    notes = [f"left out: {len(bad)} rows that cannot be samples (first: {bad[0]})"] if bad else []
-    notes += (
-        [f"left out: {missing} samples whose page is missing (first: {first})"] if missing else []
-    )
+    notes = []
+    if broken:
+        what = f"{len(broken)} of {count} samples, their page cannot be read"
+        notes.append(f"left out: {what} (first: {first})")
+    if bad:
+        first = str(bad[0]).replace(f"{here.source}/", "")
+        notes.append(f"left out: {len(bad)} rows that cannot be samples (first: {first})")
     return iterator, notes
 
 
@@ -447,18 +452,9 @@ def _mapped(mapping: dict[str, Any]) -> Any:
     return Dataset.model_validate({"name": "x", "source": "x", "mapping": mapping}).mapping
 
 
-def _missing(here: Dataset, iterator: DatasetIterator) -> tuple[int, str]:
-    """How many of the dataset's image files are not there, and the first."""
-    from hpcbench.data.tree import Tree
-
-    tree = Tree(Path(here.source))
-    gone = [path for path in iterator.files() if not tree.has(path)]
-    return len(gone), gone[0].relative_to(here.source).as_posix() if gone else ""
-
-
 def _most_images(iterator: DatasetIterator, count: int) -> int:
     """Images of a sample, at most; of the first samples."""
-    return max((len(one.images) for one in iterator.iter(0, min(count, LOOKED_AT))), default=0)
+    return max((len(one.images) for one in iterator.iter(0, min(count, COUNTED))), default=0)
 
 
 def _validate(arguments: argparse.Namespace, name: str, document: dict[str, Any], plan: str) -> str:

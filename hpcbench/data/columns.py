@@ -203,6 +203,10 @@ class _Watched:
             return
         text = _text(value if kind in ("object", "list") else first)
         self._kinds[kind] += 1
+        if kind == "bytes":  # they are not read here
+            column.filled += 1
+            column.values = ["(image)"]
+            return
         if (mark := hash(_text(value))) not in self._seen:
             self._seen.add(mark)
             if len(column.values) < MOST_VALUES:
@@ -222,7 +226,7 @@ class _Watched:
     def done(self) -> Column:
         """The column, all values seen."""
         column = self._column
-        column.distinct = len(self._seen)
+        column.distinct = len(self._seen) or column.filled
         if self._kinds:
             column.kind = self._kinds.most_common(1)[0][0]
             column.length = self._lengths // column.filled

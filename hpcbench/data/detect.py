@@ -101,8 +101,8 @@ class Table:
         """The document that says so."""
         task, by_name = roles.task, {one.name: one for one in self.columns}
         document: dict[str, Any] = {"annotations": self.name} if self.iterator == "table" else {}
-        if len(self.splits) > 1:
-            document["splits"] = self.splits
+        if self.splits:  # its iterator takes one at a time
+            document |= {"split": self.splits[0], "splits": self.splits}
         options = dict(self.options)
         prompt, constants = self._asking(roles, by_name)
         if constants:
@@ -117,7 +117,8 @@ class Table:
         document |= {"fields": fields} if fields else {}
         document |= {"group_by": roles.groups} if roles.groups else {}
         document |= {"options": options} if options else {}
-        why = f"{self.name} has {', '.join(one.name for one in self.columns if one.name.strip())}"
+        name = self.name or "what Hugging Face's datasets saved"
+        why = f"{name} has {', '.join(one.name for one in self.columns if one.name.strip())}"
         return Detected(self.iterator, why, document, task, prompt, notes=[*self.notes])
 
     def _asking(self, roles: Roles, columns: Mapping[str, Column]) -> tuple[str, dict[str, Any]]:
@@ -607,6 +608,8 @@ def _says_nothing(name: str) -> bool:
 
 def _nothing(folder: Path, files: Sequence[Path]) -> UserError:
     pages = Counter(path.suffix.lower() for path in files if path.suffix.lower() in SUFFIXES)
+    if not files:
+        return UserError(Problem("there is no file in it", str(folder), remedy="check the path"))
     if not pages:
         what = f"none of its {len(files)} files is a table or a page with its reference"
         remedy = f"pages end in {', '.join(SUFFIXES)}: convert others, and put a table of answers beside them"

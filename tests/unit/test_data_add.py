@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -214,7 +215,21 @@ def test_rows_without_their_image_are_left_out_and_counted(
     (folder / "scans/3.png").unlink()
     found = added(folder, name="d")
     assert found.document["on_bad"] == "skip"
-    assert "1 samples whose page is missing (first: scans/3.png)" in capsys.readouterr().err
+    assert "left out: 1 of 8 samples, their page cannot be read" in capsys.readouterr().err
+
+
+def test_several_questions_about_a_page_that_is_damaged_are_left_out_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page(tmp_path / "d/0.png")
+    (tmp_path / "d/1.png").write_text("no image")
+    rows = [{"image": f"{n % 2}.png", "question": f"{n}?", "answer": "A"} for n in range(6)]
+    jsonl(tmp_path / "d/a.jsonl", rows)
+    assert added(tmp_path / "d", name="d").document["on_bad"] == "skip"
+    assert "left out: 3 of 6 samples" in capsys.readouterr().err
+    (tmp_path / "d/0.png").write_text("no image")
+    assert main(["data", "add", str(tmp_path / "d"), "--name", "e"]) == 2
+    assert "no page of its 6 samples can be read" in capsys.readouterr().err
 
 
 def test_a_table_none_of_whose_images_is_there_is_one_line(
@@ -300,6 +315,29 @@ def test_images_in_the_table_are_pages_too(tmp_path: Path) -> None:
     ).write_parquet(tmp_path / "d/train-00000.parquet")
     found = added(tmp_path / "d", name="d")
     assert [one.fields["question"] for one in found.samples] == ["a?", "b?", "c?"]
+
+
+def test_what_hugging_faces_datasets_saved_is_asked_by_its_test_split(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    Image.new("L", (30, 20)).save(data, "PNG")
+    for split in ("train", "test"):
+        folder = tmp_path / "d" / split
+        folder.mkdir(parents=True)
+        images = [{"bytes": data.getvalue(), "path": None}] * 6
+        table = pyarrow.table({"image": images, "label": [0, 1] * 3})
+        place = str(folder / "data.arrow")
+        with pyarrow.OSFile(place, "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as out:
+            out.write_table(table)
+        (folder / "state.json").write_text(
+            json.dumps({"_data_files": [{"filename": "data.arrow"}]})
+        )
+        label = {"_type": "ClassLabel", "names": ["form", "bill"]}
+        (folder / "dataset_info.json").write_text(json.dumps({"features": {"label": label}}))
+    (tmp_path / "d/dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    found = added(tmp_path / "d", name="d")
+    assert (found.task.ml_task.name, found.dataset.split) == ("classification", "test")
+    assert found.samples[1].references == ("bill",)
+    assert found.samples[1].fields == {"classes": "bill, form"}
 
 
 def test_numbers_and_flags_may_be_answers(tmp_path: Path) -> None:
@@ -499,6 +537,19 @@ def test_an_archive_is_unpacked_beside_itself_once(
     (tmp_path / "bills/set/more.txt").write_text("mine")
     assert main(["data", "add", str(archive), "--name", "third"]) == 2
     assert "holds other files than the archive" in capsys.readouterr().err
+
+
+def test_names_that_windows_wrote_into_a_zip_are_read(tmp_path: Path) -> None:
+    for number in range(3):
+        page(tmp_path / f"far/AAAA {number}.png", number)
+    (tmp_path / "far/list.csv").write_bytes(
+        ("Файл;Сумма\r\n" + "".join(f"Счёт {n};{n},50\r\n" for n in range(3))).encode("cp1251")
+    )
+    archive = zipped(tmp_path / "far", tmp_path / "bills.zip")
+    archive.write_bytes(archive.read_bytes().replace(b"AAAA", "Счёт".encode("cp866")))
+    found = added(archive, name="bills")
+    assert found.samples[2].references == ({"Сумма": "2,50"},)
+    assert str(found.samples[2].images[0]) == str(tmp_path / "bills/far/Счёт 2.png")
 
 
 def _evil(kind: str, path: Path) -> None:
