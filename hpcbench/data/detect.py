@@ -131,7 +131,7 @@ class Table:
             column = columns.get(roles.answers[0])
             if "classes" in roles.prompted:
                 return "classify", {}
-            return "classify", {"classes": listed(sorted(column.values) if column else [])}
+            return "classify", {"classes": listed(_classes(column, roles.answers[0]))}
         if roles.task == "vqa" and roles.asked is not None:
             return "", {"question": roles.asked}
         if roles.task == "ocr" and roles.answers and "markdown" in plain(roles.answers[0]):
@@ -149,6 +149,13 @@ class Table:
             "fields": {**fields, **{name: name for name in roles.prompted}},
             "metadata": {name: name for name in roles.metadata},
         }
+
+
+def _classes(column: Column | None, name: str) -> list[str]:
+    if column is not None and column.distinct == len(column.values):
+        return sorted(column.values)
+    what = f"answer '{name}' has too many different values for classes"
+    raise UserError(Problem(what, remedy="another `--task`, or another column for `--answer`"))
 
 
 def references_of(roles: Roles, columns: Mapping[str, Column]) -> str | dict[str, str]:
