@@ -1,4 +1,4 @@
-"""Verbs about data: data list, sync, verify, prune, add, check; models fetch, list, prune; upload."""
+"""Verbs about data: data list, sync, verify, prune, check; models fetch, list, prune; upload."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hpcbench.cli.screen import console, print_json, say, transfer_bar
 from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Progress, silent, size_text
@@ -24,13 +22,6 @@ from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Model, Site
 from hpcbench.schema.plan import ResolvedPlan
-
-ASKING = {
-    "question": "",
-    "keys": " --task kie --prompt kie_json",
-    "classes": " --task classification --prompt classify",
-}
-"""Field of a dataset → what `prompts show` is told, to show a prompt that asks by it."""
 
 
 def list_versions(arguments: argparse.Namespace) -> int:
@@ -167,41 +158,6 @@ def prune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add(arguments: argparse.Namespace) -> int:
-    """`hpcbench data add SOURCE`: look at it, write a document for it."""
-    from hpcbench.data.guess import guess
-    from hpcbench.experiment.files import write_atomic
-
-    source, name = arguments.source, arguments.name
-    place = source if "://" in source else str(Path(source).expanduser().resolve())
-    if name is None:
-        name = _plain(place.rstrip("/").rpartition("/")[2], "_").lower()
-    elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,119}", name):
-        what = f"{name!r} is no name: Latin letters, digits, and `.`, `_`, `-`, `/` inside"
-        raise UserError(Problem(what, remedy=f"--name {_plain(name, '_')}"))
-    made = Dataset.model_validate({"name": name, "source": place})
-    with transfer_bar() as progress:
-        here = _cache(arguments, progress).local(made)
-    found = guess(Path(here.source))
-    document = {"schema_version": 1, "name": name, "source": place, "iterator": found.iterator}
-    text = yaml.safe_dump(
-        {**document, **found.document}, sort_keys=False, allow_unicode=True, width=110
-    )
-    path = arguments.out / "datasets" / f"{name}.yaml"
-    if arguments.dry_run:
-        print(text, end="")
-        return 0
-    if path.exists():
-        raise UserError(Problem("there is a document already", str(path), remedy="another --name"))
-    write_atomic(path, f"# {found.why}\n{text}")
-    say(f"{found.why}: iterator {found.iterator}")
-    print(f"wrote {path}\n  hpcbench data check {name} --registry {arguments.out}")
-    fields = found.document.get("fields", ())
-    asking = next((words for field, words in ASKING.items() if field in fields), " --task ocr")
-    print(f"  hpcbench prompts show {name}{asking} --registry {arguments.out}")
-    return 0
-
-
 def check(arguments: argparse.Namespace) -> int:
     """`hpcbench data check NAME`: exit code 1 if anything in it cannot be used."""
     from rich.progress import Progress as Bar
@@ -316,17 +272,17 @@ def _document(kind: str, name: str, registries: Sequence[Path]) -> Dataset | Mod
 def _dataset(name: str, registries: Sequence[Path]) -> Dataset:
     """A document by name; a URL stands for one that says nothing else."""
     if "://" in name:
-        return Dataset(name=_plain(name.partition("://")[2]), source=name)
+        return Dataset(name=plain_name(name.partition("://")[2]), source=name)
     return with_absolute_paths(*Catalog(registries).get_with_source(Dataset, name))
 
 
 def _model(name: str, registries: Sequence[Path]) -> Model:
     if "://" in name:
-        return Model(name=_plain(name.partition("://")[2]), source=name, engine="none")
+        return Model(name=plain_name(name.partition("://")[2]), source=name, engine="none")
     return with_absolute_paths(*Catalog(registries).get_with_source(Model, name))
 
 
-def _plain(text: str, between: str = "-") -> str:
+def plain_name(text: str, between: str = "-") -> str:
     """A name for what has only a place."""
     return re.sub(r"[^A-Za-z0-9._/-]+", between, text)[:120].strip("/-._") or "unnamed"
 

@@ -253,12 +253,16 @@ def compile_where(expression: str) -> Any:
     return holds
 
 
-def unreadable(iterator: DatasetIterator) -> Iterator[BadSample]:
+def unreadable(iterator: DatasetIterator, most: int | None = None) -> Iterator[BadSample]:
     """Samples with an image that is missing, empty, cut off, too large or of no form Pillow knows.
 
     Beginnings and ends of files are looked at; pages of documents are loaded, and not rendered.
+
+    Args:
+        iterator: the dataset.
+        most: so many of its first samples are looked at; None: all.
     """
-    count = iterator.count()
+    count = min(iterator.count(), most) if most is not None else iterator.count()
     with ThreadPoolExecutor(8) as pool:
         for start in range(0, count, LOOK_AHEAD):
             some = list(iterator.iter(start, min(start + LOOK_AHEAD, count)))

@@ -9,6 +9,7 @@
 | `hf_disk` | a folder that `datasets.save_to_disk` of Hugging Face wrote |
 | `coco` | COCO's JSON: images, annotations, categories |
 | `pairs` | `page.png` with `page.txt` or `page.json`, beside it or in another folder |
+| `folders` | a folder a class, with the pages that are of it |
 
 What a document's `mapping`, `annotations` and `options` say goes before the preset, key by key.
 """
@@ -24,7 +25,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hpcbench.data.beside import Beside
+from hpcbench.data.beside import SUFFIXES, Beside
 from hpcbench.data.boxes import boxes, packed
 from hpcbench.data.references import is_empty
 from hpcbench.data.rows import Record, Rows, value_of
@@ -251,7 +252,7 @@ class Coco(_Made):
                 try:
                     name = self._in_folder(str(image["file_name"]))
                     first = here.setdefault(image["id"], number)
-                    references = self._references(of_image[image["id"]], names)
+                    references = self._reference_of(of_image[image["id"]], names)
                 except (KeyError, TypeError, IndexError) as error:
                     yield path, number, Problem(f"image {number} lacks {error}", str(path), number)
                     continue
@@ -298,7 +299,7 @@ class Coco(_Made):
     def _has(self, name: str) -> bool:
         return self.tree.has(self.folder / name)
 
-    def _references(self, found: list[Any], names: Mapping[Any, str]) -> list[Any]:
+    def _reference_of(self, found: list[Any], names: Mapping[Any, str]) -> list[Any]:
         wanted = self.options.reference  # type: ignore[attr-defined]
         if wanted == "label":
             return list(dict.fromkeys(names[one["category_id"]] for one in found))
@@ -394,6 +395,45 @@ class Pairs(_Made):
     @cached_property
     def _beside(self) -> Beside:
         return Beside(self.tree)
+
+
+class Folders(_Made):
+    """Pages that lie in a folder a class: `receipt/1.png`; the folder's name is the reference.
+
+    With `splits` there is a folder a split above: `test/receipt/1.png`. What is deeper belongs to the class.
+    """
+
+    annotations = "**/*"
+
+    class Options(TableDataset.Options):
+        """Options of the table iterator, and these."""
+
+        images: str = ""
+        """Folder in which those of the classes are; empty: the dataset's."""
+        splits: bool = False
+        """Whether the folders in it are splits, and those of the classes are in them."""
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        found = [path for path in self.tree.files(self._top) if path.suffix.lower() in SUFFIXES]
+        if not found:
+            raise UserError(Problem("no page is in it", str(self._top)))
+        return found
+
+    @property
+    def _top(self) -> Path:
+        return self.folder / self.options.images  # type: ignore[attr-defined,no-any-return]
+
+    def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
+        splits = self.options.splits  # type: ignore[attr-defined]
+        for path in self._files:
+            *folders, _ = path.relative_to(self._top).parts
+            if len(folders) <= splits:
+                yield path, 1, Problem("it is in no folder of a class", str(path))
+                continue
+            image = path.relative_to(self.folder).as_posix()
+            record = _record(image, image, [folders[1] if splits else folders[0]], {})
+            yield path, 1, {**record, **({"split": folders[0]} if splits else {})}
 
 
 def _ends(name: Path) -> list[Path]:

@@ -50,7 +50,8 @@ class How:
     """How annotation files are to be read."""
 
     records: str | None = None
-    """Key under which a JSON file keeps its list, dots go down; the sheet of a spreadsheet."""
+    """Key under which a JSON file keeps its list, dots go down; `*`: it is an object whose entries are the
+    records, their keys as `key`. The sheet of a spreadsheet."""
     delimiter: str | None = None
     """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
     encoding: str = "utf-8"
@@ -85,6 +86,13 @@ def open_rows(tree: Tree, files: Sequence[Path], how: How) -> Rows:
         known = ", ".join([*TEXTS, ".xlsx", ".parquet", ".arrow"])
         raise UserError(Problem(f"annotations end in one of {known}", str(files[0])))
     return TextRows(tree, files, how)
+
+
+def first_rows(rows: Rows, most: int) -> Iterable[Record | Problem]:
+    """The first rows without their bytes; of big files no more is read than these take."""
+    if isinstance(rows, ParquetRows):
+        return rows.at(range(most), rows.names())
+    return itertools.islice(rows.light(None), most)
 
 
 class TextRows:
@@ -533,7 +541,9 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(not_json(error, path)) from error
-    if isinstance(data, dict) and how.records is not None:
+    if isinstance(data, dict) and how.records == "*":
+        data = [_keyed(key, one) for key, one in data.items()]
+    elif isinstance(data, dict) and how.records is not None:
         data = value_of(data, how.records)
     if not isinstance(data, list):
         what = f"no list under '{how.records}'" if how.records else "not a list of records"
@@ -543,6 +553,11 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
             yield number, record
         else:
             yield number, Problem("not a JSON object", str(path), number)
+
+
+def _keyed(key: str, value: Any) -> Record:
+    """An entry of an object as a record."""
+    return {"key": key, **value} if isinstance(value, dict) else {"key": key, "value": value}
 
 
 def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:

@@ -3,7 +3,7 @@
 | annotations | a record is |
 |---|---|
 | `a.jsonl` | a line of JSON |
-| `a.json` | an object of the list; of the list under `records: KEY` if the file is an object |
+| `a.json` | an object of the list; of an object's list under `records: KEY`, or its entries: `records: "*"` |
 | `a.csv`, `a.tsv` | a row under a header; `delimiter: ";"`, UTF-8 with or without BOM, else `encoding` |
 | `a.xlsx` | a row of its first sheet, or of `records: SHEET`; numbers as the sheet shows them |
 | `a.parquet`, `data/test-*.parquet` | a row; an image is a path, bytes, or Hugging Face's {bytes, path} |
@@ -21,17 +21,19 @@ left alone. `where: {column: value}` keeps only records of that value. Order is 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from hpcbench.data.beside import Finder
 from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.references import is_empty
-from hpcbench.data.rows import How, Record, Rows, column_of, open_rows, value_of
+from hpcbench.data.rows import How, Record, Rows, column_of, first_rows, open_rows, value_of
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
@@ -64,7 +66,8 @@ class TableDataset:
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         records: str | None = None
-        """Key under which a JSON file keeps its list; sheet of a spreadsheet."""
+        """Key under which a JSON file keeps its list; `*`: it is an object whose entries are records, with
+        their keys in the column `key`, and what is no object in `value`. Sheet of a spreadsheet."""
         delimiter: str | None = None
         """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
         encoding: str = "utf-8"
@@ -73,6 +76,13 @@ class TableDataset:
         """Column → value of the records to keep."""
         dpi: int = Field(default=150, gt=0, le=1200)
         """Resolution at which PDF pages are rendered."""
+        find_images: str | None = None
+        """Folder (`.`: the dataset's) in which an image is looked for by the end of its path if it is not at
+        the path itself: without suffix, under other folders, with Windows' backslashes."""
+        as_text: bool = False
+        """Whether references that are numbers or flags are taken as texts, `3` and `true`: as labels are."""
+        constants: Mapping[str, JsonValue] = {}
+        """Fields that are the same for every sample, e.g. `classes`."""
 
         @field_validator("delimiter")
         @classmethod
@@ -90,6 +100,8 @@ class TableDataset:
         self.tree = Tree(spec.folder)
         self.skip = spec.on_bad == "skip"
         self.pages = Pages(self.tree, self.options.dpi, spec.cache)
+        below = self.options.find_images
+        self.finder = Finder(self.tree, below) if below is not None else None
         annotations = spec.annotations or self.annotations
         if not annotations:
             raise UserError(
@@ -133,6 +145,10 @@ class TableDataset:
                 if isinstance(name, str):
                     found |= set(self._paths(name))
         return sorted(found)
+
+    def first(self, most: int) -> list[Record | Problem]:
+        """The first rows as they stand, of all splits and without bytes, for who looks for a mapping."""
+        return list(first_rows(self._rows, most))
 
     def bad(self) -> list[Problem]:
         """Rows left out because they cannot be samples."""
@@ -347,11 +363,17 @@ class TableDataset:
         return Sample(
             id=self._id(index, record),
             images=tuple(one for name in shown for one in self._images(name)),
-            fields=_fields(record, mapping.fields),
-            references=tuple(_listed(self._answer(record))),
+            fields={**self.options.constants, **_fields(record, mapping.fields)},
+            references=tuple(self._references(record)),
             document=str(document),
             metadata=_fields(record, mapping.metadata),
         )
+
+    def _references(self, record: Record) -> list[Any]:
+        found = _listed(self._answer(record))
+        if not self.options.as_text:
+            return found
+        return [json.dumps(one) if isinstance(one, (bool, int, float)) else one for one in found]
 
     def _answer(self, record: Record) -> Any:
         """What answers are compared with: a column, or an object of several."""
@@ -372,15 +394,23 @@ class TableDataset:
                 for place in range(count)
             )
             told = (_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled)  # noqa: B023
-            return list(map(self._in_folder, told))
+            return list(map(self._image, told))
         found: list[str | bytes] = []
         for value in _listed(value_of(record, key)):
             if isinstance(value, Mapping):  # Hugging Face's image column
                 held = value.get("bytes")
                 value = value.get("path") if held is None else held
             if not _is_nothing(value):
-                found.append(value if isinstance(value, bytes) else self._in_folder(str(value)))
+                found.append(value if isinstance(value, bytes) else self._image(str(value)))
         return found
+
+    def _image(self, name: str) -> str:
+        """The path inside the folder of what a record calls an image."""
+        if self.finder is not None and "*" not in name:
+            file, page, number = name.partition("#page=")
+            if (found := self.finder.find(file)) is not None:
+                return f"{found}{page}{number}"
+        return self._in_folder(name)
 
     def _in_folder(self, name: str) -> str:
         """An absolute path into the folder, or into the one that it was copied from, as it lies in there."""

@@ -33,7 +33,7 @@ def plan_text(
     name: str,
     *,
     ml_task: str,
-    model: str,
+    model: str | Mapping[str, Any],
     dataset: str,
     prompt: str = "",
     metrics: Sequence[str] = (),
@@ -45,7 +45,7 @@ def plan_text(
     Args:
         name: name of the plan and its run task.
         ml_task: name of an ML task.
-        model: name of a model.
+        model: name of a model, or the same with changes.
         dataset: name of a dataset.
         prompt: name of a prompt; empty: the ML task's own.
         metrics: names of metrics; none: the ML task's own.

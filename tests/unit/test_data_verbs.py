@@ -495,31 +495,34 @@ def test_the_commands_that_adding_a_folder_tells_can_be_typed(
     (pages / "1.txt").write_text("all of it")
     told = printed(capsys, "data", "add", str(pages), "--out", str(tmp_path / "r")).splitlines()
     commands = [line.split()[1:] for line in told if line.startswith("  hpcbench")]
-    assert [words[:2] for words in commands] == [["data", "check"], ["prompts", "show"]]
-    printed(capsys, *commands[0], "--out", str(tmp_path / "sheet"))
-    assert "1.png" in printed(capsys, *commands[1])
+    assert [words[:1] for words in commands] == [["submit"], ["data"], ["prompts"]]
+    assert "pages" in printed(capsys, *commands[0], "--dry-run")
+    printed(capsys, *commands[1], "--out", str(tmp_path / "sheet"))
+    assert "1.png" in printed(capsys, *commands[2])
     assert main(["prompts", "show", "pages", "--registry", str(tmp_path / "r")]) == 2
     assert "arguments.yaml" not in (why := capsys.readouterr().err)
     assert "dataset 'pages' has no field 'question' that ML task 'vqa' needs" in why
 
 
 @pytest.mark.parametrize(
-    ("column", "shown"),
+    ("column", "answer", "shown"),
     [
-        ("question", "\nWhich?"),
-        ("keys", "Extract these fields from the document: Which?"),
-        ("classes", "Which of these is the document: Which?"),
-        ("instruction", "Write down all text"),
+        ("question", "A", "\nWhich?"),
+        ("keys", '{"Which?": "A"}', "Extract these fields from the document: Which?"),
+        ("classes", "A", "Which of these is the document: Which?"),
+        ("instruction", "A", "\nWhich?"),
     ],
 )
 def test_a_folder_with_columns_for_prompts_is_shown_with_a_prompt_for_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, shown: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, answer: str, shown: str
 ) -> None:
     folder = tmp_path / "d"
     folder.mkdir()
     Image.new("L", (30, 20)).save(folder / "1.png")
-    (folder / "a.csv").write_text(f"image,{column},answer\n1.png,Which?,A\n")
-    told = printed(capsys, "data", "add", str(folder), "--out", str(tmp_path / "r")).splitlines()
+    row = {"image": "1.png", column: "Which?", "answer": answer}
+    (folder / "a.jsonl").write_text(json.dumps(row))
+    more = ("--out", str(tmp_path / "r"), "--model", "Qwen/Qwen2.5-VL-3B-Instruct")
+    told = printed(capsys, "data", "add", str(folder), *more).splitlines()
     (command,) = (line.split()[1:] for line in told if line.startswith("  hpcbench prompts"))
     assert shown in printed(capsys, *command)
 

@@ -15,7 +15,7 @@ from PIL import Image
 from hpcbench import plugins
 from hpcbench.data import transfer
 from hpcbench.data.datasets import bad_rows, choose, draw, samples, unreadable
-from hpcbench.data.guess import guess
+from hpcbench.data.detect import detect
 from hpcbench.data.layouts import MpDocVqa
 from hpcbench.data.references import is_empty
 from hpcbench.data.sync import SmartSync
@@ -166,7 +166,7 @@ def test_mp_docvqa_has_a_page_for_each_of_its_ids(tmp_path: Path) -> None:
     assert (one.id, one.document, one.references) == ("49153", "pybv0228", ("0.28",))
     assert one.images == tuple(tmp_path / f"images/pybv0228_p{page}.jpg" for page in (80, 81))
     assert one.metadata == {"answer_page_idx": 1}
-    assert guess(tmp_path).iterator == "mp_docvqa"
+    assert detect(tmp_path).iterator == "mp_docvqa"
 
 
 def test_ocrbench_takes_an_answer_or_a_list_of_them(tmp_path: Path) -> None:
@@ -680,7 +680,7 @@ def test_a_big_table_is_guessed_by_its_first_row_alone(
         tmp_path / "a.parquet"
     )
     monkeypatch.delattr("hpcbench.data.rows.ParquetRows.light")
-    assert guess(tmp_path).document["mapping"]["references"] == "answer"
+    assert detect(tmp_path).document["mapping"]["references"] == "answer"
 
 
 # --- packed ---------------------------------------------------------------------------------------------
@@ -704,7 +704,7 @@ def test_a_packed_dataset_gives_the_same_samples(
         image = other.images[0]
         assert isinstance(image, StoredImage)
         assert image.read() == Path(str(one.images[0])).read_bytes()
-    assert guess(version.files) == guess(source)
+    assert detect(version.files) == detect(source)
     with (version.folder / "pack.tar").open("r+b") as pack:
         pack.seek(next(kept.offset or 0 for kept in version.kept()))
         pack.write(b"!")
@@ -729,4 +729,4 @@ def test_what_is_packed_is_guessed_as_it_was(
     (source / name).write_text(text)
     version = SmartSync(tmp_path / "cache").bring(f"file://{source}", pack=True)
     assert not (version.files / name).exists()
-    assert guess(version.files) == guess(source)
+    assert detect(version.files) == detect(source)

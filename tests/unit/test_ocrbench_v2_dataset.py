@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench import plugins
 from hpcbench.data.datasets import bad_rows
-from hpcbench.data.guess import guess
+from hpcbench.data.detect import detect
 from hpcbench.data.ocrbench import _CATEGORIES
 from hpcbench.errors import UserError
 from hpcbench.metrics import ocrbench_v2
@@ -174,4 +174,4 @@ def test_parquet_of_the_same_columns(tmp_path: Path) -> None:
 
 def test_the_folder_is_known_by_its_file(tmp_path: Path) -> None:
     opened(tmp_path, [row("math QA en")])
-    assert guess(tmp_path).iterator == "ocrbench_v2"
+    assert detect(tmp_path).iterator == "ocrbench_v2"

@@ -97,13 +97,7 @@ def add(verb: Verb) -> None:
     check.add_argument("--out", type=Path, help="folder for index.html and sheet.png (NAME-check)")
     with_registry(check)
     with_json(check)
-    add = sub(data, "add", "data:add", "look at a folder or URL, write a document for it")
-    add.add_argument("source", help="folder, or s3://…, sftp://…, https://…")
-    add.add_argument("--name", help="name of the document; none: that of the folder")
-    add.add_argument(
-        "--out", type=Path, default=Path("registries"), help="registry to write to (%(default)s)"
-    )
-    add.add_argument("--dry-run", action="store_true", help="print the document; write nothing")
+    _add(data)
     _cached(data, "datasets", "sync", "bring datasets into the cache, or what changed of them")
     checked = sub(data, "verify", "data:verify", "read every byte of the cache again")
     checked.add_argument(
@@ -137,6 +131,35 @@ def add(verb: Verb) -> None:
     with_registry(shown)
     with_json(shown)
     _serve(verb)
+
+
+def _add(verbs: Any) -> None:
+    """The verb that makes a dataset of ordinary files."""
+    add = sub(
+        verbs, "add", "data_add:add", "look at a folder, table, archive or URL; write a dataset and a plan",
+        "hpcbench data add scans --annotations answers.csv --answer total,date",
+    )  # fmt: skip
+    add.add_argument(
+        "source", help="folder, table, .zip or .tar; or s3://…, sftp://…, https://…, hf://…"
+    )
+    add.add_argument("--name", help="name of the dataset; none: that of the source")
+    add.add_argument(
+        "--annotations", metavar="FILE", help="table of the answers, in the folder or elsewhere"
+    )
+    add.add_argument(
+        "--answer", metavar="COLUMN,…", help="columns of the right answer; several: one JSON object"
+    )
+    add.add_argument(
+        "--question", metavar="COLUMN|TEXT", help="column of the question, or one text for all"
+    )
+    add.add_argument("--task", metavar="NAME", help="ML task: vqa, kie, ocr, classification, …")
+    add.add_argument(
+        "--model", metavar="NAME", help="model of the plan; none: one that can run here"
+    )
+    add.add_argument(
+        "--out", type=Path, default=Path("registries"), help="registry to write to (%(default)s)"
+    )
+    add.add_argument("--dry-run", action="store_true", help="print dataset and plan; write nothing")
 
 
 def _cached(verbs: Any, kind: str, bring: str, text: str) -> None:

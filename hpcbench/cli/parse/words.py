@@ -13,9 +13,14 @@ Verb = Callable[[str, str, str, str], argparse.ArgumentParser]
 EXPERIMENT = "experiment: id, unique beginning of one, name of a baseline, path, or @last"
 
 
-def sub(verbs: Any, name: str, run: str, text: str) -> argparse.ArgumentParser:
+def sub(
+    verbs: Any, name: str, run: str, text: str, example: str | None = None
+) -> argparse.ArgumentParser:
     added: argparse.ArgumentParser = verbs.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + "."
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"example: {example}" if example else None,
     )
     added.set_defaults(run=f"hpcbench.cli.{run}", below=name)
     return added

@@ -1,0 +1,495 @@
+"""`hpcbench data add`: a folder, table, archive or URL becomes a dataset with a plan that runs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench.cli.ask import ask, ask_several, at_terminal
+from hpcbench.cli.data import plain_name, site_of
+from hpcbench.cli.first_model import choose_model
+from hpcbench.cli.screen import say, transfer_bar
+from hpcbench.data.archives import inner, is_archive, stem_of, unpack
+from hpcbench.data.columns import Roles, Wish, column_named
+from hpcbench.data.datasets import bad_rows, open_dataset, unreadable
+from hpcbench.data.detect import (
+    TABLES,
+    Detected,
+    Table,
+    beside_or_above,
+    find_table,
+    known_layout,
+    why_no_table,
+)
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.experiment.files import write_atomic
+from hpcbench.launch.measure import measure
+from hpcbench.launch.prepare import open_cache
+from hpcbench.launch.site import Choice
+from hpcbench.plugins import DatasetIterator
+from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.starter import plan_text
+from hpcbench.schema.documents import Dataset, MLTask
+
+TASKS = {
+    "vqa": "a question and its answer",
+    "kie": "one JSON object of named fields",
+    "ocr": "the whole text",
+    "classification": "one of some classes",
+}
+"""ML tasks that are proposed → what an answer is."""
+
+PAGES = "pages"
+"""Link to the folder of pages, where the table of answers is elsewhere."""
+
+LOOKED_AT = 10_000
+"""Samples whose pages are looked at."""
+
+COUNTED = 50
+"""Samples whose pages are counted."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,119}")
+
+
+@dataclass
+class _Place:
+    """Where a dataset is."""
+
+    source: str
+    """As its document says."""
+    folder: Path
+    """On this machine."""
+    annotations: str = ""
+    """Its table inside the folder; empty: to be found."""
+    links: dict[str, Path] | None = None
+    """What is linked into the folder when it is made: it is a folder of links, and not made yet."""
+
+
+@dataclass
+class _Draft:
+    """What is to be written."""
+
+    dataset: str
+    plan: str
+    notes: list[str]
+    unlocked: str = ""
+    """Why `submit` takes the plan in RUN_MODE=dev alone; empty: it takes it as it is."""
+
+
+def add(arguments: argparse.Namespace) -> int:
+    """`hpcbench data add SOURCE`: look at it, ask where there is somebody to ask, write dataset and plan."""
+    name = _name(arguments)
+    document, plan = _targets(arguments, name)
+    if not arguments.dry_run:
+        _refuse_existing(document, plan)
+    with contextlib.ExitStack() as stack:
+        place = _place(arguments, name, stack)
+        found = _detected(arguments, place)
+        draft = _draft(arguments, name, place, found)
+    for note in dict.fromkeys(draft.notes):
+        say(note)
+    if arguments.dry_run:
+        print(f"# {document}\n{draft.dataset}\n# {plan}\n{draft.plan}", end="")
+        return 0
+    if place.links is not None:
+        _make_links(Path(place.source), place.links)
+    write_atomic(document, draft.dataset)
+    write_atomic(plan, draft.plan)
+    _print_next(arguments, name, document, plan, draft.unlocked)
+    return 0
+
+
+def _print_next(
+    arguments: argparse.Namespace, name: str, document: Path, plan: Path, unlocked: str
+) -> None:
+    more = f"--registry {_quoted(arguments.out)}"
+    if unlocked:
+        say(f"only in RUN_MODE=dev: {unlocked}")
+    print(f"wrote {document} and {plan}; next:")
+    print(f"  {'RUN_MODE=dev ' if unlocked else ''}hpcbench submit {_quoted(plan)} {more}")
+    print("or look first:")
+    print(f"  hpcbench data check {name} {more}")
+    print(f"  hpcbench prompts show {name} --plan {_quoted(plan)} {more}")
+
+
+def _quoted(path: Path) -> str:
+    import shlex
+
+    return shlex.quote(str(path))
+
+
+# --- where it is ----------------------------------------------------------------------------------------
+
+
+def _name(arguments: argparse.Namespace) -> str:
+    name: str | None = arguments.name
+    if name is None:
+        place = arguments.source
+        if "://" not in place:
+            place = str(Path(place).expanduser().resolve())
+        last = Path(place.rstrip("/").rpartition("/")[2].partition("?")[0])
+        if is_archive(last) or last.suffix.lower() in TABLES:
+            last = (
+                Path(stem_of(last)).with_suffix("") if not is_archive(last) else Path(stem_of(last))
+            )
+        return plain_name(str(last), "_").lower()
+    if not NAME.fullmatch(name):
+        what = f"{name!r} is no name: Latin letters, digits, and `.`, `_`, `-`, `/` inside"
+        raise UserError(Problem(what, remedy=f"--name {plain_name(name, '_')}"))
+    return name
+
+
+def _targets(arguments: argparse.Namespace, name: str) -> tuple[Path, Path]:
+    """Files of the dataset's document and of the plan, which is beside the registry."""
+    out: Path = arguments.out
+    plan = f"{name.replace('/', '-')}-plan.yaml"
+    return out / "datasets" / f"{name}.yaml", out.parent / plan if out.name else out / plan
+
+
+def _refuse_existing(document: Path, plan: Path) -> None:
+    for path, what in ((document, "document"), (plan, "plan")):
+        if path.exists() or path.is_symlink():
+            raise UserError(
+                Problem(f"there is a {what} already", str(path), remedy="another --name")
+            )
+
+
+def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack) -> _Place:
+    source, given = arguments.source, arguments.annotations
+    if "://" in source:
+        made = Dataset.model_validate({"name": name, "source": source})
+        with transfer_bar() as progress:
+            here = open_cache(site_of(arguments), progress).local(made)
+        folder = Path(here.source)
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        if len(files) == 1 and is_archive(files[0]):
+            place = _unpacked(arguments, files[0], arguments.out / "data" / name, stack)
+        else:
+            place = _Place(source, folder)
+    else:
+        place = _local(arguments, Path(source).expanduser(), name, stack)
+    return place if given is None else _with_annotations(arguments, place, name, stack)
+
+
+def _local(
+    arguments: argparse.Namespace, path: Path, name: str, stack: contextlib.ExitStack
+) -> _Place:
+    if not path.exists():
+        raise UserError(Problem("no such file or folder", str(path), remedy="check the path"))
+    path = path.resolve()
+    if path.is_dir():
+        if path == Path(path.anchor):
+            raise UserError(Problem("is the whole file system", str(path), remedy="name a folder"))
+        return _Place(str(path), path)
+    if path.suffix.lower() in TABLES:
+        return _Place(str(path.parent), path.parent, path.name)
+    if is_archive(path):
+        return _unpacked(arguments, path, path.parent / stem_of(path), stack)
+    what = "is no folder, table or archive"
+    raise UserError(Problem(what, str(path), remedy="name the folder that the pages are in"))
+
+
+def _unpacked(
+    arguments: argparse.Namespace, archive: Path, target: Path, stack: contextlib.ExitStack
+) -> _Place:
+    """An archive's files in a folder of their own; of a dry run in one that goes again."""
+    if arguments.dry_run and not target.exists():
+        inside = Path(stack.enter_context(tempfile.TemporaryDirectory())) / target.name
+        unpack(archive, inside)
+        folder = inner(inside)
+        return _Place(str(target / folder.relative_to(inside)), folder)
+    done = unpack(archive, target)
+    say(f"{archive.name}: {'unpacked into' if done else 'is unpacked in'} {target}")
+    folder = inner(target).resolve()
+    return _Place(str(folder), folder)
+
+
+def _with_annotations(
+    arguments: argparse.Namespace, place: _Place, name: str, stack: contextlib.ExitStack
+) -> _Place:
+    """With the table of `--annotations`: a path in the folder, or a file elsewhere."""
+    given = Path(arguments.annotations).expanduser()
+    inside = place.folder / given
+    if inside.is_file() and inside.resolve().is_relative_to(place.folder.resolve()):
+        return _Place(place.source, place.folder, inside.relative_to(place.folder).as_posix())
+    if not given.exists():
+        what = f"no such file, nor is there one of this name in {place.source}"
+        raise UserError(Problem(what, str(given), remedy="check the path"))
+    given = given.resolve()
+    if not given.is_file():
+        raise UserError(
+            Problem("is no file", str(given), remedy="name a table, such as answers.csv")
+        )
+    if given.is_relative_to(place.folder):
+        return _Place(place.source, place.folder, given.relative_to(place.folder).as_posix())
+    if "://" in place.source:
+        remedy = "put it there, beside the pages"
+        raise UserError(Problem(f"it is not in {place.source}", str(given), remedy=remedy))
+    links = {PAGES: Path(place.source), given.name: given}
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    _make_links(folder, {**links, PAGES: place.folder})
+    target = (arguments.out / "data" / name).resolve()
+    if not arguments.dry_run and target.exists():
+        raise UserError(
+            Problem("there is such a folder already", str(target), remedy="another --name")
+        )
+    return _Place(str(target), folder, given.name, links)
+
+
+def _make_links(folder: Path, links: dict[str, Path]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+
+
+# --- what it is -----------------------------------------------------------------------------------------
+
+
+def _detected(arguments: argparse.Namespace, place: _Place) -> Detected:
+    """The layout, or the table and what its columns are for."""
+    if arguments.task is not None:
+        _check_task(arguments)
+    answers = arguments.answer
+    asked = bool(place.annotations or answers or arguments.question)
+    if not asked and (known := known_layout(place.folder)) is not None:
+        return _with_task(known, arguments.task)
+    table = find_table(place.folder, place.annotations)
+    wish = Wish(_listed(answers, table) if answers else None, arguments.question, arguments.task)
+    roles = table.propose(wish) if table is not None else None
+    if table is None or roles is None or not (roles.answers or at_terminal()):
+        if not asked or table is None:
+            with contextlib.suppress(UserError):
+                return _with_task(beside_or_above(place.folder), arguments.task)
+        raise _no_table(place, table, roles)
+    if at_terminal():
+        _show(table, roles)
+        roles = _ask(arguments, table, roles, wish)
+    if not roles.answers:
+        raise _no_table(place, table, roles)
+    if not at_terminal():
+        _show(table, roles)
+    return table.detected(roles)
+
+
+def _no_table(place: _Place, table: Table | None, roles: Roles | None) -> UserError:
+    if table is None:
+        try:
+            beside_or_above(place.folder)
+        except UserError as error:
+            return error
+        what = "no table is in it, and columns are named"
+        return UserError(Problem(what, place.source, remedy="--annotations FILE"))
+    if roles is None:
+        return why_no_table(place.folder, table)
+    known = ", ".join(one.name for one in table.columns)
+    what = f"no column is an answer by its name or values (there are: {known})"
+    return UserError(Problem(what, str(place.folder / table.name), remedy="--answer COLUMN"))
+
+
+def _check_task(arguments: argparse.Namespace) -> None:
+    registries = [arguments.out] if arguments.out.is_dir() else []
+    Catalog(registries).get(MLTask, arguments.task)
+
+
+def _with_task(found: Detected, task: str | None) -> Detected:
+    if task is not None and task != found.task:
+        found.task, found.prompt, found.metrics = task, "", ()
+    return found
+
+
+def _listed(answers: str, table: Table | None) -> list[str]:
+    """Columns that `--answer` names; a comma may be part of a name."""
+    columns = {one.name: one for one in table.columns} if table is not None else {}
+    if answers in columns:
+        return [answers]
+    names = [one.strip() for one in answers.split(",") if one.strip()]
+    wrong = [one for one in names if columns and not column_named(one, columns)]
+    if wrong or not names:
+        raise UserError(*(Problem(unknown("column", one, columns)) for one in wrong or [answers]))
+    return list(dict.fromkeys(names))
+
+
+# --- columns, and questions about them ------------------------------------------------------------------
+
+
+def _show(table: Table, roles: Roles) -> None:
+    """The columns, what is in them, and what each is proposed for."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as Drawn
+
+    out = Console(stderr=True, highlight=False)
+    out = out if out.is_terminal else Console(stderr=True, highlight=False, width=120)
+    lines = f"{table.name or 'saved dataset'}: {table.rows} rows"
+    say(lines + (" were looked at" if table.rows >= 10_000 else ""))
+    drawn = Drawn(box=None, pad_edge=False, header_style="dim")
+    for title in ("column", "filled", "different", "example", "for"):
+        right = title in ("filled", "different")
+        drawn.add_column(title, justify="right" if right else "left", no_wrap=title == "example")
+    for one in table.columns:
+        share = f"{100 * one.filled // max(1, table.rows)} %"
+        example = one.example if len(one.example) <= 32 else f"{one.example[:31]}…"
+        row = (one.name, share, str(one.distinct), example, roles.of(one.name))
+        drawn.add_row(
+            *(escape("".join(c if c.isprintable() else "?" for c in cell)) for cell in row)
+        )
+    out.print(drawn)
+
+
+def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: Wish) -> Roles:
+    """What a person says it is, with the proposal as the default of each question."""
+    choices = [Choice(one.name, one.example[:40]) for one in table.columns if one.kind != "nothing"]
+    answers = wish.answers
+    if answers is None:
+        picked = ask_several("Right answer: which columns", choices, roles.answers)
+        answers = picked if picked != roles.answers else None
+    roles = _proposed(table, roles, Wish(answers, wish.question, wish.task))
+    task = wish.task
+    if task is None and roles.answers:
+        task = ask("Task", [Choice(*one) for one in TASKS.items()], roles.task)
+    question = wish.question
+    if question is None and task == "vqa":
+        default = roles.question or roles.asked or ""
+        question = (
+            ask("Question: a column, or the text for all", choices, default, free=True) or None
+        )
+    roles = _proposed(table, roles, Wish(answers, question, task))
+    groups = [Choice(name) for name in roles.metadata]
+    picked = ask_several("Tables by group: which columns", groups, roles.groups) if groups else []
+    return _proposed(table, roles, Wish(answers, question, task, picked))
+
+
+def _proposed(table: Table, roles: Roles, wish: Wish) -> Roles:
+    return table.propose(wish) or roles
+
+
+# --- what is written ------------------------------------------------------------------------------------
+
+
+def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detected) -> _Draft:
+    """Dataset and plan, tried as `submit` would, before anything is written.
+
+    Raises:
+        UserError: no sample can be read, or the plan does not pass.
+    """
+    task = found.task or arguments.task or "ocr"
+    say(f"{found.why}: iterator {found.iterator}, ML task {task}")
+    head = {"schema_version": 1, "name": name, "source": place.source, "iterator": found.iterator}
+    document = {**head, **found.document}
+    here = Dataset.model_validate({**document, "source": str(place.folder)})
+    iterator, notes = _opened(arguments, here, document, found)
+    count = iterator.count()
+    images = _most_images(iterator, count)
+    say(f"{count} samples" + (f", up to {images} pages each" if images > 1 else ""))
+    model = choose_model(arguments, task, images, found.prompt)
+    split = "test" if "test" in found.document.get("splits", ()) else None
+    plan = plan_text(
+        name.replace("/", "-"),
+        ml_task=task,
+        model=model.entry,
+        dataset=name,
+        prompt=model.prompt,
+        metrics=found.metrics,
+        comment=f"{_made_from(arguments.source)}\n{model.comment}",
+        split=split,
+        generation=model.generation,
+        resources=model.resources,
+    )
+    if split is not None:
+        notes.append(f"the plan asks about split '{split}' alone; take `split` out of it for all")
+    text = f"# {found.why}\n".replace("\r", " ") if found.why.isprintable() else ""
+    text += yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    unlocked = _validate(arguments, name, {**document, "source": str(place.folder)}, plan)
+    return _Draft(text, plan, [*found.notes, *notes, *model.notes], unlocked)
+
+
+def _made_from(source: str) -> str:
+    return f"Made by `hpcbench data add` of {source if source.isprintable() else 'a folder'}."
+
+
+def _opened(
+    arguments: argparse.Namespace, here: Dataset, document: dict[str, Any], found: Detected
+) -> tuple[DatasetIterator, list[str]]:
+    """The dataset, opened; rows that cannot be samples are left out and told, in the document too."""
+    cache = open_cache(site_of(arguments))
+    iterator = open_dataset(here.model_copy(update={"on_bad": "skip"}), cache.folder)
+    iterator.count()
+    bad = bad_rows(iterator)
+    mapping = document.get("mapping", {})
+    if mapping.get("id", "#") != "#" and any("stands twice" in one.message for one in bad):
+        mapping["id"] = "#"
+        return _opened(
+            arguments, here.model_copy(update={"mapping": _mapped(mapping)}), document, found
+        )
+    count = iterator.count()
+    broken = list(unreadable(iterator, LOOKED_AT))
+    if not bad and not broken:
+        return iterator, []
+    first = str(broken[0].problem if broken else bad[0]).replace(f"{here.source}/", "")
+    if len(broken) >= count:
+        what = f"no page of its {count} samples can be read; the first: {first}"
+        raise UserError(Problem(what, document["source"], remedy="put the pages there"))
+    document["on_bad"] = "skip"
+    notes = []
+    if broken:
+        what = f"{len(broken)} of {count} samples, their page cannot be read"
+        notes.append(f"left out: {what} (first: {first})")
+    if bad:
+        first = str(bad[0]).replace(f"{here.source}/", "")
+        notes.append(f"left out: {len(bad)} rows that cannot be samples (first: {first})")
+    return iterator, notes
+
+
+def _mapped(mapping: dict[str, Any]) -> Any:
+    return Dataset.model_validate({"name": "x", "source": "x", "mapping": mapping}).mapping
+
+
+def _most_images(iterator: DatasetIterator, count: int) -> int:
+    """Images of a sample, at most; of the first samples."""
+    return max((len(one.images) for one in iterator.iter(0, min(count, COUNTED))), default=0)
+
+
+def _validate(arguments: argparse.Namespace, name: str, document: dict[str, Any], plan: str) -> str:
+    """Resolve the plan and build its prompts, as `validate` and `submit --dry-run` do.
+
+    Returns:
+        Which lock RUN_MODE=prod asks for besides; empty: none.
+
+    Raises:
+        UserError: it does not pass.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        registry, path = Path(folder) / "registry", Path(folder) / "plan.yaml"
+        place = registry / "datasets" / f"{name}.yaml"
+        place.parent.mkdir(parents=True)
+        place.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+        path.write_text(plan, encoding="utf-8")
+        registries = [*([arguments.out] if arguments.out.is_dir() else []), registry]
+        try:
+            resolved = load_plan(path, registries, locks=False)
+            measure(resolved, hashes=False)
+        except UserError as error:
+            told = (_of_proposal(problem, folder) for problem in error.problems)
+            raise UserError(*told) from error
+        try:
+            load_plan(path, registries)
+        except UserError as error:
+            first = error.problems[0]
+            return f"{first.message} ({first.remedy})"
+    return ""
+
+
+def _of_proposal(problem: Problem, folder: str) -> Problem:
+    """A problem of files that are not written yet, without their place."""
+    if problem.file is None or not problem.file.startswith(folder):
+        return problem
+    remedy = problem.remedy or "choose with --task, --answer, --question"
+    return Problem(problem.message, remedy=remedy)

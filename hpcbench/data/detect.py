@@ -1,0 +1,659 @@
+"""What a folder holds: the iterator and the mapping that fit it, as a document to be looked over."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcbench.data.beside import SUFFIXES, Finder
+from hpcbench.data.columns import Column, Roles, Wish, look, plain, propose, task_of
+from hpcbench.data.table import KEYS, TableDataset
+from hpcbench.data.text_forms import options_of
+from hpcbench.data.tree import Tree
+from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.plugins import DatasetSpec
+from hpcbench.schema.records import FieldMap
+
+TABLES = (".parquet", ".jsonl", ".csv", ".tsv", ".xlsx", ".json")
+"""What may be a table, the likeliest first."""
+
+LOOKED_AT = 10_000
+"""Rows that a proposal goes by."""
+
+TRIED = 50
+"""Tables that are looked at, at most."""
+
+SPLITS = ("test", "testing", "val", "valid", "validation", "dev", "eval", "train", "training")
+"""What folders and files of splits are called; what a benchmark asks about first."""
+
+NO_CLASSES = (
+    "image", "images", "img", "imgs", "page", "pages", "scan", "scans", "pdf", "pdfs", "file", "files",
+    "data", "document", "documents", "docs", "pictures", "photos", "raw", "input", "inputs", *SPLITS,
+)  # fmt: skip
+"""Names of folders that say nothing of what is in them."""
+
+_BOXES = re.compile(r"(\d+( -?[\d.]+){4,}\s*)+")
+"""YOLO's lines: a class and its box."""
+
+SAMPLED = 300
+"""Files of references that a proposal goes by."""
+
+MOST_KEYS = 60
+"""Keys of objects that a prompt can list."""
+
+
+@dataclass
+class Detected:
+    """A dataset's document, but for name and source."""
+
+    iterator: str
+    """Which iterator reads it."""
+    why: str
+    """What was seen, for people."""
+    document: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the document."""
+    task: str = ""
+    """ML task that fits; empty: none is known to."""
+    prompt: str = ""
+    """Prompt that fits; empty: the ML task's."""
+    metrics: Sequence[str] = ()
+    """Metrics that fit; none: the ML task's."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know."""
+
+
+@dataclass
+class Table:
+    """A table with pages beside it or in it, and what its columns hold."""
+
+    name: str
+    """Its path in the folder, or a pattern over its files."""
+    iterator: str
+    """What reads it: `table` or `hf_disk`."""
+    options: dict[str, Any]
+    """Options of the iterator."""
+    columns: list[Column]
+    """Its columns."""
+    rows: int
+    """Rows that were looked at."""
+    bad: int
+    """Those of them that could not be read."""
+    direct: bool
+    """Whether pages are where their names say."""
+    own: bool
+    """Whether it is in hpcbench's own form."""
+    splits: list[str] = field(default_factory=list)
+    """Its splits."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know."""
+
+    def propose(self, wish: Wish | None = None) -> Roles | None:
+        """What each column is for."""
+        return propose(self.columns, self.rows, wish)
+
+    def detected(self, roles: Roles) -> Detected:
+        """The document that says so."""
+        task, by_name = roles.task, {one.name: one for one in self.columns}
+        document: dict[str, Any] = {"annotations": self.name} if self.iterator == "table" else {}
+        if self.splits:  # its iterator takes one at a time
+            document |= {"split": self.splits[0], "splits": self.splits}
+        options = dict(self.options)
+        prompt, constants = self._asking(roles, by_name)
+        if constants:
+            options["constants"] = constants
+        answer = by_name.get(roles.answers[0]) if roles.task != "kie" else None
+        if answer is not None and answer.kind in ("number", "flag"):
+            options["as_text"] = True
+        if not self.own:
+            document["mapping"] = self._mapping(roles, by_name)
+        fields = [*(["question"] if roles.question or roles.asked else []), *roles.prompted]
+        fields += [name for name in constants if name not in fields]
+        document |= {"fields": fields} if fields else {}
+        document |= {"group_by": roles.groups} if roles.groups else {}
+        document |= {"options": options} if options else {}
+        name = self.name or "what Hugging Face's datasets saved"
+        why = f"{name} has {', '.join(one.name for one in self.columns if one.name.strip())}"
+        return Detected(self.iterator, why, document, task, prompt, notes=[*self.notes])
+
+    def _asking(self, roles: Roles, columns: Mapping[str, Column]) -> tuple[str, dict[str, Any]]:
+        """The prompt, and what it needs in every sample."""
+        if roles.task == "kie" and "keys" in roles.prompted:
+            return "kie_json", {}
+        if roles.task == "kie" and (keys := keys_of(roles, columns)):
+            return "kie_json", {"keys": listed(keys)}
+        if roles.task == "classification" and roles.answers:
+            column = columns.get(roles.answers[0])
+            if "classes" in roles.prompted:
+                return "classify", {}
+            return "classify", {"classes": listed(_classes(column, roles.answers[0]))}
+        if roles.task == "vqa" and roles.asked is not None:
+            return "", {"question": roles.asked}
+        if roles.task == "ocr" and roles.answers and "markdown" in plain(roles.answers[0]):
+            return "ocr_markdown", {}
+        return "", {}
+
+    def _mapping(self, roles: Roles, columns: Mapping[str, Column]) -> dict[str, Any]:
+        fields = {"question": roles.question} if roles.question else {}
+        return {
+            "id": roles.id,
+            "images": f"{{{roles.images}}}#page={{{roles.page}}}" if roles.page else roles.images,
+            "references": references_of(roles, columns),
+            "document": roles.document,
+            "split": roles.split,
+            "fields": {**fields, **{name: name for name in roles.prompted}},
+            "metadata": {name: name for name in roles.metadata},
+        }
+
+
+def _classes(column: Column | None, name: str) -> list[str]:
+    if column is not None and column.distinct == len(column.values):
+        return sorted(column.values)
+    what = f"answer '{name}' has too many different values for classes"
+    raise UserError(Problem(what, remedy="another `--task`, or another column for `--answer`"))
+
+
+def references_of(roles: Roles, columns: Mapping[str, Column]) -> str | dict[str, str]:
+    """The mapping's `references`: a column, or an object of several."""
+    if roles.task != "kie":
+        return roles.answers[0]
+    if len(roles.answers) == 1:
+        column = columns.get(roles.answers[0])
+        if column is not None and column.kind == "object":
+            place = ".".join(filter(None, [column.name, column.below]))
+            inside = {key: f"{place}.{key}" for key in column.keys if "." not in key}
+            return inside if column.as_text and not column.below else place
+        if (
+            column is None or "keys" in roles.prompted
+        ):  # inside of an object: what it is, its values tell
+            return roles.answers[0]
+    return dict(zip(_short(roles.answers), roles.answers, strict=True))
+
+
+def keys_of(roles: Roles, columns: Mapping[str, Column]) -> list[str]:
+    """Keys of the object that is asked for; none: too many, or unknown."""
+    if len(roles.answers) > 1:
+        return _short(roles.answers)
+    column = columns.get(roles.answers[0]) if roles.answers else None
+    if column is None:
+        return []
+    keys = column.keys if column.kind == "object" else [column.name]
+    return keys if len(keys) <= MOST_KEYS else []
+
+
+def listed(names: Sequence[str]) -> str | list[str]:
+    """Names as a prompt shows them: with commas between, unless one has a comma itself."""
+    plain_names = not any({",", ";", "\n"} & set(name) for name in names)
+    return ", ".join(names) if plain_names else list(names)
+
+
+def _short(columns: Sequence[str]) -> list[str]:
+    """Keys for columns: of `fields.total` the last part, where no other ends so."""
+    last = [one.rpartition(".")[2] for one in columns]
+    return last if len(set(last)) == len(last) else list(columns)
+
+
+# --- a folder -------------------------------------------------------------------------------------------
+
+
+def detect(folder: Path, annotations: str = "", wish: Wish | None = None) -> Detected:
+    """The likeliest way to read a folder, where nobody can be asked.
+
+    Raises:
+        UserError: nothing known is there.
+    """
+    known = None if annotations or wish is not None else known_layout(folder)
+    if known is not None:
+        return known
+    table = find_table(folder, annotations, wish)
+    if table is not None and (roles := table.propose(wish)) is not None and roles.answers:
+        return table.detected(roles)
+    return beside_or_above(folder)
+
+
+def known_layout(folder: Path) -> Detected | None:
+    """The layout of a publisher; None: it is none of those."""
+    if not folder.is_dir():
+        raise UserError(Problem("no such folder", str(folder)))
+    tree = Tree(folder)
+    names = {path.relative_to(folder).as_posix() for path in tree.files()}
+    return _by_layout(tree, folder, names)
+
+
+def _by_layout(tree: Tree, folder: Path, names: set[str]) -> Detected | None:
+    asks: dict[str, Any] = {"fields": ["question"]}
+    if any(name.endswith("_data/annotations") or "_data/annotations/" in name for name in names):
+        return Detected("funsd", "FUNSD's folders", task="kie")
+    if any("/entities/" in name for name in names) and any("/img/" in name for name in names):
+        return Detected("sroie", "SROIE's folders", task="kie")
+    if any("/json/" in name for name in names) and any("/image/" in name for name in names):
+        return Detected("cord", "CORD's folders", task="kie")
+    if "OmniDocBench.json" in names:
+        return Detected(
+            "omnidocbench", "OmniDocBench.json", {}, "ocr", "ocr_markdown", ["markdown_edit"]
+        )
+    if "OCRBench.json" in names:
+        return Detected("ocrbench", "OCRBench.json", asks, "vqa", "vqa_plain", ["ocrbench"])
+    if "OCRBench_v2.json" in names:
+        more = {**asks, "group_by": ["language", "category", "question_type"]}
+        return Detected(
+            "ocrbench_v2", "OCRBench_v2.json", more, "vqa", "vqa_plain", ["ocrbench_v2"]
+        )
+    if (
+        "annotation.csv" in names
+        and "image_path"
+        in tree.text(folder / "annotation.csv", errors="replace").partition("\n")[0]
+    ):
+        more = {**asks, "group_by": ["doc_class", "question_type"]}
+        return Detected("v01", "annotation.csv of v0.1", more, "vqa")
+    tops = {name.split("/")[0] for name in names}
+    for name in sorted(names):
+        if name.endswith(".json") and len(tops) < 50 and (found := _by_json(tree, folder, name)):
+            return found
+    return None
+
+
+def _by_json(tree: Tree, folder: Path, name: str) -> Detected | None:
+    data = _head_of(tree, folder / name)
+    if isinstance(data, dict) and {"images", "annotations"} <= data.keys():
+        return _coco(name, data)
+    if (
+        isinstance(data, dict)
+        and isinstance(data.get("data"), list)
+        and "questionId" in str(data["data"][:1])
+    ):
+        more = {"annotations": name, "fields": ["question"]}
+        if "page_ids" in str(data["data"][:1]):
+            return Detected("mp_docvqa", f"{name} is MP-DocVQA's", more, "vqa", metrics=["anls"])
+        return Detected("docvqa", f"{name} is DocVQA's", more, "vqa", metrics=["anls"])
+    return None
+
+
+def _coco(name: str, data: Mapping[str, Any]) -> Detected:
+    more: dict[str, Any] = {"annotations": name}
+    categories = data.get("categories")
+    named = [one["name"] for one in categories or () if isinstance(one, dict) and "name" in one]
+    if not named:
+        return Detected("coco", f"{name} is COCO's", more, "classification")
+    more |= {
+        "fields": ["classes"],
+        "options": {"constants": {"classes": listed(list(map(str, named)))}},
+    }
+    return Detected("coco", f"{name} is COCO's", more, "classification", "classify")
+
+
+# --- a table --------------------------------------------------------------------------------------------
+
+
+def find_table(folder: Path, annotations: str = "", wish: Wish | None = None) -> Table | None:
+    """The table whose rows are samples: with pages and answers, else with pages; None: there is none.
+
+    Args:
+        folder: where it is.
+        annotations: its path inside; empty: the best of those that are there.
+        wish: columns that have to be in it.
+
+    Raises:
+        UserError: the one that is named cannot be read, or no row of it names a page; it lacks a column.
+    """
+    tree = Tree(folder)
+    files, finder = tree.files(), Finder(tree)
+    if annotations:
+        return _named(tree, folder / annotations, finder)
+    if (saved := _saved(tree, files, finder)) is not None:
+        return saved
+    tables = _candidates(files)
+    best = without = None
+    faults = list[HpcbenchError]()
+    for path in tables[:TRIED]:
+        try:
+            table = _opened(tree, path, tables, finder)
+            roles = table.propose(wish)
+        except (HpcbenchError, OSError) as error:
+            faults += [error] if isinstance(error, HpcbenchError) and path.suffix != ".json" else []
+            continue
+        if roles is not None and roles.answers:
+            table.notes += _others(path, tables, folder)
+            return table
+        best = best if best is not None or roles is None else table
+        named = table.rows and any(map(_looks_like_page, table.columns))
+        without = without if without is not None or not named else table
+    best = best if best is not None else without
+    if best is None and faults and not _reads_without(files):
+        raise faults[0]
+    return best
+
+
+def _reads_without(files: Sequence[Path]) -> bool:
+    """Whether pages may have their references in other ways than in a table."""
+    endings = {path.suffix.lower() for path in files}
+    return bool(endings & {".txt", ".md", ".json"}) or len({path.parent for path in files}) > 2
+
+
+def _named(tree: Tree, path: Path, finder: Finder) -> Table:
+    if path.suffix.lower() not in (*TABLES, ".arrow"):
+        what = f"annotations end in one of {', '.join(TABLES)}"
+        raise UserError(Problem(what, str(path), remedy="save the table as CSV"))
+    table = _opened(tree, path, [path], finder)
+    if not table.rows:
+        raise UserError(Problem("it has no row that can be read", str(path)))
+    return table
+
+
+def _saved(tree: Tree, files: Sequence[Path], finder: Finder) -> Table | None:
+    """What Hugging Face's datasets saved to disk."""
+    top, names = tree.folder, {path.relative_to(tree.folder).as_posix() for path in files}
+    if "dataset_dict.json" not in names and not {"state.json", "dataset_info.json"} <= names:
+        return None
+    splits = [
+        name.split("/")[0]
+        for name in names
+        if name.count("/") == 1 and name.endswith("/state.json")
+    ]
+    splits.sort(key=lambda one: (SPLITS.index(one) if one in SPLITS else len(SPLITS), one))
+    from hpcbench.data.layouts import HfDisk
+
+    spec = DatasetSpec(top, "", splits[0] if splits else None, FieldMap(), {})
+    table = _looked("", "hf_disk", {}, HfDisk(spec), finder, [])
+    table.splits = splits
+    return table
+
+
+def _candidates(files: Sequence[Path]) -> list[Path]:
+    """Files that may be tables: of splits that are asked about first, high up, of the likeliest form."""
+    pages = {path.with_suffix("") for path in files if path.suffix.lower() in SUFFIXES}
+    found = [
+        path
+        for path in files
+        if path.suffix.lower() in TABLES
+        and not (path.suffix.lower() == ".json" and path.with_suffix("") in pages)
+    ]
+
+    def order(path: Path) -> tuple[int, int, int, str]:
+        words = [*path.parent.parts[-1:], *plain(path.stem).split("_")]
+        split = min((SPLITS.index(one) for one in words if one in SPLITS), default=0)
+        return TABLES.index(path.suffix.lower()), split, len(path.parts), str(path)
+
+    return sorted(found, key=order)
+
+
+def _opened(tree: Tree, path: Path, tables: Sequence[Path], finder: Finder) -> Table:
+    name, options = _pattern(path, tree.folder, tables), dict[str, Any]()
+    options, notes = options_of(tree, path)
+    iterator = TableDataset(DatasetSpec(tree.folder, name, None, FieldMap(), options))
+    return _looked(name, "table", options, iterator, finder, notes)
+
+
+def _looked(
+    name: str,
+    kind: str,
+    options: dict[str, Any],
+    iterator: TableDataset,
+    finder: Finder,
+    notes: list[str],
+) -> Table:
+    first = iterator.first(LOOKED_AT)
+    records = [one for one in first if not isinstance(one, Problem)]
+    if first and not records and isinstance(first[0], Problem):
+        raise UserError(first[0])
+    own = name.endswith(".jsonl") and _is_own(records)
+    found = Counter[bool]()
+
+    def finds(value: str) -> bool:
+        file = value.partition("#page=")[0]
+        path = iterator.tree.glob(file) and file if _is_pattern(file) else finder.find(file)
+        if path:
+            found[path == file] += 1
+        return bool(path)
+
+    columns = look((_flat(one) for one in records) if own else records, finds)
+    table = Table(
+        name,
+        kind,
+        options,
+        columns,
+        len(records),
+        len(first) - len(records),
+        True,
+        own,
+        notes=notes,
+    )
+    pages = max((one.found for one in columns), default=0)
+    table.direct = found[True] >= pages
+    if (lost := next((one for one in columns if _is_page_of(one, finder)), None)) is not None:
+        what = f"its first line is no header: it names the page '{lost.name}'"
+        remedy = "put names of columns above, such as file and answer"
+        raise UserError(Problem(what, str(iterator.path), 1, remedy=remedy))
+    if not table.direct:
+        options["find_images"] = "."
+    return table
+
+
+def _is_page_of(column: Column, finder: Finder) -> bool:
+    """Whether a column's name is that of a page."""
+    return column.name.lower().endswith(SUFFIXES) and finder.find(column.name) is not None
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name and not name.startswith("/") and ".." not in name
+
+
+def _is_own(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether records are in hpcbench's own form."""
+    return bool(records) and all(
+        {"id", "images", "references"} <= one.keys() <= KEYS and isinstance(one["images"], list)
+        for one in records
+    )
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of hpcbench's own form as a row: its fields and metadata are columns."""
+    inner = (record.get("fields"), record.get("metadata"))
+    more = {key: value for one in inner if isinstance(one, Mapping) for key, value in one.items()}
+    return {**more, **{key: record[key] for key in record if key not in ("fields", "metadata")}}
+
+
+def _others(path: Path, tables: Sequence[Path], folder: Path) -> list[str]:
+    """That there are other tables, which are not read."""
+    head = path.stem.partition("-")[0]
+    rest = [one for one in tables if one != path and one.stem.partition("-")[0] != head]
+    if not rest:
+        return []
+    names = ", ".join(one.relative_to(folder).as_posix() for one in rest[:3])
+    more = f" and {len(rest) - 3} more" if len(rest) > 3 else ""
+    return [f"not read: {names}{more} (choose a table with --annotations FILE)"]
+
+
+def _pattern(path: Path, folder: Path, tables: Sequence[Path]) -> str:
+    """One file, or a pattern over shards `NAME-00000-of-00007.parquet`."""
+    name = path.relative_to(folder).as_posix()
+    head, dash, _ = path.stem.partition("-")
+    shards = [
+        one for one in tables if one.parent == path.parent and one.stem.startswith(f"{head}-")
+    ]
+    return name.replace(path.name, f"{head}-*{path.suffix}") if dash and len(shards) > 1 else name
+
+
+# --- without a table ------------------------------------------------------------------------------------
+
+
+def beside_or_above(folder: Path) -> Detected:
+    """Pages whose references are files of the same name, or the folders they are in.
+
+    Raises:
+        UserError: they are neither; says what is there and what is missing.
+    """
+    if not folder.is_dir():
+        raise UserError(Problem("no such folder", str(folder)))
+    tree = Tree(folder)
+    files = tree.files()
+    found = _pairs(tree, files) or _folders(folder, files)
+    if found is None:
+        raise _nothing(folder, files)
+    return found
+
+
+def _pairs(tree: Tree, files: Sequence[Path]) -> Detected | None:
+    pages = [path for path in files if path.suffix.lower() in SUFFIXES]
+    stems = {path.with_suffix("") for path in pages}
+    for ending in (".txt", ".json", ".md"):
+        texts = [path for path in files if path.suffix == ending]
+        if both := [path for path in texts if path.with_suffix("") in stems]:
+            why = f"{len(both)} pages with a {ending} of the same name beside them"
+            found = _of_texts(tree, both, ending, why, {"annotations": f"**/*{ending}"})
+            if found is not None:
+                return _with_rest(found, len(stems) - len(both))
+        if texts and pages and (found := _apart(tree, texts, pages, ending)) is not None:
+            return found
+    return None
+
+
+def _apart(
+    tree: Tree, texts: Sequence[Path], pages: Sequence[Path], ending: str
+) -> Detected | None:
+    """References in one folder, pages in another."""
+    top = tree.folder
+    here, there = (
+        Path(os.path.commonpath([path.parent for path in some])) for some in (texts, pages)
+    )
+    named = {page.relative_to(there).with_suffix("") for page in pages}
+    single = Counter(page.stem for page in pages)
+    both = [
+        path
+        for path in texts
+        if path.relative_to(here).with_suffix("") in named or single[path.stem] == 1
+    ]
+    if here == there or len(both) * 2 < len(texts):
+        return None
+    below = "" if here == top else f"{here.relative_to(top).as_posix()}/"
+    more = {
+        "annotations": f"{below}**/*{ending}",
+        "options": {"images": there.relative_to(top).as_posix()},
+    }
+    why = f"{len(both)} {ending} in {below or '.'} with a page of the same name in {there.relative_to(top)}"
+    found = _of_texts(tree, both, ending, why, more)
+    return found and _with_rest(found, len(pages) - len(both))
+
+
+def _with_rest(found: Detected, pages: int) -> Detected:
+    if pages > 0:
+        found.notes.append(f"left out: {pages} pages without a reference")
+    return found
+
+
+def _of_texts(
+    tree: Tree, paths: Sequence[Path], ending: str, why: str, document: dict[str, Any]
+) -> Detected | None:
+    """The task that files of references speak for; None: they are boxes, which are no text."""
+    values = [
+        value for path in paths[:SAMPLED] if (value := _reference(tree, path, ending)) is not None
+    ]
+    if values and all(isinstance(one, str) and _BOXES.fullmatch(one) for one in values):
+        return None
+    columns = look(({"text": one} for one in values), lambda name: False)
+    column = columns[0] if columns else Column("text")
+    task = "ocr" if ending == ".md" else task_of(column, len(values))
+    options = dict(document.pop("options", {}))
+    prompt = "ocr_markdown" if ending == ".md" else ""
+    if task == "kie" and column.keys and len(column.keys) <= MOST_KEYS:
+        prompt, options["constants"] = "kie_json", {"keys": listed(column.keys)}
+    if task == "classification":
+        prompt, options["constants"] = "classify", {"classes": listed(sorted(column.values))}
+    if "constants" in options:
+        document["fields"] = list(options["constants"])
+    document |= {"options": options} if options else {}
+    return Detected("pairs", why, document, task, prompt)
+
+
+def _reference(tree: Tree, path: Path, ending: str) -> Any:
+    try:
+        text = tree.text(path)
+        return json.loads(text) if ending == ".json" else text.strip()
+    except (HpcbenchError, ValueError, RecursionError):
+        return None
+
+
+def _folders(folder: Path, files: Sequence[Path]) -> Detected | None:
+    """A folder a class, perhaps below one of all images, perhaps a set of them for each split."""
+    pages = [path for path in files if path.suffix.lower() in SUFFIXES]
+    if not pages:
+        return None
+    top = Path(os.path.commonpath([path.parent for path in pages]))
+    parts = [path.relative_to(top).parts for path in pages]
+    splits = {one[0].lower() for one in parts if len(one) > 1}
+    by_split = bool(splits) and splits <= set(SPLITS)
+    classes = sorted({one[by_split] for one in parts if len(one) > by_split + 1})
+    if len(classes) < 2 or len(classes) > 500 or all(map(_says_nothing, classes)):
+        return None
+    options: dict[str, Any] = (
+        {} if top == folder else {"images": top.relative_to(folder).as_posix()}
+    )
+    options |= {"splits": True} if by_split else {}
+    options["constants"] = {"classes": listed(classes)}
+    document: dict[str, Any] = {"fields": ["classes"], "options": options}
+    if by_split:
+        document = {"splits": sorted({one[0] for one in parts if len(one) > 2}), **document}
+    why = (
+        f"{len(pages)} pages in {len(classes)} folders, taken for classes: {', '.join(classes[:5])}"
+    )
+    why += ", …" if len(classes) > 5 else ""
+    found = Detected("folders", why, document, "classification", "classify")
+    if loose := sum(len(one) <= by_split + 1 for one in parts):
+        found.notes.append(f"left out: {loose} pages in no folder of a class")
+    return found
+
+
+def _says_nothing(name: str) -> bool:
+    """Whether a folder's name is no class: a year, a date, a number of a part, or a usual word for pages."""
+    return plain(name) in NO_CLASSES or not any(map(str.isalpha, name))
+
+
+def _nothing(folder: Path, files: Sequence[Path]) -> UserError:
+    pages = Counter(path.suffix.lower() for path in files if path.suffix.lower() in SUFFIXES)
+    if not files:
+        return UserError(Problem("there is no file in it", str(folder), remedy="check the path"))
+    if not pages:
+        what = f"none of its {len(files)} files is a table or a page with its reference"
+        remedy = f"pages end in {', '.join(SUFFIXES)}: convert others, and put a table of answers beside them"
+        return UserError(Problem(what, str(folder), remedy=remedy))
+    kinds = ", ".join(f"{count} {ending}" for ending, count in pages.most_common(4))
+    what = f"{sum(pages.values())} pages ({kinds}), and no right answers for them"
+    remedy = (
+        "put a table beside them, say answers.csv with a column `file` and a column for each answer, or name "
+        "one with --annotations FILE; a text for each page goes into a .txt of the page's name"
+    )
+    return UserError(Problem(what, str(folder), remedy=remedy))
+
+
+def why_no_table(folder: Path, table: Table) -> UserError:
+    """Why the rows of a table that was read are no samples: no page, or no answer."""
+    known = ", ".join(one.name for one in table.columns)
+    named = [
+        one for one in table.columns if one.kind in ("text", "number") and _looks_like_page(one)
+    ]
+    if named:
+        pages = f"pages such as {named[0].example[:80]!r}"
+        what = f"column '{named[0].name}' names {pages}, none of which is there"
+        remedy = "put the pages into this folder, or below it"
+        return UserError(Problem(what, str(folder / table.name), remedy=remedy))
+    what = f"no column names a page that is there (there are: {known})"
+    remedy = "a column holds names of files, with or without folder and ending; the pages are in this folder"
+    return UserError(Problem(what, str(folder / table.name), remedy=remedy))
+
+
+def _looks_like_page(column: Column) -> bool:
+    return any(value.lower().endswith(SUFFIXES) for value in column.values)
+
+
+def _head_of(tree: Tree, path: Path) -> Any:
+    try:
+        if path.exists() and path.stat().st_size > 1 << 28:  # a packed one is small
+            return None
+        return json.loads(tree.text(path))
+    except (HpcbenchError, OSError, ValueError, RecursionError):
+        return None
