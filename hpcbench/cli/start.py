@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import hpcbench
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 from hpcbench.registry.places import share_dir, site_dir, user_dir
 
 _WIDTH = 36
@@ -33,8 +33,8 @@ def without_plan(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: always; a plan is missing.
     """
-    lines = "\n".join(_line(command, text) for command, text in _steps())
-    raise UserError(Problem(f"submit needs a plan, the YAML file of a run; next:\n{lines}"))
+    lines = "\n".join(_line(command, text) for command, text in _steps()).splitlines()
+    raise UserError("submit needs a plan, the YAML file of a run; next:", *lines)
 
 
 def _steps() -> Iterator[tuple[str, str]]:
