@@ -161,12 +161,17 @@ def _check_depth(path: Path, text: str) -> None:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             if depth > MAX_DEPTH:
-                mark = event.start_mark
-                assert mark is not None
-                what = f"nested more than {MAX_DEPTH} levels deep"
-                raise UserError(Problem(what, str(path), mark.line + 1, mark.column + 1, _FLATTER))
+                raise UserError(_too_deep(path, event.start_mark))
+    except yaml.MarkedYAMLError as error:
+        if "nesting depth" in str(error.problem):  # newer parsers have a limit of their own
+            raise UserError(_too_deep(path, error.problem_mark)) from error
     except yaml.YAMLError:
         return
+
+
+def _too_deep(path: Path, mark: Any) -> Problem:
+    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    return Problem(f"nested more than {MAX_DEPTH} levels deep", str(path), line, column, _FLATTER)
 
 
 def _compose(path: Path, text: str, loader_class: Any) -> Source:

@@ -15,6 +15,7 @@ FORMS: Mapping[str, str] = {
     r"^sha256:[0-9a-f]{64}$": "sha256: and 64 digits, 0-9 and a-f",
     r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$": "of the form [DAYS-]HH:MM:SS, such as 02:00:00",
     r"^\d+\.\d+$": "of the form MAJOR.MINOR, such as 12.4",
+    r"^\d+(\.\d+)*$": "numbers with dots between them, such as 550.54.15",
     r"^0?[0-7]{3}$": "three octal digits, such as 027",
     r"^https?://\S+$": "an address that begins with https:// or http://",
     r"^[^\s/@]+$": "the name of a host",
