@@ -17,7 +17,7 @@ from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import bad_rows, samples
 from hpcbench.data.hashing import content_hash
 from hpcbench.data.table import TableDataset
-from hpcbench.errors import UserError
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetSpec, check_options
 from hpcbench.schema.documents import Dataset, Site
 from hpcbench.schema.records import FieldMap
@@ -677,8 +677,8 @@ def test_a_dataset_of_the_hub_is_found_where_it_lies(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     dataset = Dataset(name="d", source="hf://datasets/org/name", annotations="a.jsonl")
     with pytest.raises(
-        UserError,
-        match=r"not on this machine, and cannot list .* \(`hf download org/name --repo-type dataset`",
+        EnvironmentFault,
+        match=r"not on this machine, and cannot list .*without: `hf download org/name --repo-type dataset`",
     ):
         Cache(tmp_path, Site(name="s")).local(dataset)
     snapshot = tmp_path / "hub/datasets--org--name/snapshots/abc"
