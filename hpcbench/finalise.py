@@ -127,9 +127,9 @@ def advance(
 
 
 def ended(experiment: Experiment) -> bool:
-    """Whether the newest round has its outcome."""
-    known = outcome(experiment)
-    return known is not None and bool(known["round"] == rounds(experiment)[-1].number)
+    """Whether the newest round has its outcome; of one whose story is lost nobody knows."""
+    known, passes = outcome(experiment), rounds(experiment)
+    return known is not None and bool(passes) and bool(known["round"] == passes[-1].number)
 
 
 def count_answered(experiment: Experiment) -> int:

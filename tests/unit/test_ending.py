@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench import evaluation, finalise
+from hpcbench.cli.main import main
 from hpcbench.evaluation.ended import endings
 from hpcbench.experiment.claims import Owner, answers_of, claim
 from hpcbench.experiment.ending import (
@@ -266,6 +267,13 @@ def test_scoring_anew_brings_the_outcome_up_to_date(tmp_path: Path) -> None:
     evaluation.evaluate(here)
     finalise.scored_again(here)
     assert (status(here).state, status(here).reason) == ("done", None)
+
+
+def test_an_experiment_without_its_submission_file_is_scored_all_the_same(tmp_path: Path) -> None:
+    here = concluded(tmp_path, ["0"])
+    here.submission_file.unlink()
+    assert not finalise.ended(here)
+    assert main(["score", str(here.path)]) == 0
 
 
 def test_a_run_on_this_machine_does_not_blame_slurm_for_a_signal(tmp_path: Path) -> None:
