@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 REMEDIES = {
@@ -109,12 +109,29 @@ class EnvironmentFault(HpcbenchError):
 
 def _lines(problems: Iterable[Problem]) -> Iterator[str]:
     """A line a mistake; one that is made at several places of a file is one line, which counts them."""
-    same: dict[tuple[str | None, str, str | None], list[Problem]] = {}
+    same: dict[Hashable, list[Problem]] = {}
     for one in problems:
-        kind = re.sub(r"\.\d+(?=[.:])", ".*", one.message)  # whichever entry of a list it is
-        same.setdefault((one.file, kind, one.remedy), []).append(one)
+        same.setdefault(mistake(one), []).append(one)
     for first, *others in same.values():
         yield f"{first}{_also(others)}"
+
+
+def mistake(problem: Problem) -> Hashable:
+    """What two problems have in common that are one mistake, made at two places or by two samples."""
+    kind = re.sub(r"\.\d+(?=[.:])", ".*", problem.message)  # whichever entry of a list it is
+    kind = re.sub(r"\bsample '[^']*'", "sample *", kind)
+    return problem.file, kind, problem.remedy
+
+
+def most_mistakes(problems: Iterable[Problem], most: int) -> list[Problem]:
+    """Problems of the first so many mistakes, with each place where they were made."""
+    kept, seen = [], set[Hashable]()
+    for one in problems:
+        kind = mistake(one)
+        if kind in seen or len(seen) < most:
+            seen.add(kind)
+            kept.append(one)
+    return kept
 
 
 def _also(others: Sequence[Problem]) -> str:

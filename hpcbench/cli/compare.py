@@ -175,6 +175,8 @@ def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.
     out = console()
     if len(told["candidates"]) > 1 or out.is_terminal:
         out.print(f"\n[bold]{told['baseline']['id']} → {one['id']}[/]")
+    for ended in filter(None, (told["baseline"]["ended"], one["ended"])):
+        print(f"careful: {ended}")
     if one["compared"]:
         out.print(_scores(one["compared"]))
     for line in _notes(one):

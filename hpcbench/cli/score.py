@@ -16,6 +16,7 @@ from hpcbench.cli.screen import console, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.results import performance_of
+from hpcbench.experiment.submission import not_whole
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Metric
 from hpcbench.schema.plan import ResolvedRunTask
@@ -95,6 +96,8 @@ def _score_experiment(
         evaluation.write_metrics(experiment, scored, experiment.metrics_file)
         scored_again(experiment)
         _mend_performance(experiment)
+        if (short := not_whole(experiment)) is not None:
+            say(short)
     elif arguments.save:
         assert folder is not None
         evaluation.write_metrics(experiment, scored, folder / "metrics.json")

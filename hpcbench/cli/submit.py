@@ -34,7 +34,14 @@ MOST_CHANGES = 20
 
 
 def submit(arguments: argparse.Namespace) -> int:
-    """`hpcbench submit PLAN`."""
+    """`hpcbench submit PLAN`; the plan of an experiment is run with its documents of then."""
+    if (then := _experiment_of(arguments)) is not None:
+        say(
+            f"{arguments.plan} is the plan of {then.id}: its documents of then are used, no registry"
+        )
+        return _again(
+            then, arguments, estimate=arguments.estimate, copied=arguments.snapshot_env or None
+        )
     if arguments.estimate or arguments.dry_run:
         return _look(arguments)
     resolved, packages = _loaded(arguments)
@@ -87,18 +94,51 @@ def _naming_rerun(plan: Path) -> Iterator[None]:
         raise UserError(*error.problems, Problem(what, str(plan), remedy=remedy)) from None
 
 
+def _experiment_of(arguments: argparse.Namespace) -> Experiment | None:
+    """The experiment whose plan is named; None where registries or settings make another plan of it."""
+    plan = arguments.plan.absolute()
+    if arguments.registry or _settings(arguments) or arguments.if_idle:
+        return None
+    there = Experiment(plan.parent)
+    is_kept = plan.name == there.plan_file.name and there.resolved_file.is_file()
+    return there if is_kept and there.manifest_file.is_file() else None
+
+
 def rerun(arguments: argparse.Namespace) -> int:
     """`hpcbench rerun EXPERIMENT`."""
+    then = find(home(user_site()), arguments.experiment)
+    return _again(then, arguments, arguments.source)
+
+
+def _again(
+    then: Experiment,
+    arguments: argparse.Namespace,
+    sources: Sequence[str] = (),
+    *,
+    estimate: bool = False,
+    copied: bool | None = None,
+) -> int:
+    """Run an experiment's plan once more, or show what that would be.
+
+    Args:
+        then: the experiment.
+        arguments: of the verb.
+        sources: `NAME=PLACE`, where a dataset or model is now.
+        estimate: show what it takes instead.
+        copied: whether jobs run from a copy of this Python; None: as then.
+    """
     from hpcbench.launch import again
 
-    then = find(home(user_site()), arguments.experiment)
-    resolved = again.load(then, arguments.source, say)
-    if arguments.dry_run:
+    resolved = again.load(then, sources, say)
+    if estimate or arguments.dry_run:
         from hpcbench.cli import dry_run
+        from hpcbench.cli import estimate as estimates
 
-        return dry_run.show(preview_of(resolved, plan_file=then.plan_file, say=say), arguments.json)
+        show = estimates.show if estimate else dry_run.show
+        return show(preview_of(resolved, plan_file=then.plan_file, say=say), arguments.json)
     packages = again.build_packages(then, resolved, say)
-    copied = then.manifest.get("snapshot") is not None
+    if copied is None:
+        copied = then.manifest.get("snapshot") is not None
     experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied)
     changes = again.not_as_it_was(then, experiment)
     for one in changes[:MOST_CHANGES]:

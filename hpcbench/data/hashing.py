@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hpcbench.data.tree import Tree, combined, hash_file
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import REMEDIES, Problem, UserError
 from hpcbench.experiment.files import write_atomic
 
 
@@ -72,7 +72,8 @@ def file_hashes(
             digest = None if read else known.get(key)
             found[path] = fresh[key] = digest or hash_file(path)
         except OSError as error:
-            raise UserError(Problem(f"cannot be read: {error.strerror}", str(path))) from error
+            what, remedy = f"cannot be read: {error.strerror}", REMEDIES.get(error.errno or 0)
+            raise UserError(Problem(what, str(path), remedy=remedy)) from error
         if progress is not None:
             progress(stat.st_size)
     if cache is not None and not fresh.items() <= known.items():

@@ -35,7 +35,7 @@ from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.references import is_empty
 from hpcbench.data.rows import How, Record, Rows, column_of, first_rows, open_rows, value_of
 from hpcbench.data.tree import Tree
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import Problem, UserError, most_mistakes
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import FieldMap, Image, Sample, StoredImage
 from hpcbench.user_files import open_file
@@ -207,12 +207,13 @@ class TableDataset:
                 else:
                     kept.append(index)
         if bad and not self.skip:
-            more = len(bad) - MOST_PROBLEMS
-            rest = [Problem(f"and {more} more rows", str(self.path))] if more > 0 else []
-            raise UserError(*self._empty_splits(kept), *bad[:MOST_PROBLEMS], *rest)
+            told = most_mistakes(bad, MOST_PROBLEMS)
+            more = len(bad) - len(told)
+            rest = [Problem(f"and {more} more rows", str(self.path))] if more else []
+            raise UserError(*self._empty_splits(kept), *told, *rest)
         if not kept:
             what = f"no sample of split '{self.split}'" if self.split else "no sample"
-            raise UserError(Problem(what, str(self.path)), *bad[:MOST_PROBLEMS])
+            raise UserError(Problem(what, str(self.path)), *most_mistakes(bad, MOST_PROBLEMS))
         if missing := missing or self._not_in_first(kept):
             self._tell_missing(missing)
         return kept, bad

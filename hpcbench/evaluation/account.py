@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hpcbench.errors import UserError
 from hpcbench.evaluation.comparing import Compared, Counting, Held, hold
 from hpcbench.evaluation.differences import config_differences
 from hpcbench.evaluation.flips import flips, moves
 from hpcbench.evaluation.speeds import speed
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import not_whole
 
 VERSION = 1
 """Of the object."""
@@ -46,10 +48,14 @@ def account(
     Raises:
         UserError, RunFailed: as `comparing.compare`.
     """
-    held = hold(baseline, candidates, pairs, metrics, margins, counting, common=common)
+    try:
+        held = hold(baseline, candidates, pairs, metrics, margins, counting, common=common)
+    except UserError as error:
+        ended = [one for one in map(not_whole, (baseline, *candidates)) if one is not None]
+        raise UserError(*ended, *error.problems) from error
     return {
         "version": VERSION,
-        "baseline": {"id": baseline.id, "path": str(baseline.path)},
+        "baseline": {"id": baseline.id, "path": str(baseline.path), "ended": not_whole(baseline)},
         "counting": counting,
         "common": common,
         "comparisons": sum(len(one.compared) for one in held),
@@ -67,6 +73,7 @@ def _of_candidate(
     return {
         "id": held.candidate.id,
         "path": str(held.candidate.path),
+        "ended": not_whole(held.candidate),
         "compared": [one.to_json() for one in held.compared],
         "refused": [one.to_json() for one in held.refused],
         "careful": list(careful(held)),

@@ -10,7 +10,7 @@ from typing import Any
 from hpcbench.evaluation.reading import MISSING, Answer
 from hpcbench.experiment.claims import answers_of, shard_states
 from hpcbench.experiment.control import Wishes, wishes
-from hpcbench.experiment.ending import Ending, ending_of
+from hpcbench.experiment.ending import Ending, ending_of, quoted
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of
 from hpcbench.speed import ANSWERED
@@ -39,8 +39,30 @@ def endings(experiment: Experiment) -> dict[str, Ending]:
     for name in names:
         table = tables.get(name) or _counted(experiment, name)
         least = experiment.resolved.min_coverage(name)
-        found[name] = _with_wish(ending_of(table, least, left[name]), now, name)
+        ending = ending_of(table, least, left[name])
+        if ending.state != "done" and table["outcomes"].get(MISSING):
+            ending = _with_load(ending, experiment, name)
+        found[name] = _with_wish(ending, now, name)
     return found
+
+
+def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:
+    """With the reason why its model could not be loaded, where that was why samples were not asked."""
+    model = experiment.run_task(run_task).model.name
+    last = ""
+    for _, events in experiment.worker_records():
+        for event in events:
+            if event.get("model") != model:
+                continue
+            if event["event"] == "model_ready":
+                return found  # somewhere it was loaded: something else keeps it from its end
+            if event["event"] == "model_failed":
+                last = str(event.get("message", ""))
+    return (
+        replace(found, reason=f"{found.reason}; {model} was not loaded: {quoted(last)}")
+        if last
+        else found
+    )
 
 
 def _counted(experiment: Experiment, run_task: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def _dashes(table: Mapping[str, Any]) -> Iterator[str]:
     lacking = [name for name, entry in table["metrics"].items() if entry is None]
     for name in lacking:
         faults = [one for one in table.get("faults") or () if one["metric"] == name]
-        why = f": {_cut(faults[0]['message'])}" if faults else ""
+        why = f": {quoted(faults[0]['message'])}" if faults else ""
         yield f"{name} scored no sample{why}"
 
 
@@ -152,10 +152,12 @@ def ending_of(table: Mapping[str, Any], least: float, left: int = 0) -> Ending:
         return Ending("failed", why_nothing(table), share)
     if share < least:
         cause = next(_causes(table), "")
-        why = f"{ok:,} of {whole:,} samples are ok ({_percent(share)}), min_coverage asks for "
+        why = (
+            f"{ok:,} of {whole:,} samples are ok ({_percent(share, least)}), min_coverage asks for "
+        )
         return Ending(
             "incomplete",
-            f"{why}{_percent(least)}{f'; most often: {cause}' if cause else ''}",
+            f"{why}{least * 100:g} %{f'; most often: {cause}' if cause else ''}",
             share,
         )
     if left:
@@ -200,15 +202,16 @@ def _causes(table: Mapping[str, Any]) -> Iterator[str]:
     if not found:
         found = [(one["count"], one["message"]) for one in table.get("faults") or ()]
     for _, message in sorted(found, key=lambda pair: -pair[0]):
-        yield _cut(str(message))
+        yield quoted(str(message))
 
 
-def _cut(message: str) -> str:
-    line = " ".join(message.split())
+def quoted(message: str) -> str:
+    """A cause as a reason quotes it: one line, cut, without the full stop at its end."""
+    line = " ".join(message.split()).rstrip(".")
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 2].rstrip()} …"
 
 
-def _percent(share: float) -> str:
+def _percent(share: float, least: float) -> str:
     """`70 %`, and never 90 % where it is less: what is short of a limit must not look like it."""
-    shown = int(share * 1000) / 10
-    return f"{shown:g} %"
+    shown = round(share * 100, 1)
+    return f"{shown if shown < least * 100 else int(share * 1000) / 10:g} %"

@@ -183,6 +183,15 @@ def outcome(experiment: Experiment) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) and {"round", "state"} <= found.keys() else None
 
 
+def not_whole(experiment: Experiment) -> str | None:
+    """`ID is incomplete: WHY` of one that did not end well; None of one that did, or has not ended."""
+    known = outcome(experiment) or {}
+    if known.get("state", "done") == "done":
+        return None
+    why = f": {known['reason']}" if known.get("reason") else ""
+    return f"{experiment.id} is {known['state']}{why}"
+
+
 def told(last: Round, event: Mapping[str, Any]) -> Round:
     """A round after one more line of its story."""
     kind, name = event["event"], event.get("step", "")

@@ -20,7 +20,7 @@ from hpcbench.data.datasets import (
 )
 from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.pictures import fault_of
-from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.errors import HpcbenchError, Problem, UserError, mistake
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import home
 from hpcbench.launch.references import check_references
@@ -303,7 +303,7 @@ def _check_prompts(
         UserError: a prompt cannot be built.
     """
     prompt = TaskPrompt(run_task)
-    problems: dict[str, Problem] = {}
+    problems, mistakes = list[Problem](), set[Hashable]()
     most, told, reuse, seen, names = 0, True, False, set[int](), set[str]()
     for sample in samples(iterator, ranges, 0, total(ranges), images=False):
         try:
@@ -316,12 +316,12 @@ def _check_prompts(
                 reuse = reuse or key in seen
                 seen.add(key)
         except UserError as error:
-            for one in error.problems:
-                problems.setdefault(one.message, one)
-            if len(problems) >= MOST_TOLD:
+            problems += error.problems
+            mistakes |= set(map(mistake, error.problems))
+            if len(mistakes) >= MOST_TOLD:
                 break
     if problems:
-        raise UserError(*problems.values())
+        raise UserError(*dict.fromkeys(problems))
     return _Built(most if told else 0, reuse, frozenset(names))
 
 

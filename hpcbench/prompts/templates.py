@@ -30,6 +30,7 @@ from jinja2 import (
     TemplateError,
     TemplateRuntimeError,
     Undefined,
+    UndefinedError,
     meta,
     nodes,
 )
@@ -333,7 +334,9 @@ def _filled(text: _Text, context: Mapping[str, Any], where: str) -> str:
         raise UserError(Problem(f"{where}: {error}", remedy=remedy)) from error
     except _BROKEN as error:
         told = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
-        raise UserError(Problem(f"{where}: {told}{error}")) from error
+        unknown = isinstance(error, UndefinedError) and str(error).endswith("is undefined")
+        known = f"there are: {', '.join(sorted(context))}" if unknown else None
+        raise UserError(Problem(f"{where}: {told}{error}", remedy=known)) from error
 
 
 def _clashes(entries: Iterable[PromptEntry]) -> list[Problem]:

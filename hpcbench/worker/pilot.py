@@ -108,7 +108,7 @@ def _told(faults: list[str]) -> str:
     kinds = Counter(_NUMBER.sub("#", fault) for fault in faults)
     kind, count = kinds.most_common(1)[0]
     first = next(fault for fault in faults if _NUMBER.sub("#", fault) == kind)
-    said = " ".join(first.split())
+    said = " ".join(first.split()).rstrip(".")
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
     asked = len(faults)
     many = (

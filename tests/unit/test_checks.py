@@ -195,7 +195,9 @@ def test_an_example_may_depend_on_the_ml_task(files: Files) -> None:
     files.write("prompts/ask.yaml", prompt)
     assert files.resolved()
     files.write("prompts/ask.yaml", prompt.replace("vqa", "kie"))
-    assert files.refusal() == ["p.yaml:7:13: prompt 'ask': example 1: 'field' is undefined"]
+    assert files.refusal() == [
+        "p.yaml:7:13: prompt 'ask': example 1: 'field' is undefined (there are: dataset, question, task)"
+    ]
 
 
 def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:

@@ -250,6 +250,21 @@ def test_a_metric_that_changed_is_left_out_and_the_others_are_compared(
     assert "tau:0.3" in refused["why"]
 
 
+def test_one_that_did_not_end_well_is_said_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, other = run(tmp_path / "a", {}), run(tmp_path / "b", wrong(0))
+    assert told(capsys, one, other)["ended"] is None
+    write_json(other.outcome_file, {"round": 0, "state": "incomplete", "reason": "few are ok"})
+    assert told(capsys, one, other)["ended"] == f"{other.id} is incomplete: few are ok"
+    assert main(["compare", str(one.path), str(other.path)]) == 0
+    assert capsys.readouterr().out.startswith(f"careful: {other.id} is incomplete: few are ok\n")
+    nothing = run(tmp_path / "c", dict.fromkeys(range(QUESTIONS)))
+    write_json(nothing.outcome_file, {"round": 0, "state": "failed", "reason": "no GPU"})
+    assert main(["compare", str(one.path), str(nothing.path)]) == 2
+    assert capsys.readouterr().err.startswith(f"{nothing.id} is failed: no GPU\n")
+
+
 def test_of_several_candidates_all_p_values_are_corrected_together(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

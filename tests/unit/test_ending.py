@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench import evaluation, finalise
+from hpcbench.cli.main import main
+from hpcbench.evaluation.ended import endings
 from hpcbench.experiment.claims import Owner, answers_of, claim
 from hpcbench.experiment.ending import (
     as_one_rule,
@@ -96,6 +98,15 @@ def test_a_share_below_the_limit_is_never_shown_as_the_limit() -> None:
     assert "(89.9 %), min_coverage asks for 90 %" in ending_of(table(8_999, 0, 1_001), 0.9).reason
 
 
+def test_a_share_is_rounded_as_in_every_table() -> None:
+    assert "(51.7 %), min_coverage asks for 90 %" in ending_of(table(31, 0, 29), 0.9).reason
+
+
+def test_a_cause_that_ends_in_a_full_stop_does_not_end_in_two() -> None:
+    lost = table(0, 0, 3, errors=[{"message": "Too many images.", "count": 3}])
+    assert ending_of(lost, 0.9).reason.endswith("most often: Too many images")
+
+
 def test_work_that_is_left_makes_a_run_task_incomplete_however_much_is_ok() -> None:
     most = table(99, outcomes={"ok": 99, "missing": 1}, asked=100)
     assert ending_of(most, 0.9).state == "done"
@@ -174,6 +185,30 @@ def test_status_says_in_its_first_words_that_nothing_was_scored(tmp_path: Path) 
     assert "hpcbench resume" in now.needs
 
 
+def worker(here: Experiment, *events: str) -> None:
+    here.workers_dir.mkdir(exist_ok=True)
+    with EventLog(here.worker_events("g0", "1_0-0")) as log:
+        for event in events:
+            message = {"message": "no CUDA driver."} if event == "model_failed" else {}
+            log.write(event, sync=True, model=here.resolved.run_tasks[0].model.name, **message)
+
+
+def test_the_reason_says_why_a_model_was_never_loaded(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(4)], 4)
+    worker(here, "model_failed")
+    evaluation.evaluate(here)
+    model = here.resolved.run_tasks[0].model.name
+    assert endings(here)["rt"].reason == (
+        f"nothing was scored: 4 of 4 samples were not asked; {model} was not loaded: no CUDA driver"
+    )
+
+
+def test_a_load_that_failed_is_no_reason_where_another_one_did_not(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(4)], 4)
+    worker(here, "model_failed", "model_ready")
+    assert "was not loaded" not in endings(here)["rt"].reason
+
+
 def test_a_run_task_may_ask_for_less_than_its_plan(tmp_path: Path) -> None:
     half: list[str | None] = ["0", "1", None, None]
     short = status(concluded(tmp_path / "plan", half))
@@ -232,6 +267,13 @@ def test_scoring_anew_brings_the_outcome_up_to_date(tmp_path: Path) -> None:
     evaluation.evaluate(here)
     finalise.scored_again(here)
     assert (status(here).state, status(here).reason) == ("done", None)
+
+
+def test_an_experiment_without_its_submission_file_is_scored_all_the_same(tmp_path: Path) -> None:
+    here = concluded(tmp_path, ["0"])
+    here.submission_file.unlink()
+    assert not finalise.ended(here)
+    assert main(["score", str(here.path)]) == 0
 
 
 def test_a_run_on_this_machine_does_not_blame_slurm_for_a_signal(tmp_path: Path) -> None:

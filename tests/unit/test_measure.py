@@ -94,6 +94,30 @@ def test_entries_that_no_sample_gets_are_told(tmp_path: Path) -> None:
         measure(resolved(*tasks), hashes=False)
 
 
+def test_a_field_that_every_sample_lacks_is_one_line_that_names_what_there_is(
+    tmp_path: Path,
+) -> None:
+    lacking = [record(number, fields={"text": "x"}) for number in range(60)]
+    data = write_dataset(tmp_path / "data", lacking)
+    task = run_task(dataset={"source": str(data)}, prompt={"user": "{{ question }}"})
+    with pytest.raises(UserError) as caught:
+        measure(resolved(task), hashes=False)
+    (line,) = str(caught.value).splitlines()
+    assert "sample 's0': 'question' is undefined (there are: dataset, " in line
+    assert "text)" in line
+    assert line.endswith("; 59 more times")
+
+
+def test_rows_that_lack_the_same_key_are_one_line(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [record(number) for number in range(60)])
+    rows = [f'{{"id": "s{number}", "image": "p.png"}}' for number in range(60)]
+    (data / "a.jsonl").write_text("\n".join(rows))
+    with pytest.raises(UserError) as caught:
+        measure(resolved(run_task(dataset={"source": str(data)})), hashes=False)
+    (line,) = str(caught.value).splitlines()
+    assert line.endswith("; 59 more times, in lines 2, 3, 4, 5, 6, …")
+
+
 # --- what nobody can use --------------------------------------------------------------------------------
 
 

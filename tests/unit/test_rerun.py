@@ -118,8 +118,15 @@ def test_the_command_that_a_report_names_runs_it_from_anywhere(
     monkeypatch.chdir(first.path.parent)
     shutil.copytree(first.path, "copied")
     assert main(["rerun", "copied", "--dry-run"]) == 0
-    # The plan's copy alone names documents that are gone; it says what works.
-    assert main(["submit", str(first.plan_file), "--dry-run"]) == 2
+    # Its plan is as good a name; with settings it is a plan like any other, whose documents are gone.
+    for plan in (first.plan_file, "copied/plan.yaml"):
+        capsys.readouterr()
+        assert main(["submit", str(plan), "--dry-run"]) == 0
+        shown = capsys.readouterr()
+        assert "first: 1 run task, executor local" in shown.out
+        assert "its documents of then are used" in shown.err
+        assert main(["submit", str(plan), "--estimate"]) == 0
+    assert main(["submit", str(first.plan_file), "--set", "seed=6"]) == 2
     assert f"`hpcbench rerun {first.path}` runs it" in capsys.readouterr().err
 
 

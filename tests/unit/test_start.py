@@ -43,7 +43,7 @@ def test_submit_without_a_plan_is_wrong_input_and_leads_on(
 ) -> None:
     assert main(["submit"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("submit needs a plan")
+    assert said.startswith("submit needs a plan, the YAML file of a run; next:\n  hpcbench init")
     assert [words[0] for words in commands(said)][:3] == ["init", "doctor", "submit"]
     assert main(["--site", "nowhere", "submit"]) == 2
     assert capsys.readouterr().err == said
