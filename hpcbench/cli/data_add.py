@@ -92,8 +92,10 @@ def add(arguments: argparse.Namespace) -> int:
         _refuse_existing(document, plan)
     with contextlib.ExitStack() as stack:
         place = _place(arguments, name, stack)
-        found = _detected(arguments, place)
+        found, columns = _detected(arguments, place)
         draft = _draft(arguments, name, place, found)
+    if columns is not None and not at_terminal():  # at one they were shown before the questions
+        _show(*columns)
     for note in dict.fromkeys(draft.notes):
         say(note)
     if arguments.dry_run:
@@ -253,30 +255,30 @@ def _make_links(folder: Path, links: dict[str, Path]) -> None:
 # --- what it is -----------------------------------------------------------------------------------------
 
 
-def _detected(arguments: argparse.Namespace, place: _Place) -> Detected:
-    """The layout, or the table and what its columns are for."""
+def _detected(
+    arguments: argparse.Namespace, place: _Place
+) -> tuple[Detected, tuple[Table, Roles] | None]:
+    """The layout, or the table and what its columns are for; the columns to show."""
     if arguments.task is not None:
         _check_task(arguments)
     answers = arguments.answer
     asked = bool(place.annotations or answers or arguments.question)
     if not asked and (known := known_layout(place.folder)) is not None:
-        return _with_task(known, arguments.task)
+        return _with_task(known, arguments.task), None
     table = find_table(place.folder, place.annotations)
     wish = Wish(_listed(answers, table) if answers else None, arguments.question, arguments.task)
     roles = table.propose(wish) if table is not None else None
     if table is None or roles is None or not (roles.answers or at_terminal()):
         if not asked or table is None:
             with contextlib.suppress(UserError):
-                return _with_task(beside_or_above(place.folder), arguments.task)
+                return _with_task(beside_or_above(place.folder), arguments.task), None
         raise _no_table(place, table, roles)
     if at_terminal():
         _show(table, roles)
         roles = _ask(arguments, table, roles, wish)
     if not roles.answers:
         raise _no_table(place, table, roles)
-    if not at_terminal():
-        _show(table, roles)
-    return table.detected(roles)
+    return table.detected(roles), (table, roles)
 
 
 def _no_table(place: _Place, table: Table | None, roles: Roles | None) -> UserError:

@@ -8,17 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench.cli.data import site_of
+from hpcbench.launch.choices import TINY, Choices, for_a_first_look
 from hpcbench.registry.catalog import Catalog
-from hpcbench.schema.documents import Model, Site
-
-TINY = "tiny-vlm"
-"""Ships with hpcbench, needs no GPU, and reads pages of the demo alone."""
-
-USUAL = (
-    "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "Qwen/Qwen3-VL-2B-Instruct",
-    "Qwen/Qwen2-VL-2B-Instruct",
-)  # fmt: skip
-"""Models of the catalogue that others are compared with, the better first."""
+from hpcbench.schema.documents import MLTask, Model, Site
 
 LONG_TEXT = 4096
 """Tokens of an answer that is the text of a page."""
@@ -54,18 +46,20 @@ def choose_model(arguments: argparse.Namespace, task: str, images: int, prompt: 
     Raises:
         UserError: there is no such model.
     """
-    registries = [arguments.out] if arguments.out.is_dir() else []
-    catalog = Catalog(registries)
+    choices = Choices([arguments.out] if arguments.out.is_dir() else [])
     if arguments.model is not None:
-        return _of(catalog.get(Model, arguments.model), task, images, prompt)
+        return _of(choices.catalog.get(Model, arguments.model), task, images, prompt)
     memory = _gpu_memory(site_of(arguments))
-    own = [name for name in catalog.names("models") if _is_own(catalog, name)]
-    known = [*own, *(name for name in USUAL if name in catalog.names("models"))]
-    for name in known:
-        model = catalog.get(Model, name)
-        if not model.gpus or (memory is not None and (model.gpu_memory_gb or 0) <= memory):
-            return _of(model, task, images, prompt)
-    return _of(catalog.get(Model, TINY), task, images, prompt)
+    fitting = [
+        one
+        for one in choices.readable(choices.get(MLTask, task))
+        if one.name != TINY
+        and (not one.gpus or (memory is not None and (one.gpu_memory_gb or 0) <= memory))
+    ]
+    own = [one for one in fitting if _is_own(choices.catalog, one.name)]
+    if own or fitting:
+        return _of(for_a_first_look(own or fitting), task, images, prompt)
+    return _of(choices.catalog.get(Model, TINY), task, images, prompt)
 
 
 def _of(model: Model, task: str, images: int, prompt: str) -> FirstModel:

@@ -15,7 +15,7 @@ from hpcbench.cli.ask import ask, ask_several, at_terminal
 from hpcbench.cli.screen import say
 from hpcbench.cli.start import hint
 from hpcbench.errors import Problem, UserError
-from hpcbench.launch.choices import TINY, Candidate, Choices, Draft
+from hpcbench.launch.choices import TINY, Candidate, Choices, Draft, for_a_first_look
 from hpcbench.launch.preview import size_words
 from hpcbench.launch.site import Choice
 from hpcbench.registry.starter import check_name, plain_name
@@ -23,9 +23,6 @@ from hpcbench.schema.documents import Dataset, MLTask, Model
 
 FIRST_LOOK = 50
 """Samples of a first plan unless another limit is given."""
-
-FIRST_MODEL_B = 9.0
-"""Billion parameters: of the models that fit, the largest up to this size is proposed."""
 
 DEMO = "demo_"
 """How names of the datasets begin that ship."""
@@ -284,5 +281,4 @@ def _proposed(fitting: Sequence[Candidate], dataset: Dataset) -> str:
         return TINY
     others = [one for one in fitting if one.model.name != TINY] or list(fitting)
     here = [one for one in others if one.size is not None and one.size.here]
-    small = [one for one in here or others if (one.model.parameters_b or 0) <= FIRST_MODEL_B]
-    return (small or others)[-1 if small else 0].model.name
+    return for_a_first_look([one.model for one in here or others]).name

@@ -50,6 +50,9 @@ PROMPT_OF_FIELD = {("object", "keys"): "kie_json", ("label", "classes"): "classi
 UNWRITTEN = Path("new.yaml")
 """Stands for the file of a plan that is looked at and never written."""
 
+FIRST_MODEL_B = 9.0
+"""Billion parameters: of the models that fit, the largest up to this size is proposed."""
+
 CPUS_PER_GPU = 8
 
 ROOM_GB = 32
@@ -260,7 +263,7 @@ class Choices:
             draft: ML task, dataset and prompt.
             names: only these; none: all that read answers as the ML task expects them.
         """
-        known = [self.get(Model, name) for name in names] or self._for_parser(draft.ml_task)
+        known = [self.get(Model, name) for name in names] or self.readable(draft.ml_task)
         found: dict[str, Candidate] = {}
         plans: dict[str, ResolvedPlan] = {}
         for number, model in enumerate(known):
@@ -275,7 +278,7 @@ class Choices:
                 found[name] = _candidate(plan, facts)
         return [found[model.name] for model in known]
 
-    def _for_parser(self, ml_task: MLTask) -> list[Model]:
+    def readable(self, ml_task: MLTask) -> list[Model]:
         """Models whose answers an ML task reads; a parser that is called as an engine reads that engine's."""
         parsers = {one.parser: one.plugin for one in self.all(MLTask) if one.parser is not None}
         every = list(self.all(Model))
@@ -347,6 +350,12 @@ class Choices:
             return preview_of(on_all_gpus(resolved), unlocked, path)
         except UserError as error:
             raise UserError(*(_placeless(one, path) for one in error.problems)) from None
+
+
+def for_a_first_look(models: Sequence[Model]) -> Model:
+    """Of models that fit, the last of those up to `FIRST_MODEL_B`; the first where all are larger."""
+    small = [one for one in models if (one.parameters_b or 0) <= FIRST_MODEL_B]
+    return max(small, key=lambda one: one.parameters_b or 0) if small else models[0]
 
 
 # --- datasets -----------------------------------------------------------------------------------------
