@@ -53,6 +53,17 @@ def own() -> metadata.Distribution:
     )
 
 
+def this_python() -> tuple[str, ...]:
+    """This Python, to start a module with `-m`: what is installed wins over files of the current folder.
+
+    A user may submit from a folder that holds another `hpcbench`, as a source folder does, or a `queue.py`.
+    Python 3.10 has no option for that.
+    """
+    if sys.flags.isolated:
+        return (sys.executable, "-I")
+    return (sys.executable, "-P") if sys.version_info >= (3, 11) else (sys.executable,)
+
+
 def stem() -> str:
     """How names of its wheel and metadata folder begin, `hpcbench_vlm-0.1.0`."""
     return f"{normal(own().name).replace('-', '_')}-{own().version}"

@@ -70,7 +70,8 @@ class Venv:
         """The command with that interpreter; on the host everything is mounted already.
 
         What was mounted just in time goes before the environment's own packages, because our hpcbench
-        must win over an older one there; of all else the folder only has what the environment lacks.
+        must win over an older one there; of all else the folder only has what the environment lacks. Files
+        of the current folder are not imported (Python 3.11 and newer).
         """
         python = Path(environment.path)
         if not python.exists():
@@ -79,7 +80,12 @@ class Venv:
                 remedy="put the virtual environment on a file system that all nodes see",
             )
         paths = [str(python.parent), os.environ.get("PATH", os.defpath)]
-        added = {"PYTHONDONTWRITEBYTECODE": "1", "PATH": os.pathsep.join(paths), **env}
+        added = {
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONSAFEPATH": "1",
+            "PATH": os.pathsep.join(paths),
+            **env,
+        }
         if environment.packages is not None:
             inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
             added["PYTHONPATH"] = os.pathsep.join([environment.packages, *inherited])

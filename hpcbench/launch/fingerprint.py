@@ -182,7 +182,7 @@ def accept(experiment: Experiment) -> list[str]:
         What is different from the one it ran in before; it is written down. Nothing for an experiment that
         runs from a copy of its environment.
     """
-    if interpreter(experiment) != (sys.executable,):
+    if interpreter(experiment)[0] != sys.executable:
         return []
     before, now = of_experiment(experiment), here(_host_packages(experiment))
     changes = before.changes(now) if before is not None else []
@@ -200,7 +200,7 @@ def interpreter(experiment: Experiment) -> tuple[str, ...]:
     """
     copy = experiment.manifest.get("snapshot")
     if not copy:
-        return (sys.executable,)
+        return installed.this_python()
     if not Path(f"{copy}/bin/python").exists():
         raise EnvironmentFault(
             f"{experiment.id} runs from a copy of its environment, and that is gone: {copy}",

@@ -351,9 +351,10 @@ def _supervise(experiment: Experiment, log: EventLog) -> None:
     with clean_environment(), output.open("ab") as file:
         process = subprocess.Popen(
             [*command, str(experiment.path), str(current.number)],
-            env={**os.environ, **plain_env(experiment.resolved.site)},
-            # What lies where the user stands must not be imported instead of the copy.
-            cwd=experiment.path if experiment.manifest.get("snapshot") else None,
+            # The variable is for the processes that submitit starts, which get no options.
+            env={**os.environ, "PYTHONSAFEPATH": "1", **plain_env(experiment.resolved.site)},
+            # Python 3.10 imports what is in the current folder before what is installed.
+            cwd=experiment.path if "-P" not in command else None,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpcbench import plugins, secret
+from hpcbench.installed import this_python
 
 LIMIT = 30.0
 """Longest that telling one notifier one thing may take, tries and all, seconds."""
@@ -42,7 +43,7 @@ def send_apart(job: Mapping[str, Any], limit: float = LIMIT) -> Any:
     """
     asked = json.dumps(job, allow_nan=False)
     child = subprocess.Popen(
-        [sys.executable, "-m", "hpcbench.notifiers.sending"],
+        [*this_python(), "-m", "hpcbench.notifiers.sending"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:

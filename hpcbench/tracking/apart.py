@@ -28,6 +28,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.tracked import Notes, notes_file, notes_on
+from hpcbench.installed import this_python
 from hpcbench.tracking.sending import Sending, Sent, Sink
 
 STARTUP_SECONDS = 120.0
@@ -115,7 +116,7 @@ def _run(
     job: Mapping[str, Any], limit: float | None, silence: float, tell: Callable[[Sent], None]
 ) -> Sent:
     child = subprocess.Popen(
-        [sys.executable, "-m", "hpcbench.tracking.apart"],
+        [*this_python(), "-m", "hpcbench.tracking.apart"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     errors = bytearray()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 
 from hpcbench.experiment import looks
 from hpcbench.experiment.layout import Experiment
+from hpcbench.installed import this_python
 
 LONGEST = 600.0
 """Seconds after which a look is given up; a later one sees more."""
@@ -23,7 +23,7 @@ async def look_if_due(experiment: Experiment, pair: str, stop: asyncio.Event) ->
     """
     if not await asyncio.to_thread(looks.due, experiment, pair):
         return False
-    command = (sys.executable, "-m", "hpcbench.evaluation.looks", str(experiment.path), pair)
+    command = (*this_python(), "-m", "hpcbench.evaluation.looks", str(experiment.path), pair)
     process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
     ending = asyncio.ensure_future(process.wait())
     stopping = asyncio.ensure_future(stop.wait())

@@ -47,6 +47,7 @@ from hpcbench.inference import (
     warm_up,
 )
 from hpcbench.inference.fresh import as_new
+from hpcbench.installed import this_python
 from hpcbench.monitor import (
     Alarm,
     LoggedMemory,
@@ -117,7 +118,7 @@ def _go_on(experiment: Experiment, number: int, *, forgotten: bool) -> None:
     if experiment.resolved.executor != "slurm" or not site.submit_from_jobs:
         return
     if forgotten or now.several or now.deferred or now.rides(site.cpu_partition):
-        command = [sys.executable, "-m", "hpcbench.finalise", str(experiment.path), "--worker"]
+        command = [*this_python(), "-m", "hpcbench.finalise", str(experiment.path), "--worker"]
         subprocess.run(command, check=False)
 
 

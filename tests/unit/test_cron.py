@@ -16,6 +16,7 @@ import pytest
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
+from hpcbench.installed import this_python
 from hpcbench.launch import cron
 from hpcbench.launch.cron import Idle, Runs, if_idle
 from hpcbench.schema.plan import ResolvedPlan
@@ -236,4 +237,4 @@ def test_what_is_due_is_done_by_a_process_of_its_own(
     )
     experiment = small.experiment(tmp_path, [small.record(1)])
     cron._finalise(experiment)
-    assert called == [[sys.executable, "-m", "hpcbench.finalise", str(experiment.path)]]
+    assert called == [[*this_python(), "-m", "hpcbench.finalise", str(experiment.path)]]
