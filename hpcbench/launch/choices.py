@@ -296,10 +296,8 @@ class Choices:
         return [model for model in every if reads(own[model.name])]
 
     def metrics(self, ml_task: MLTask) -> list[Metric]:
-        """The metrics of an ML task; none that is called as a column of scores is."""
-        from hpcbench.evaluation.tables import OF_SAMPLES  # as above
-
-        names = [name for name in ml_task.metrics if name not in OF_SAMPLES]
+        """The metrics of an ML task."""
+        names = ml_task.metrics
         return [self.get(Metric, name) for name in names if self.catalog.files("metrics", name)]
 
     def _facts(self, plans: Sequence[ResolvedPlan]) -> Facts:
