@@ -57,7 +57,7 @@ def this_python() -> tuple[str, ...]:
     """This Python, to start a module with `-m`: what is installed wins over files of the current folder.
 
     A user may submit from a folder that holds another `hpcbench`, as a source folder does, or a `queue.py`.
-    Python 3.10 has no option for that.
+    Python 3.10 has no option for that; jobs are started in the experiment's folder there.
     """
     if sys.flags.isolated:
         return (sys.executable, "-I")

@@ -288,11 +288,14 @@ class _Slurm:
         options = parameters(self.resolved, resources, gpus, name, list(after), group=group)
         if now.excluded:
             options["exclude"] = ",".join(now.excluded)
+        jobs_python = interpreter(self.experiment)
+        if len(jobs_python) == 1:  # Python 3.10 imports what is in the current folder first
+            options["additional_parameters"].setdefault("chdir", str(self.experiment.path))
         with clean_environment():
             executor = submitit.AutoExecutor(
                 self.experiment.jobs_dir,
                 cluster="slurm",
-                slurm_python=python(interpreter(self.experiment)),
+                slurm_python=python(jobs_python),
             )
             executor.update_parameters(**prefixed(options))
             try:
@@ -353,8 +356,7 @@ def _supervise(experiment: Experiment, log: EventLog) -> None:
             [*command, str(experiment.path), str(current.number)],
             # The variable is for the processes that submitit starts, which get no options.
             env={**os.environ, "PYTHONSAFEPATH": "1", **plain_env(experiment.resolved.site)},
-            # Python 3.10 imports what is in the current folder before what is installed.
-            cwd=experiment.path if "-P" not in command else None,
+            cwd=experiment.path if "-P" not in command else None,  # as for Slurm
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

@@ -268,7 +268,9 @@ def test_ends_lie_within_bounds_and_around_the_mean(rows: list, level: float) ->
 def test_many_clusters_that_all_differ_have_the_t_interval() -> None:
     values = numpy.random.default_rng(1).random(20_000)
     found, plain = mean_interval(values, bounds=(0, 1)), mean_interval(values)
-    assert found == plain
+    assert (found.method, found.clusters) == (plain.method, plain.clusters)
+    # The last bit depends on numpy's version.
+    assert (found.low, found.high) == pytest.approx((plain.low, plain.high), rel=1e-12)
     few = mean_interval(numpy.where(values < 1e-3, 0.0, 1.0), bounds=(0, 1))
     assert few.method == EXACT, "twenty of twenty thousand are few"
     below = mean_interval(values[:900], bounds=(0, 1))
