@@ -221,7 +221,8 @@ class Answer:
         if trailing and not self.text[stop.end() :].lstrip()[:1].isupper():
             return True
         token = _TOKEN.match(following)
-        starts_sentence = words.CONCLUDED.match(following) or words.EXPLANATION.match(following)
+        begins = (words.CONCLUDED, words.EXPLANATION, words.COURTESY)
+        starts_sentence = any(one.match(following) for one in begins)
         carries = token and is_carrier(token.group()) and len(following.strip(AFTER)) > 1
         return not (starts_sentence or carries)
 
@@ -291,6 +292,8 @@ class Answer:
             if any(one.place != mention.place for one in self._counted_in(low, high)):
                 return SEVERAL
         denial = self.low[mention.start : mention.end] in words.NOES
+        if denial and words.REFUSED.match(self.low, mention.end):
+            return NEGATED
         for low, high in parts:
             for reason in (NEGATED, CORRECTED, DOUBTED):
                 if self._spots[reason].within(low, high) and not (

@@ -34,12 +34,13 @@ def _begins(listed: str, unspaced: str = "") -> re.Pattern[str]:
 
 NOUNS = _words(
     "answer label class category type option choice classification result prediction output kind verdict",
-    "ответ метка класс категория тип вариант",
-    "antwort klasse kategorie typ dokumenttyp bezeichnung",
+    "conclusion",
+    "ответ метка класс категория тип вариант вывод",
+    "antwort klasse kategorie typ dokumenttyp bezeichnung fazit",
     "réponse étiquette classe catégorie choix",
     "respuesta etiqueta clase categoría tipo opción",
     "risposta etichetta categoria opzione resposta opção",
-    "답 정답 유형 분류 카테고리 라벨 답변 답은 정답은 유형은 분류는 카테고리는 라벨은 답변은",
+    "conclusión 답 정답 유형 분류 카테고리 라벨 답변 답은 정답은 유형은 분류는 카테고리는 라벨은 답변은",
     "الإجابة الجواب النوع الفئة cevap",
 )
 """Nouns that announce the label: such a sentence is an answer, whatever was considered before it."""
@@ -102,7 +103,7 @@ CARRIERS = (
 """Words that may come before a label in its clause and change nothing."""
 
 CJK_NOUNS = (
-    "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|答え|回答|正解|"
+    "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|结论|結論|答え|回答|正解|"
     "カテゴリー|カテゴリ|ラベル"
 )
 CJK_VERBS = "就是|是|为|為|属于|屬於|显示的|显示|は"
@@ -169,6 +170,12 @@ ASIDE = re.compile(
 )
 """Adverbs between commas, and the comma behind what a Japanese sentence is about."""
 
+REFUSED = re.compile(
+    r"\s*[(\[]\s*(?:wrong|incorrect|false|rejected|not?|nope|неверно|неправильно|falsch|faux|falso|错误|錯誤)"
+    r"\s*[)\]]"
+)
+"""What denies the label before it, even if that is `no`: `no (wrong)`."""
+
 REPLIES = _words(
     "是 是的 否 はい いいえ 예 네 아니요 아니오 sì",
     "yes no true false correct incorrect да нет верно неверно ja nein oui non sí vrai faux sim não",
@@ -185,6 +192,7 @@ LEAD_IN = _begins(
     after_analy* after_examin* after_review* after_inspect* after_looking after_careful*
     upon_review* upon_inspect* upon_examin* upon_closer clearly obviously overall ultimately finally
     according_to_the_document according_to_the_text according_to_the_picture according_to_the_photo
+    from_the_image from_the_picture from_the_document from_the_text
     according_to_the_page according_to_the_table according_to_the_chart in_conclusion in_summary
     according_to_the_heading according_to_the_content according_to_the_image
     yes sure okay of_course i_think i_believe so therefore thus hence
@@ -201,7 +209,7 @@ EVIDENCE = _begins(
     """
     based_on_the based_on_this based_on_its judging_by looking_at_the looking_at_this according_to_the_image
     according_to_the_document according_to_the_text according_to_the_picture судя_по исходя_из на_основе
-    aufgrund d'après según
+    aufgrund d'après_l'image d'après_le_document según_la_imagen según_el_documento
     """,
     "根据",
 )
@@ -337,7 +345,8 @@ DOUBT = re.compile(
         cannot_determine can't_determine cannot_tell can't_tell don't_know do_not_know
         cannot_answer can't_answer not_sure not_certain
         unable_to_determine unable_to_tell unable_to_say unable_to_read unable_to_answer
-        theoretically technically at_first_glance apparently seemingly
+        theoretically technically at_first_glance apparently seemingly they_say people_say
+        кажется вроде
         или либо возможно может наверное если ли сомн* неясно непонятно якобы будто бы мог* затрудняюсь
         oder entweder vielleicht möglicherweise eventuell könnte wäre würde wenn ob unklar unsicher
         angeblich sofern vorausgesetzt à_condition siempre_que при_условии
