@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from hpcbench.parsers import label_words as words
 from hpcbench.parsers import shapes
 from hpcbench.parsers.find import Candidate, Search, find
 from hpcbench.parsers.labels import read_label
@@ -24,6 +25,7 @@ IN_A_TEXT = "object in a text"
 NO_LIST = "objects not in a list"
 HALF_CHARACTER = "half a character"
 SEVERAL_OBJECTS = "several objects, one kept"
+TAKEN_BACK = "words behind it take it back"
 OUTSIDE_TAGS = "an object outside the answer's tags"
 NO_JSON = {"table": "a table, not JSON", "lines": "lines, not JSON"}
 
@@ -145,6 +147,8 @@ class DataParser:
             value, slips = mended, (*slips, HALF_CHARACTER)
         if several or search.broken:
             slips = (*slips, SEVERAL_OBJECTS)
+        elif words.TAKEN_BACK.search((inner or text)[found.end :].casefold()):
+            slips = (*slips, TAKEN_BACK)
         if slips and self.repair == "refuse":
             reason = "JSON broken off" if found.cut else f"JSON not sound: {slips[0]}"
             reason = f"several {self.noun}s" if slips[0] == SEVERAL_OBJECTS else reason

@@ -47,11 +47,15 @@ _CONCLUSION = re.compile(rf"(?<=[,;:—–-])\s{{0,9}}(?={words.CONCLUSION.patte
 _TOKEN = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*'?|\d+|\S")
 _WHOLE_NAME = re.compile(
     r"[\"')\]}>]{0,4}\s{0,2}[.!?。…]*[\"')\]}>]{0,4}(?:\s*$|[ ]?\n)"
-    rf"|[\"')\]}}>]{{0,4}}\s?(?:[;…]|,(?=\s|$|[{OPEN}])|\s[-–—(])(?!\s*[\d+\-.])"
+    rf"|[\"')\]}}>]{{0,4}}\s?(?:[;…]|,(?=\s|$|[{OPEN}])|\s[-–—(])(?!\s*[\d+\-.<>~≈])"
+    r"|[\"')\]}>]{0,4}\s?\((?:[5-9]\d|100)(?:[.,]\d{1,9})?\s?%\)[.!]?(?:\s*$|[ ]?\n)"
 )
-"""What ends a name: the sentence, a line, or signs that part it from what follows."""
+"""What ends a name: the sentence, a line, signs that part it from what follows, or a high confidence."""
+_TRAILS_OFF = re.compile(r"[\"')\]]{0,3}\s?\.{2,}[\"')\]]{0,3}[ ]*[^\W\d_A-ZА-ЯЁ]")
+"""An ellipsis after which the sentence goes on."""
 _ENDS = re.compile(r"[\"')\]]{0,3}\s*(?:$|[.!,;。?\n])")
 _IN_BRACKETS = re.compile(r" \([^()\n]{0,200}\)[.!]?\s*(?:$|\n)")
+_LETTER = re.compile(r"\(?[^\W\d_]\)?")
 _DASHED = re.compile(r"\s[-–—]\s")
 _IT_IS = re.compile(r"\s+(?:it|this|that|there)\s+(?:is|was|does|has|are|do)\b")
 _NUMBER_ENDS = re.compile(r"[)\]*]{0,3}(?:[.!]?(?:\s+\D|\s*$|\s*\n)|[,;]\s*\D)")
@@ -130,6 +134,7 @@ class Answer:
         self.mentions = mentions
         self.counted = [one for one in mentions if one.counts]
         self.starts = [one.start for one in self.counted]
+        self.begins = [one.start for one in mentions]
 
     def read(self) -> tuple[int | None, str]:
         """Place of the label that the sentences name, else None and one of `REASONS`."""
@@ -172,7 +177,9 @@ class Answer:
         """All sentences, in order; a conclusion amid one begins another."""
         cuts = [0]
         for stop in _STOP.finditer(self.text):
-            if not (stop.group().startswith(".") and self._is_initial(stop)):
+            if not (
+                stop.group().startswith(".") and self._is_initial(stop)
+            ) and not self._is_inside(stop):
                 cuts.append(stop.end())
         cuts.append(len(self.text))
         conditions = _Spots.of(words.CONDITION, self.low)
@@ -191,21 +198,33 @@ class Answer:
                     found.append(_Sentence(low, high, concludes, "?" in tail or "؟" in tail))
         return found
 
+    def _is_inside(self, stop: re.Match[str]) -> bool:
+        """Whether a mark is part of the name of a label: `Dr. Who`."""
+        at = bisect_left(self.begins, stop.start()) - 1
+        return at >= 0 and stop.end() < self.mentions[at].end
+
     def _is_initial(self, stop: re.Match[str]) -> bool:
         """Whether a full stop ends no sentence, as in `A. Smith`, `ca. 3` and `No. of pages`."""
         if words.LEADING.search(self.low, max(0, stop.start() - 8), stop.start()):
             return True
         if words.NUMBER_OF.match(self.text, max(0, stop.start() - 2)):
             return True
-        if not _LONE_MARK.search(self.text, max(0, stop.start() - 6), stop.start()):
+        trailing = words.TRAILING.search(self.low, max(0, stop.start() - 8), stop.start())
+        if not trailing and not _LONE_MARK.search(
+            self.text, max(0, stop.start() - 6), stop.start()
+        ):
             return False
         rest = self.low[stop.end() : stop.end() + 60]
         following = rest.lstrip()
         if not following or "\n" in rest[: len(rest) - len(following)]:
             return False
+        if trailing and not self.text[stop.end() :].lstrip()[:1].isupper():
+            return True
         token = _TOKEN.match(following)
-        starts_sentence = words.CONCLUDED.match(following) or words.EXPLANATION.match(following)
-        return not (starts_sentence or token and is_carrier(token.group()))
+        begins = (words.CONCLUDED, words.EXPLANATION, words.COURTESY)
+        starts_sentence = any(one.match(following) for one in begins)
+        carries = token and is_carrier(token.group()) and len(following.strip(AFTER)) > 1
+        return not (starts_sentence or carries)
 
     @cached_property
     def _bare(self) -> str:
@@ -273,6 +292,8 @@ class Answer:
             if any(one.place != mention.place for one in self._counted_in(low, high)):
                 return SEVERAL
         denial = self.low[mention.start : mention.end] in words.NOES
+        if denial and words.REFUSED.match(self.low, mention.end):
+            return NEGATED
         for low, high in parts:
             for reason in (NEGATED, CORRECTED, DOUBTED):
                 if self._spots[reason].within(low, high) and not (
@@ -329,9 +350,14 @@ class Answer:
         if introduction is None:
             return None
         clause, tokens, verb = introduction
-        lead = self.low[sentence.start : min(clause, sentence.start + _FAR)].rstrip(" ,")
-        announced = any(is_noun(one) for one in tokens)
-        brief = (not lead or words.CONCLUDED.fullmatch(lead)) and all(
+        lead = (
+            self.low[sentence.start : min(clause, sentence.start + _FAR)]
+            .rstrip(" ,")
+            .lstrip(" \n#>")
+        )
+        announced = any(is_noun(one) or one in words.LETTERS for one in tokens)
+        bare = not lead or words.CONCLUDED.fullmatch(lead) or _is_evidence(lead)
+        brief = bare and all(
             one in words.ADVERBS or words.CONCLUDED.fullmatch(one) for one in tokens
         )
         if not (announced or verb or brief) or lead and not words.LEAD_IN.match(lead):
@@ -342,6 +368,8 @@ class Answer:
             return None
         end = self._end(mention, sentence, announced or verb)
         if end is None or not (announced or verb or self._stops(mention, tokens)):
+            return None
+        if tokens and tokens[-1] in words.HEADINGS and not self._is_all(clause, end):
             return None
         alone = not lead and not tokens and not self.text[mention.end : sentence.end].strip(AFTER)
         last = alone and at == len(self.sentences) - 1 and self._begins_line(mention.start)
@@ -369,7 +397,9 @@ class Answer:
         tokens = [one for one in _TOKEN.findall(wording) if one not in ":=-–—#|*"]
         asks = words.INVERTED.match(left[cut:].lstrip(" -–—#*\n"))
         hangs = clause == sentence.start and words.HANGING.match(wording)
-        if asks or hangs or not all(map(is_carrier, tokens)) or words.DOUBT.search(wording):
+        lettered = words.LETTERS if _LETTER.fullmatch(self.low, mention.start, mention.end) else ()
+        known = all(one in lettered or is_carrier(one) for one in tokens)
+        if asks or hangs or not known or words.DOUBT.search(wording):
             return None
         if left.rstrip().endswith("=") and (not tokens or tokens[-1] in words.ADVERBS):
             return None
@@ -415,6 +445,8 @@ class Answer:
 
     def _end(self, mention: Mention, sentence: _Sentence, verb: bool) -> int | None:
         """Where a name ends, if what follows lets it be the whole name; None: it does not."""
+        if _TRAILS_OFF.match(self.text, mention.end):
+            return None
         contrast = words.CONTRAST.match(self.low, mention.end)
         if contrast is not None:
             for other in self._counted_in(contrast.end() - 1, contrast.end() + 1):
@@ -459,6 +491,11 @@ class Answer:
             return _IN_BRACKETS.match(rest) is not None
         return not tokens or not _DASHED.match(rest)
 
+    def _is_all(self, start: int, end: int) -> bool:
+        """Whether nothing but reasons is outside a part."""
+        rest = self.low[end:].strip(AFTER)
+        return not self.text[:start].strip() and (not rest or bool(words.EXPLANATION.match(rest)))
+
     def _begins_line(self, at: int) -> bool:
         before = self.text[:at].rstrip(" \"'([")
         return not before or before.endswith("\n")
@@ -472,6 +509,11 @@ def is_carrier(word: str) -> bool:
 def is_noun(word: str) -> bool:
     """Whether a word announces a label."""
     return word in words.NOUNS or re.search(words.CJK_NOUNS, word) is not None
+
+
+def _is_evidence(lead: str) -> bool:
+    """Whether a clause says by what it is seen: `Based on the image`."""
+    return "," not in lead and words.EVIDENCE.match(lead) is not None
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -24,7 +24,10 @@ _SIGNS = str.maketrans(
     dict.fromkeys("“”„‟«»‹›「」『』＂", '"')
     | dict.fromkeys("‘’‚‛′ʼ´", "'")
     | {"、": ",", "№": "#", "İ": "I", "\u2028": "\n"}
+    | dict(zip("٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹٫٬", "01234567890123456789.,", strict=True))
 )
+_RAISED = re.compile("(?<!\\w)[²³¹⁰⁴-⁹₀-₉]")
+"""Digits of notes and exponents, which are no numbers by themselves."""
 _SPACE = re.compile(r"[^\S\n]+")
 _JOINED = re.compile(r"(?<=[^\W\d_])(?:_|-)(?=[^\W\d_])")
 _POINT = re.compile(r"(?<!\.)\.\Z")
@@ -59,7 +62,9 @@ def shown(text: str) -> str:
     Letters keep their case. Its lower case, `folded`, has the same length. `\\boxed{B}` becomes `answer: B`,
     and `{"class": "B"}` becomes `class: B`.
     """
-    text = normalised(_INVISIBLE.sub("", text.translate(_SIGNS)), "NFKC").translate(_SIGNS)
+    text = _INVISIBLE.sub("", text.translate(_SIGNS))
+    if not text.isascii():
+        text = normalised(_RAISED.sub(r"^\g<0>", text), "NFKC").translate(_SIGNS)
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("i\u0307", "i")
     if not text.isascii():
         text = _ORNAMENT.sub(" ", text)

@@ -34,15 +34,19 @@ def _begins(listed: str, unspaced: str = "") -> re.Pattern[str]:
 
 NOUNS = _words(
     "answer label class category type option choice classification result prediction output kind verdict",
-    "ответ метка класс категория тип вариант",
-    "antwort klasse kategorie typ dokumenttyp bezeichnung",
+    "conclusion",
+    "ответ метка класс категория тип вариант вывод",
+    "antwort klasse kategorie typ dokumenttyp bezeichnung fazit",
     "réponse étiquette classe catégorie choix",
     "respuesta etiqueta clase categoría tipo opción",
     "risposta etichetta categoria opzione resposta opção",
-    "답 정답 유형 분류 카테고리 라벨 답변 답은 정답은 유형은 분류는 카테고리는 라벨은 답변은",
+    "conclusión 답 정답 유형 분류 카테고리 라벨 답변 답은 정답은 유형은 분류는 카테고리는 라벨은 답변은",
     "الإجابة الجواب النوع الفئة cevap",
 )
 """Nouns that announce the label: such a sentence is an answer, whatever was considered before it."""
+
+LETTERS = _words("letter буква буквы buchstabe lettre letra lettera")
+"""Nouns that announce an option's letter: `letter B`."""
 
 SORTS = _words(
     "class type category kind класс тип категория klasse typ kategorie classe catégorie clase tipo"
@@ -99,16 +103,36 @@ CARRIERS = (
 """Words that may come before a label in its clause and change nothing."""
 
 CJK_NOUNS = (
-    "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|答え|回答|正解|"
+    "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|结论|結論|答え|回答|正解|"
     "カテゴリー|カテゴリ|ラベル"
 )
 CJK_VERBS = "就是|是|为|為|属于|屬於|显示的|显示|は"
 CJK_CARRIERS = re.compile(
     rf"(?:{CJK_NOUNS}|{CJK_VERBS}|这|這|该|該|此|本|文件|文档|文檔|图片|圖片|图像|图中|图|单据|單據|内容|"
-    "正确|正確|最终|最終|我认为|我認為|我的|我|一|张|張|份|个|個|种|只|条|页|封|中|的|很明显|显然|明显|因此|所以|故|"
+    "正确|正確|最终|最終的な|最終|我认为|我認為|我的|我|一|张|張|份|个|個|种|只|条|页|封|中|的|很明显|显然|明显|因此|所以|故|"
     "だから|したがって|よって|これ|この|それ|その|書類|文書|画像|の|最も|適切な)+"
 )
 """The same of scripts without spaces."""
+
+ASPECTS = _words(
+    "sentiment polarity emotion intent topic subject genre language country currency orientation status",
+    "species animal gender form risk priority severity urgency rating grade score level quality stars",
+    "тональность тема язык оценка статус stimmung thema sprache langue idioma",
+)
+"""What a key of JSON may name instead of an answer: `{"sentiment": "positive"}`."""
+
+MEASURES = _words("risk priority severity urgency rating grade score level quality stars оценка")
+"""Those of them whose value may be a number: `{"score": 4}`."""
+
+OTHER_KEYS = _words(
+    "excluded rejected other alternative alternatives wrong least second runner previous former old example",
+    "examples sample candidate candidates options choices considered expected original prompt question input",
+    "max min maximum minimum",
+)
+"""Words of keys whose value is another label than the answer, or all there are."""
+
+HEADINGS = _words("subject note attached тема sujet")
+"""Carriers that begin a line of a letter, too: `Subject: contract`. They count where that is all."""
 
 FINAL = _words("final overall итоговый окончательный endgültige finale finalmente 最终 最終")
 """Words that make an answer the last word."""
@@ -127,7 +151,8 @@ SAME = re.compile(
     r"|(?P<noun>\b(?:(?:type|kind|class|category) of document|(?:i|we)(?:'d|'ll| would| will)? "
     r"(?:choose|select|pick|go with)|"
     r"(?:tipo|type|clase|classe|categoría|catégorie|categoria) d[ei] documento?)\b)"
-    r"|(?P<verb>\b(?:(?:appears|seems) to be|looks like|"
+    r"|(?P<verb>\b(?:(?:appears|seems) to be|looks like|(?:image|picture|photo|scan) contains|"
+    r"bild enthält|image contient|imagen contiene|immagine contiene|изображение содержит|"
     rf"(?:can|should|would) be {_CLASSIFIED}|is {_CLASSIFIED}|"
     r"(?:(?:i|we)(?:'d| would)? )?(?:classify|categori[sz]e|label) (?:it|(?:this|the)(?: \w+)?) as|"
     r"(?:belongs to|falls (?:in|into|under)) the (?:class|category|type)(?: of)?|"
@@ -145,6 +170,12 @@ ASIDE = re.compile(
 )
 """Adverbs between commas, and the comma behind what a Japanese sentence is about."""
 
+REFUSED = re.compile(
+    r"\s*[(\[]\s*(?:wrong|incorrect|false|rejected|not?|nope|неверно|неправильно|falsch|faux|falso|错误|錯誤)"
+    r"\s*[)\]]"
+)
+"""What denies the label before it, even if that is `no`: `no (wrong)`."""
+
 REPLIES = _words(
     "是 是的 否 はい いいえ 예 네 아니요 아니오 sì",
     "yes no true false correct incorrect да нет верно неверно ja nein oui non sí vrai faux sim não",
@@ -158,7 +189,11 @@ LEAD_IN = _begins(
     """
     based_on given_that given_the given_its since because as_it as_there judging considering looking_at
     according_to_its according_to_the_layout according_to_the_header according_to_the_title with_its
-    after_analy* after_examin* after_review* after_inspect* after_looking
+    after_analy* after_examin* after_review* after_inspect* after_looking after_careful*
+    upon_review* upon_inspect* upon_examin* upon_closer clearly obviously overall ultimately finally
+    according_to_the_document according_to_the_text according_to_the_picture according_to_the_photo
+    from_the_image from_the_picture from_the_document from_the_text
+    according_to_the_page according_to_the_table according_to_the_chart in_conclusion in_summary
     according_to_the_heading according_to_the_content according_to_the_image
     yes sure okay of_course i_think i_believe so therefore thus hence
     да судя_по так_как поскольку исходя_из на_основе скорее_всего думаю считаю
@@ -169,6 +204,16 @@ LEAD_IN = _begins(
     "根据 因为 由于 是的 所以 因此",
 )
 """How the part of a sentence before the label's clause may begin."""
+
+EVIDENCE = _begins(
+    """
+    based_on_the based_on_this based_on_its judging_by looking_at_the looking_at_this according_to_the_image
+    according_to_the_document according_to_the_text according_to_the_picture судя_по исходя_из на_основе
+    aufgrund d'après_l'image d'après_le_document según_la_imagen según_el_documento
+    """,
+    "根据",
+)
+"""Those of them after which a label may follow without a verb: `Based on the image, no.`"""
 
 INVERTED = re.compile(
     r"(?:is|are|was|does|ist|est|est-ce|sind)\b|(?:es|è|é)\s(?:est[aeo]|es[aeo]|el|la|il|o|quest[ao])\b"
@@ -296,7 +341,12 @@ DOUBT = re.compile(
         hypothetical* allegedly so-called pretend* claims claim claimed said thought wonder* sort_of
         kind_of more_or_less so_to_speak in_a_way in_a_sense partly partially somewhat in_theory
         provided_it provided_that as_long_as on_condition subject_to to_tell
-        theoretically technically at_first_glance apparently seemingly
+        happy_to_help glad_to_help please_upload please_provide please_share please_send please_attach
+        cannot_determine can't_determine cannot_tell can't_tell don't_know do_not_know
+        cannot_answer can't_answer not_sure not_certain
+        unable_to_determine unable_to_tell unable_to_say unable_to_read unable_to_answer
+        theoretically technically at_first_glance apparently seemingly they_say people_say
+        кажется вроде
         или либо возможно может наверное если ли сомн* неясно непонятно якобы будто бы мог* затрудняюсь
         oder entweder vielleicht möglicherweise eventuell könnte wäre würde wenn ob unklar unsicher
         angeblich sofern vorausgesetzt à_condition siempre_que при_условии
@@ -316,8 +366,8 @@ CORRECTION = re.compile(
         """
         wait actually sorry oops kidding joking apolog* never_mind scrap_that strike_that forget_that
         scratch disregard_that disregard_the ignore_that ignore_the edit: edited: update:
-        my_bad changed_my_mind change_my_mind correction reconsider* second_thought
-        second_thoughts hmm hmmm but however although though yet on_reflection
+        i_lied take_that_back take_it_back my_bad changed_my_mind change_my_mind correction reconsider*
+        second_thought second_thoughts hmm hmmm but however although though yet on_reflection
         подожди* стоп вернее точнее извин* исправ* но однако хотя впрочем
         warte moment doch entschuldigung korrektur aber jedoch obwohl allerdings vielmehr
         attend* pardon désolé désolée mais cependant toutefois plutôt
@@ -331,21 +381,46 @@ CORRECTION = re.compile(
 """Words that take something back, and arrows to something else."""
 
 LEADING = re.compile(
-    r"(?<!\w)(?:approx|aprox|ca|cca|cf|vs|eg|ie|max|min|resp|figs?|vol|pp|incl|"
-    r"e\.\s?g|i\.\s?e|z\.\s?b|d\.\s?h|u\.\s?a|u\.\s?u|p\.\s?e[jxs]|par ex|"
-    r"bzw|vgl|evtl|ggf|sog|ungef|inkl|exkl|abb|env|pág|núm|nr|"
-    r"напр|см|ср|прибл|ок|стр|рис|т\.\s?[енк])\Z"
+    _either(
+        """
+        approx aprox ca cca cf vs eg ie max min resp fig figs vol pp incl nr env pág núm abb
+        e.g e._g i.e i._e z.b z._b d.h d._h u.a u._a u.u u._u p.ej p._ej p.ex p._ex p.es p._es par_ex
+        bzw vgl evtl ggf sog ungef inkl exkl
+        напр см ср прибл ок стр рис т.е т._е т.н т._н т.к т._к гл им ул проф тов
+        dr mr mrs ms prof st mt rev hon hr fr sr sra srta mme mlle dott sig dipl
+        """
+    )
+    + r"\Z"
 )
-"""Abbreviations before something else: their full stop ends no sentence."""
+"""Abbreviations before something else, and titles before names: their full stop ends no sentence."""
 
-NUMBER_OF = re.compile(r"\b[Nn][Oo]\.\s{1,9}(?:of\b|\d)")
-"""The word number as an abbreviation."""
+TRAILING = re.compile(
+    _either(
+        """
+        etc al inc ltd co corp dept jan feb mar apr jun jul aug sep sept oct nov dec usw ecc др т.д т._д т.п
+        т._п
+        """
+    )
+    + r"\Z"
+)
+"""Abbreviations whose full stop may end a sentence, where another plainly begins."""
+
+_NUMBERS = _words(
+    "one two three four five six seven eight nine ten eleven twelve twenty thirty hundred uno dos tres",
+    "cuatro cinco seis siete ocho nueve diez due tre quattro cinque sei sette otto nove dieci",
+)
+NUMBER_OF = re.compile(
+    rf"\b[Nn][Oo]\.\s{{1,9}}(?:of\b|\d|(?:{'|'.join(sorted(_NUMBERS))}|[ivx]+|[IVX]{{2,}})(?!\w)"
+    rf"|(?:[A-Z]|{'|'.join(one.title() for one in sorted(_NUMBERS))})\W{{0,3}}\Z|[A-Z] of\b)"
+)
+"""The word number as an abbreviation: `No. 7`, `No. seven`, `No. B`."""
 
 TAKEN_BACK = re.compile(
     _either(
         """
         wait actually sorry oops kidding apolog* never_mind scrap_that strike_that forget_that scratch_that
-        disregard_that my_bad correction reconsider* on_second_thought i_was_wrong
+        disregard_that i_lied take_that_back take_it_back my_bad correction reconsider* on_second_thought
+        i_was_wrong
         подожди* стоп извин* исправ* warte entschuldigung korrektur pardon désolé perdón corrección
         """,
         "等等 抱歉 更正",

@@ -202,6 +202,8 @@ class _Known:
         if not isinstance(value, _Pairs):
             return self._value(value[0], depth - 1) if len(value) == 1 else None
         answers = [one for key, one in value if _is_answer(key)]
+        if not answers:
+            answers = [one for key, one in value if _is_aspect(key, one)]
         if not answers and len(value) == 1 and not self._is_about(value[0][0]):
             answers = [one for _, one in value if not isinstance(one, int)]
         read = [self._value(one, depth - 1) for one in answers]
@@ -258,6 +260,10 @@ def _bounded(phrase: str) -> str:
     """A pattern of a label as whole words; beside scripts without spaces any place may be the end of one."""
     before = "" if re.match(f"[{OPEN}]", phrase) else rf"(?:(?<!\w)|(?<=[{OPEN}]))"
     after = "" if re.match(f"[{OPEN}]", phrase[-1]) else rf"(?:(?!\w)|(?=[{OPEN}]))"
+    if len(phrase) == 1 and phrase.isalpha():
+        before, after = before and before + r"(?<!\w')", after and after + r"(?!'\w)"  # I'd
+    if phrase == "はい":
+        after = "(?!いえ)"  # いいえ after は
     return before + _BETWEEN_WORDS.join(map(re.escape, phrase.split())) + after
 
 
@@ -298,9 +304,19 @@ def _is_answer(key: str) -> bool:
     )
 
 
+def _is_aspect(key: str, value: object) -> bool:
+    """Whether a key names what a label says, as in `{"sentiment": "positive"}` and `{"score": 4}`."""
+    named = words.MEASURES if isinstance(value, int) else words.ASPECTS
+    parts = _key_words(key)
+    return any(one in named for one in parts) and all(
+        one in words.ASPECTS or is_carrier(one) for one in parts
+    )
+
+
 def _is_denied(key: str) -> bool:
-    other = {"excluded", "rejected", "other", "alternative", "wrong", "least", "second", "runner"}
     text = " ".join(_key_words(key))
     return bool(
-        words.NEGATION.search(text) or words.DOUBT.search(text) or other & set(text.split())
+        words.NEGATION.search(text)
+        or words.DOUBT.search(text)
+        or words.OTHER_KEYS & set(text.split())
     )
