@@ -25,11 +25,11 @@ NAMES: Mapping[str, Sequence[str]] = {
         "scan", "file_name", "filename", "file", "file_path", "filepath", "path", "pdf", "document", "doc",
         "name", "файл", "изображение",
     ),
-    "question": ("question", "questions", "query", "instruction", "вопрос"),
+    "question": ("question", "questions", "query", "instruction", "prompt", "q", "вопрос", "问题"),
     "answers": (
         "references", "reference", "answers", "answer", "ground_truth", "groundtruth", "gt", "label",
         "labels", "class", "text", "target", "transcription", "transcript", "ocr_text", "ocr",
-        "markdown", "expected", "class_name", "ответ", "ответы", "класс", "текст",
+        "markdown", "expected", "class_name", "a", "response", "ответ", "ответы", "класс", "текст", "答案",
     ),
     "document": ("document", "document_id", "doc_id", "docid", "doc", "ucsf_document_id"),
     "split": ("split", "data_split", "subset", "fold"),
@@ -422,6 +422,15 @@ def _take_question(
         free.pop(column or "", None)
     elif wish.task in (None, "vqa"):
         roles.question = _taken(free, "question", lambda one: one.scalar)
+        asking = [one.name for one in free.values() if one.scalar and _asks(one)]
+        if roles.question is None and len(asking) == 1:
+            roles.question = free.pop(asking[0]).name
+
+
+def _asks(column: Column) -> bool:
+    """Whether most of its values are questions."""
+    marked = sum(value.rstrip().endswith(("?", "？", "؟")) for value in column.values)
+    return 2 * marked > len(column.values)
 
 
 def _answers(free: Mapping[str, Column], roles: Roles) -> list[str]:

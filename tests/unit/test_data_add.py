@@ -278,6 +278,23 @@ def test_one_question_may_be_asked_of_every_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("question", "answer"), [("Q", "A"), ("asked", "said"), ("prompt", "response")]
+)
+def test_a_question_is_known_by_its_name_or_its_mark(
+    tmp_path: Path, question: str, answer: str
+) -> None:
+    rows = [
+        {"file": page(tmp_path / f"d/{n}.png").name, question: f"What is {n}?", answer: str(n)}
+        for n in range(4)
+    ]
+    jsonl(tmp_path / "d/a.jsonl", rows)
+    found = added(tmp_path / "d", name="d")
+    assert found.task.ml_task.name == "vqa"
+    assert found.samples[2].fields == {"question": "What is 2?"}
+    assert found.samples[2].references == ("2",)
+
+
+@pytest.mark.parametrize(
     "answer",
     [{"total": "1", "lines": [{"name": "a"}]}, '{"total": "1", "date": "x"}'],
     ids=["object", "JSON as text"],
