@@ -42,8 +42,19 @@ def endings(experiment: Experiment) -> dict[str, Ending]:
         ending = ending_of(table, least, left[name])
         if ending.state != "done" and table["outcomes"].get(MISSING):
             ending = _with_load(ending, experiment, name)
+        if name in now.failed_tasks and ending.state == "done" and _is_silent(experiment, name):
+            ending = replace(ending, state="failed")  # all was asked before its pilot had an end
         found[name] = _with_wish(ending, now, name)
     return found
+
+
+def _is_silent(experiment: Experiment, run_task: str) -> bool:
+    """Whether no answer has any text."""
+    return not any(
+        (one.text or "").strip()
+        for _, answers in answers_of(experiment, run_task, Answer.from_json)
+        for one in answers.values()
+    )
 
 
 def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:

@@ -85,14 +85,20 @@ class Pilot:
         answer = Answer(response.sample_id, response.outcome, response.text)
         if not is_answered(answer):
             return f"{response.outcome}: {response.error or 'no reason given'}"
+        if not (answer.text or "").strip():
+            # A text answer may be empty, and scores as what it is; where all are, something is wrong.
+            return f"empty: the answer has no text{_cut(answer.outcome == 'truncated')}"
         if self._reader is None:
             return None
         with self._guard:
             reading = read_answer(self._reader, self._guard, sample, answer)
         if reading.value is not None:
             return None
-        cut = ", cut at max_tokens" if reading.truncated else ""
-        return f"unreadable: {reading.reason or 'not read'}{cut}"
+        return f"unreadable: {reading.reason or 'not read'}{_cut(reading.truncated)}"
+
+
+def _cut(truncated: bool) -> str:
+    return ", cut at max_tokens" if truncated else ""
 
 
 def _reader(run_task: ResolvedRunTask) -> Read | None:

@@ -14,6 +14,7 @@ from hpcbench import evaluation, finalise
 from hpcbench.cli.main import main
 from hpcbench.evaluation.ended import endings
 from hpcbench.experiment.claims import Owner, answers_of, claim
+from hpcbench.experiment.control import wish
 from hpcbench.experiment.ending import (
     as_one_rule,
     coverage,
@@ -207,6 +208,20 @@ def test_a_load_that_failed_is_no_reason_where_another_one_did_not(tmp_path: Pat
     here = experiment(tmp_path, [record(number) for number in range(4)], 4)
     worker(here, "model_failed", "model_ready")
     assert "was not loaded" not in endings(here)["rt"].reason
+
+
+@pytest.mark.parametrize(("texts", "state"), [(["", " "] * 4, "failed"), (["", "1"] * 4, "done")])
+def test_a_run_task_whose_answers_are_all_empty_failed_with_its_pilot(
+    tmp_path: Path, texts: list[str], state: str
+) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(8)])
+    for index in range(2):
+        places = range(4 * index, 4 * index + 4)
+        write_attempt(here, index, 1, [response(f"s{one}", texts[one]) for one in places])
+    evaluation.evaluate(here)
+    assert endings(here)["rt"].state == "done", "without a failed pilot they are answers"
+    wish(here, "fail", ["rt"], "its pilot failed")
+    assert endings(here)["rt"].state == state
 
 
 def test_a_run_task_may_ask_for_less_than_its_plan(tmp_path: Path) -> None:

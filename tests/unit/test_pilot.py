@@ -96,6 +96,18 @@ def test_answers_that_nobody_can_read_are_as_bad_as_none() -> None:
     assert told is not None and "none of the first 2 samples" in told and "unreadable: " in told
 
 
+def test_answers_without_a_text_are_as_bad_as_none() -> None:
+    pilot = piloted(2, taken=2)
+    assert pilot.judge(response("s0", "")) is None
+    told = pilot.judge(response("s1", " \n"))
+    assert told is not None
+    assert told.endswith("a readable answer: 2 × empty: the answer has no text")
+    pilot = piloted(2, taken=2)
+    assert pilot.judge(response("s0", "")) is None
+    assert pilot.judge(response("s1", "42")) is None
+    assert pilot.over
+
+
 def test_a_good_json_answer_is_read_as_evaluation_reads_it() -> None:
     pilot = piloted(1, taken=1, task=run_task(plugin="kie", metrics=["kie_f1"]))
     assert pilot.judge(response("s0", '```json\n{"total": "1"}\n```')) is None
