@@ -85,7 +85,7 @@ class _Draft:
 
 
 def add(arguments: argparse.Namespace) -> int:
-    """`hpcbench data add SOURCE`: look at it, ask where there is somebody to ask, write dataset and plan."""
+    """`hpcbench data add SOURCE`: look at it, ask at a terminal, write dataset and plan."""
     name = _name(arguments)
     document, plan = _targets(arguments, name)
     if not arguments.dry_run:
@@ -420,7 +420,7 @@ def _made_from(source: str) -> str:
 def _opened(
     arguments: argparse.Namespace, here: Dataset, document: dict[str, Any], found: Detected
 ) -> tuple[DatasetIterator, list[str]]:
-    """The dataset, opened; rows that cannot be samples are left out and told, in the document too."""
+    """The dataset, opened; rows that cannot be samples are left out, which the document and a note say."""
     cache = open_cache(site_of(arguments))
     iterator = open_dataset(here.model_copy(update={"on_bad": "skip"}), cache.folder)
     iterator.count()
@@ -479,8 +479,8 @@ def _validate(arguments: argparse.Namespace, name: str, document: dict[str, Any]
             resolved = load_plan(path, registries, locks=False)
             measure(resolved, hashes=False)
         except UserError as error:
-            told = (_of_proposal(problem, folder) for problem in error.problems)
-            raise UserError(*told) from error
+            reworded = (_of_proposal(problem, folder) for problem in error.problems)
+            raise UserError(*reworded) from error
         try:
             load_plan(path, registries)
         except UserError as error:

@@ -35,7 +35,7 @@ SHOWN = 72
 
 
 class Questions:
-    """Asks for what no option says, or takes the default where nobody can be asked."""
+    """Ask for what no option gives; without a terminal, take the default."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.given = arguments
@@ -121,7 +121,7 @@ class Questions:
         say(hint(f"hpcbench new{name} --task {ml_task.name}{more}", "then it is among the choices"))
 
     def _only(self, option: str, names: Sequence[str], ml_task: MLTask) -> str:
-        """The only answer there is, where nobody can be asked."""
+        """The only possible answer, without a terminal."""
         if not names:
             what = f"no dataset of the catalogue is known to fit {ml_task.name}"
             raise UserError(

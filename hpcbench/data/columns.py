@@ -107,7 +107,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is said beforehand; None: to be proposed."""
+    """What the options give; None: to be proposed."""
 
     answers: Sequence[str] | None = None
     """Columns of the answer."""
@@ -296,10 +296,10 @@ def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> R
     Args:
         columns: as `look` gives them.
         rows: rows that were looked at.
-        wish: what is said beforehand.
+        wish: what the options give.
 
     Raises:
-        UserError: a column that is said is none, or is empty; the task has one answer and several are named.
+        UserError: a named column does not exist or is empty; the task has one answer and several are named.
     """
     wish, usable = wish or Wish(), {one.name: one for one in columns if _usable(one)}
     images = _images(usable)

@@ -202,7 +202,7 @@ def _short(columns: Sequence[str]) -> list[str]:
 
 
 def detect(folder: Path, annotations: str = "", wish: Wish | None = None) -> Detected:
-    """The likeliest way to read a folder, where nobody can be asked.
+    """The likeliest way to read a folder.
 
     Raises:
         UserError: nothing known is there.

@@ -21,7 +21,7 @@ def options_of(tree: Tree, path: Path) -> tuple[dict[str, Any], list[str]]:
     """Options with which the table iterator reads a file, and what a person should know of them.
 
     Raises:
-        UserError: it cannot be read, or is in an encoding that cannot be told.
+        UserError: it cannot be read, or its encoding is unknown.
     """
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".json"):
@@ -64,7 +64,7 @@ def encoding_of(data: bytes, path: Path) -> tuple[str, bool]:
         return "cp1251", False
     runs = re.findall(rb"[\x80-\xff]+", strange)
     if high > 3 * len(runs):
-        what = "neither UTF-8 nor another encoding that can be told"
+        what = "neither UTF-8 nor another known encoding"
         raise UserError(Problem(what, str(path), remedy="save it as UTF-8"))
     return "cp1252", False
 
