@@ -299,7 +299,7 @@ def _of_twin(twin: Experiment, experiment: Experiment) -> str:
     if state == "done":
         instead = f"`hpcbench report {twin.id}` shows its scores"
     elif state is None:
-        instead = f"`hpcbench watch {twin.id}` follows it"
+        instead = f"`hpcbench status {twin.id}` says how far it is"
     else:
         instead = f"`hpcbench resume {twin.id}` goes on with it"
     return (
