@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,10 @@ settings.register_profile(
     max_examples=1000 if SEARCH else 100,
 )
 settings.load_profile("tests")
+
+# A shell ignores Ctrl-C for what it starts in the background; programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def unavailable(reason: str) -> NoReturn:
