@@ -36,9 +36,11 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
-# A shell ignores Ctrl-C for what it starts in the background; programs under test would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell in the background ignores Ctrl-C, and nohup the end of the terminal; programs under test would
+# inherit that. A handler of ours is not inherited.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda number, frame: None)
 
 
 def unavailable(reason: str) -> NoReturn:
