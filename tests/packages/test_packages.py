@@ -235,12 +235,15 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
     plan = write_project(bench, lambda name: source_of(kind, name, repository, index))
     mode = "dev" if kind == "local" else "prod"
 
-    done = bench.run("submit", plan, "--wait", "--json", mode=mode)
+    # Nothing that the echo says can be read, so that its run task has failed.
+    done = bench.run("submit", plan, "--wait", "--json", mode=mode, code=1)
 
     status = json.loads(done.stdout)
     (experiment,) = (bench.folder / "home/experiments").iterdir()
     metrics = json.loads((experiment / "metrics.json").read_text())["run_tasks"]
-    assert status["state"] == "done"
+    assert status["state"] == "incomplete"
+    states = {one["name"]: one["state"] for one in status["run_tasks"]}
+    assert states == {"amounts": "done", "signed": "done", "lined": "done", "echoed": "failed"}
     assert metrics["amounts"]["metrics"]["amount_match"]["value"] == 1.0
     assert (
         metrics["amounts"]["metrics"]["amount_match"]["signature"]
@@ -259,7 +262,7 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
         "lined",
         "echoed",
     }
-    assert f"{experiment.name} is done" in (bench.folder / "feed.xml").read_text()
+    assert f"{experiment.name} is incomplete" in (bench.folder / "feed.xml").read_text()
     locked = json.loads((experiment / "manifest.json").read_text())["plugin_packages"]
     assert set(locked) == set(KINDS)
     if kind == "git":
@@ -501,7 +504,7 @@ def test_stages_end_where_the_plan_says_and_a_baseline_must_be_there(bench: Benc
     assert not (first / "report").exists()
     done = bench.run("submit", plan, "--set", "baseline=20200101-none", mode="dev", code=2)
     assert "20200101-none" in done.stderr
-    bench.run("submit", plan, "--wait", "--set", f"baseline={first.name}", mode="dev")
+    bench.run("submit", plan, "--wait", "--set", f"baseline={first.name}", mode="dev", code=1)
     (second,) = set((bench.folder / "home/experiments").iterdir()) - {first}
     report = (second / "report/report.md").read_text()
     assert f"| baseline | {first.name} |" in report
