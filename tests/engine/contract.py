@@ -77,7 +77,9 @@ class Engine:
     def session(self) -> aiohttp.ClientSession:
         """A connection for each request: after a 500 some servers cut the one it came on."""
         connector = aiohttp.UnixConnector(str(self.folder / "s"), limit=0, force_close=True)
-        return aiohttp.ClientSession("http://engine", connector=connector)
+        # A page may take a slow processor minutes; the test's own limit ends what hangs.
+        limit = aiohttp.ClientTimeout(total=None)
+        return aiohttp.ClientSession("http://engine", connector=connector, timeout=limit)
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and text."""
