@@ -57,7 +57,7 @@ def choose_model(arguments: argparse.Namespace, task: str, images: int, prompt: 
         and (not one.gpus or (memory is not None and (one.gpu_memory_gb or 0) <= memory))
     ]
     own = [one for one in fitting if _is_own(choices.catalog, one.name)]
-    if own or fitting:
+    if fitting:
         return _of(for_a_first_look(own or fitting), task, images, prompt)
     return _of(choices.catalog.get(Model, TINY), task, images, prompt)
 
