@@ -422,15 +422,15 @@ def _take_question(
         free.pop(column or "", None)
     elif wish.task in (None, "vqa"):
         roles.question = _taken(free, "question", lambda one: one.scalar)
-        asking = [one.name for one in free.values() if one.scalar and _asks(one)]
+        asking = [one.name for one in free.values() if one.name not in PROMPTED and _asks(one)]
         if roles.question is None and len(asking) == 1:
             roles.question = free.pop(asking[0]).name
 
 
 def _asks(column: Column) -> bool:
-    """Whether most of its values are questions."""
+    """Whether it holds texts, most of them questions."""
     marked = sum(value.rstrip().endswith(("?", "？", "؟")) for value in column.values)
-    return 2 * marked > len(column.values)
+    return column.scalar and 2 * marked > len(column.values)
 
 
 def _answers(free: Mapping[str, Column], roles: Roles) -> list[str]:
