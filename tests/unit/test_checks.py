@@ -309,7 +309,9 @@ def test_an_output_schema_is_a_json_schema_of_an_object(files: Files) -> None:
     )
 
 
-MODEL_TASK = "name: form\nplugin: kie\nmetrics: [truncated_share]\noutput: object\noutput_model: {}\n"
+MODEL_TASK = (
+    "name: form\nplugin: kie\nmetrics: [truncated_share]\noutput: object\noutput_model: {}\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,9 @@ def test_an_output_model_is_a_pydantic_model(files: Files, model: str, told: str
 
 
 def test_a_metric_of_readings_fits_every_ml_task(files: Files) -> None:
-    files.write("ml_tasks/form.yaml", "name: form\nplugin: vqa\nmetrics: [truncated_share, valid_json]\n")
+    files.write(
+        "ml_tasks/form.yaml", "name: form\nplugin: vqa\nmetrics: [truncated_share, valid_json]\n"
+    )
     files.resolved(PLAN.replace("vqa", "form"))
 
 
