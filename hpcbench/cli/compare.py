@@ -172,6 +172,8 @@ def _harmless(cell: str) -> str:
 
 
 def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+    from hpcbench.evaluation.speeds import not_comparable
+
     out = console()
     if len(told["candidates"]) > 1 or out.is_terminal:
         out.print(f"\n[bold]{told['baseline']['id']} → {one['id']}[/]")
@@ -184,7 +186,7 @@ def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.
     if one["speed"]:
         out.print()
         out.print(_speeds(one["speed"]))
-    for line in (*_careful_of_speed(one["speed"]), *one["speed_notes"]):
+    for line in (*not_comparable(one["speed"]), *one["speed_notes"]):
         print(line)
     if one["flips"]:
         out.print()
@@ -300,20 +302,6 @@ def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
         )  # fmt: skip
         previous = name
     return table
-
-
-def _careful_of_speed(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Why some figures are not comparable, once each; a reason of all run tasks once."""
-    reasons: dict[str, dict[str, None]] = {}
-    names = dict.fromkeys(_name(one["baseline_task"], one["candidate_task"]) for one in figures)
-    for one in figures:
-        for reason in filter(None, one["why_not"].split("; ")):
-            reasons.setdefault(reason, {})[_name(one["baseline_task"], one["candidate_task"])] = (
-                None
-            )
-    for reason, some in reasons.items():
-        where = "" if len(some) == len(names) else f", {', '.join(some)}"
-        yield f"careful, speed and memory{where} are not comparable: {reason}"
 
 
 def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.screen import console, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.results import performance_of
 from hpcbench.experiment.submission import not_whole
@@ -327,7 +328,10 @@ def _listed(rows: Sequence[Row]) -> Table:
     for title in (*keys, "metric"):
         table.add_column(title)
     invalid, faults = any(row.invalid for row in rows), any(row.faults for row in rows)
-    more = [*(["invalid", "excluded / zero"] if invalid else []), *(["faults"] if faults else [])]
+    more = [
+        *(["unreadable", "excluded / zero"] if invalid else []),
+        *(["faults"] if faults else []),
+    ]
     for title in ("value", "95 % interval", "n", "documents", "coverage", *more):
         table.add_column(title, justify="right")
     for row in rows:
@@ -376,11 +380,11 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
             yield f"samples weigh what their {row.weight} says"
     nothing = {row.by.get("run_task"): row for row in rows if not row.ok}
     for name, row in nothing.items():
-        parts = ((row.asked - row.answered, "without an answer"), (row.invalid, "unreadable"))
+        parts = ((row.asked - row.answered, "failed"), (row.answered - row.ok, "unreadable"))
         why = ", ".join(f"{count:,} of {row.asked:,} {what}" for count, what in parts if count)
         yield f"– {name or 'these samples'}: nothing was scored{f': {why}' if why else ''}"
     if any(row.invalid for row in rows):
-        yield "invalid: answers that could not be read, or break their schema"
+        yield f"unreadable: {DEFINITIONS['unreadable']}"
 
 
 def _say_faults(scored: Sequence[Scored]) -> None:

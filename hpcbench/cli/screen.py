@@ -239,13 +239,16 @@ def sweep_tables(experiment: Experiment) -> Iterator[Table]:
     for name, sweep in performance["sweeps"].items():
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column(name)
-        for title in ("answered", "answers/s", "TTFT p50 / p95, ms", "E2E p50 / p95, ms", "good/s"):
+        for title in (
+            "responded",
+            "answers/s",
+            "TTFT p50 / p95, ms",
+            "E2E p50 / p95, ms",
+            "good/s",
+        ):
             table.add_column(title, justify="right")
-        table.add_column("")
         for row in speed_rows(performance, sweep["points"]):
-            table.add_row(
-                row.load, row.answered, row.answers, row.ttft, row.e2e, row.good, row.marks
-            )
+            table.add_row(row.load, row.answered, row.answers, row.ttft, row.e2e, row.good)
         yield table
 
 
@@ -257,7 +260,7 @@ def _follow_plainly(
 
     last = ""
     while True:
-        line = f"{status.id} {status.state} {status.answered}/{status.samples} answered"
+        line = f"{status.id} {status.state} {status.answered}/{status.samples} samples done"
         if wrong := sum(one.count for one in status.failures):
             line += f", {wrong} failures"
         if status.reason:

@@ -28,7 +28,7 @@ def list_experiments(arguments: argparse.Namespace) -> int:
     from hpcbench.cli.status_screen import COLOURS
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("experiment", "state", "run tasks", "answered"):
+    for title in ("experiment", "state", "run tasks", "samples done"):
         table.add_column(title, justify="left" if title in ("experiment", "state") else "right")
     for row in rows:
         state = Text(row.state, COLOURS[row.state])

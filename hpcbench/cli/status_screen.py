@@ -138,8 +138,8 @@ def _head(status: ExperimentStatus, width: int) -> list[Text]:
         first.append(f"  jobs: {listed}", "dim")
     share = status.answered / status.samples if status.samples else 0.0
     second = shards_bar(status.shards, max(12, min(40, width - 50)))
-    second.append(f"  {100 * share:.0f} %", "bold").append(
-        f"  {status.answered:,}/{status.samples:,} answers"
+    second.append(f"  {int(100 * share)} %", "bold").append(
+        f"  {status.answered:,}/{status.samples:,} samples done"
     )
     if status.rate:
         second.append(f"  {_rate(status.rate)}")
@@ -212,7 +212,7 @@ def _task_table(run_tasks: Sequence[RunTaskStatus], rows: int, width: int) -> li
         table.add_column("model", overflow="ellipsis", no_wrap=True, style="dim", max_width=30)
     table.add_column("state", no_wrap=True)
     table.add_column("")
-    for title in ("answered", "shards") + (("rate",) if wide else ()):
+    for title in ("samples", "shards") + (("rate",) if wide else ()):
         table.add_column(title, justify="right", no_wrap=True)
     for one in shown:
         cells: list[RenderableType] = [one.name]

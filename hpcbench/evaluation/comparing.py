@@ -24,7 +24,7 @@ from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.tables import Scored, read_parts, scored_any
-from hpcbench.experiment.ending import coverage
+from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
@@ -395,7 +395,7 @@ class Sides:
             unlike = int((~same).sum())
             rows = rows[0][same], rows[1][same]
         alike = same_prompt(baseline, one, candidate, other)
-        differs = (*_differences(one, other, alike), *_coverage(frames))
+        differs = (*_differences(one, other, alike), *_coverage(scored, frames))
         return cls(*scored, rows, alone, unlike, hashes, differs)
 
     def other_samples(self) -> str:
@@ -478,12 +478,17 @@ def _differences(
         yield f"samples without an answer: {one.task.on_failed}, {other.task.on_failed}"
 
 
-def _coverage(frames: Sequence[Any]) -> Iterator[str]:
-    """Shares of asked samples that are ok, where they differ."""
-    shares = []
-    for frame in frames:
-        ok = (frame["outcome"].is_in(list(ANSWERED)) & ~frame["invalid"]).sum()
-        shares.append(coverage(ok, int((frame["outcome"] != MISSING).sum())))
+def _coverage(scored: Sequence[Scored], frames: Sequence[Any]) -> Iterator[str]:
+    """Coverage of both, where it differs."""
+    shares = [
+        Counts(
+            asked=frame.height,
+            responded=int(frame["outcome"].is_in(list(ANSWERED)).sum()),
+            unreadable=int(frame["invalid"].sum()),
+            skipped=side.skipped,
+        ).coverage
+        for side, frame in zip(scored, frames, strict=True)
+    ]
     if shares[0] != shares[1]:
         ours, theirs = map(form.share, shares)
         yield f"coverage differs: {ours} and {theirs} of the samples are ok"

@@ -11,7 +11,7 @@ differs from one job to the next (another node, a warmer one, neighbours) is in 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -217,6 +217,22 @@ def _figure(
         comparable=not why,
         why_not="; ".join(why),
     )
+
+
+def not_comparable(figures: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Why figures cannot be compared, a line for each reason, with the run tasks that it holds for.
+
+    Args:
+        figures: as `SpeedCompared.to_json` gives them.
+    """
+    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for one in figures:
+        name = " → ".join(dict.fromkeys((one["baseline_task"], one["candidate_task"])))
+        for reason in filter(None, one["why_not"].split("; ")):
+            kinds, names = found.setdefault(reason, ({}, {}))
+            kinds[one["kind"]] = names[name] = None
+    for reason, (kinds, names) in found.items():
+        yield f"{' and '.join(kinds)} of {', '.join(names)} cannot be compared: {reason}"
 
 
 # --- whether they may be compared ----------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import Any
 from hpcbench.evaluation.scores import fields_of, rows_of
 from hpcbench.evaluation.scoring import META
 from hpcbench.evaluation.tables import FIELD, Row, Scored, table
-from hpcbench.experiment.ending import coverage, is_scored, without_values
+from hpcbench.experiment.counts import Counts
+from hpcbench.experiment.ending import is_scored, without_values
 from hpcbench.speed import ANSWERED
 
 EXAMPLES = 5
@@ -31,8 +32,10 @@ def tabulate(scored: Scored, unusable: int = 0) -> dict[str, Any]:
     outcomes = dict(sorted(frame["outcome"].value_counts().iter_rows()))
     answered = sum(outcomes.get(outcome, 0) for outcome in ANSWERED)
     rows = {row.metric: row for row in table([scored])}
-    asked, invalid = frame.height, int(frame["invalid"].sum())
-    ok = answered - invalid
+    invalid = int(frame["invalid"].sum())
+    counts = Counts(
+        frame.height, answered, invalid, scored.skipped, int(outcomes.get("missing", 0))
+    )
     metrics = {name: _entry(rows.get(name), scored.reading) for name in scored.metrics}
     told = {
         "ml_task": run_task.ml_task.name,
@@ -42,15 +45,12 @@ def tabulate(scored: Scored, unusable: int = 0) -> dict[str, Any]:
         "prompt": run_task.prompt.name,
         "on_failed": scored.policy.on_failed,
         "on_invalid": scored.policy.on_invalid,
-        "asked": asked,
+        **counts.to_json(),
         "answered": answered,
-        "ok": ok,
         "documents": _documents(frame),
         "invalid": invalid,
         "invalid_reasons": _reasons(frame),
-        "skipped": scored.skipped,
         "unusable": unusable,
-        "coverage": coverage(ok, asked, scored.skipped),
         "outcomes": outcomes,
         "errors": _errors(frame),
         "metrics": metrics,

@@ -20,7 +20,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import estimate
 from hpcbench.evaluation.scores import Place, fields_of, scan
 from hpcbench.evaluation.scoring import META, Policy, is_corpus, takes_reading
-from hpcbench.experiment.ending import coverage
+from hpcbench.experiment.counts import Counts
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
 
@@ -118,7 +118,7 @@ class Row:
     @property
     def coverage(self) -> float:
         """ok ÷ (asked + skipped)."""
-        return coverage(self.ok, self.asked, self.skipped)
+        return Counts(self.asked, self.answered, self.answered - self.ok, self.skipped).coverage
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

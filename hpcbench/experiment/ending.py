@@ -1,9 +1,8 @@
 """How a run task ended, and the experiment with it: one rule, from counts of samples alone.
 
-Three counts decide. A sample is *ok* if its answer came and could be read. Coverage is ok ÷ (asked +
-skipped), and nothing that `on_failed` or `on_invalid` count as zero raises it. A run task of which no sample
-was scored is `failed`: it has no value, and no part in any comparison. One whose coverage is below
-`min_coverage`, or that has work left, is `incomplete`. All others are `done`.
+The counts of `counts.py` decide; what `on_failed` or `on_invalid` count as zero raises none of them. A run
+task of which no sample was scored is `failed`: it has no value, and no part in any comparison. One whose
+coverage is below `min_coverage`, or that has work left, is `incomplete`. All others are `done`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from hpcbench.experiment.counts import counts_of
 
 RunTaskEnd = Literal["done", "incomplete", "failed"]
 ExperimentEnd = Literal["done", "incomplete", "failed", "cancelled"]
@@ -30,35 +31,17 @@ _ENDS = {
 """Outcome → what is said of samples that have it."""
 
 
-def coverage(ok: int, asked: int, skipped: int = 0) -> float:
-    """Share of the samples that are ok; 0 of none.
-
-    Args:
-        ok: samples whose answer came and could be read.
-        asked: samples there are to ask about.
-        skipped: samples beside these that could not be used.
-    """
-    return ok / (asked + skipped) if asked + skipped else 0.0
-
-
-def ok_of(table: Mapping[str, Any]) -> int:
-    """Samples of a run task that are ok, from its table in `metrics.json`."""
-    return max(0, int(table["answered"]) - int(table.get("invalid") or 0))
-
-
 def is_scored(table: Mapping[str, Any]) -> bool:
     """Whether any sample of a run task was scored; without metrics: whether any is ok."""
     entries = table.get("metrics") or {}
-    return ok_of(table) > 0 and (not entries or any(one is not None for one in entries.values()))
+    return counts_of(table).ok > 0 and (
+        not entries or any(one is not None for one in entries.values())
+    )
 
 
 def as_one_rule(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table by this version's rule. Older ones counted unreadable answers in, and valued nothing as 0."""
-    told = {
-        **table,
-        "ok": ok_of(table),
-        "coverage": coverage(ok_of(table), int(table["asked"]), int(table.get("skipped") or 0)),
-    }
+    told = {**table, **counts_of(table).to_json()}
     return told if is_scored(told) else without_values(told)
 
 
@@ -146,8 +129,8 @@ def ending_of(table: Mapping[str, Any], least: float, left: int = 0) -> Ending:
         least: the smallest coverage with which it is done.
         left: shards of it that did not come to their end.
     """
-    ok, whole = ok_of(table), int(table["asked"]) + int(table.get("skipped") or 0)
-    share = coverage(ok, int(table["asked"]), int(table.get("skipped") or 0))
+    counts = counts_of(table)
+    ok, whole, share = counts.ok, counts.whole, counts.coverage
     if not is_scored(table):
         return Ending("failed", why_nothing(table), share)
     if share < least:
@@ -161,10 +144,9 @@ def ending_of(table: Mapping[str, Any], least: float, left: int = 0) -> Ending:
             share,
         )
     if left:
-        missing = int(table["outcomes"].get("missing", 0))
         why = (
-            f"{missing:,} of {whole:,} samples were not asked"
-            if missing
+            f"{counts.unasked:,} of {whole:,} samples were not asked"
+            if counts.unasked
             else f"{left} shards did not end"
         )
         return Ending("incomplete", why, share)

@@ -354,21 +354,23 @@ def _side(run: Run) -> comparisons.CompareSide:
 def _candidate(baseline: Experiment, run: Run, held: Held | HpcbenchError) -> comparisons.Candidate:
     from hpcbench.evaluation.account import careful
     from hpcbench.evaluation.differences import config_differences
-    from hpcbench.evaluation.speeds import speed
+    from hpcbench.evaluation.speeds import not_comparable, speed
 
     if not isinstance(held, Held):
         return comparisons.Candidate(
             side=_side(run), metrics=(), refused=tuple(_refusal(held)), careful=(), speed=(),
-            speed_notes=(), differences=(),
+            speed_careful=(), speed_notes=(), differences=(),
         )  # fmt: skip
     speeds = speed(baseline, held.candidate, held.pairs, held.other_samples)
+    figures = [one.to_json() for one in speeds.figures]
     differences = config_differences(baseline, held.candidate, held.pairs)
     return comparisons.Candidate(
         side=_side(run),
         metrics=tuple(_compared(held, one) for one in held.compared),
         refused=tuple(sound(one.to_json()) for one in held.refused),
         careful=tuple(careful(held)),
-        speed=tuple(sound(one.to_json()) for one in speeds.figures),
+        speed=tuple(map(sound, figures)),
+        speed_careful=tuple(not_comparable(figures)),
         speed_notes=speeds.notes,
         differences=tuple(sound(one.to_json()) for one in differences),
     )

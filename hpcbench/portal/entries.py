@@ -17,6 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from hpcbench.experiment.control import wishes
+from hpcbench.experiment.counts import Counts, counts_of, total
 from hpcbench.experiment.ending import if_whole
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION
@@ -24,7 +25,13 @@ from hpcbench.launch.status import ExperimentStatus, State
 from hpcbench.launch.status.facts import outcome_of, passes_of
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.words import clean
-from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score, Usage
+from hpcbench.portal.models.experiments import (
+    ExperimentRow,
+    RunTaskRow,
+    SampleCounts,
+    Score,
+    Usage,
+)
 
 LARGEST = 64 << 20
 """Bytes of the largest file that is read: a thousand run tasks with all their groups have fewer."""
@@ -224,6 +231,8 @@ def entry(
         answered=sum(row.answered for row in rows),
         rate=_number(status.rate) if status else None,
         eta=_text(status.eta.text) if status and status.eta else None,
+        counts=_together(rows),
+        scored=sum(bool(row.scores) and row.scores[0].value is not None for row in rows),
         score=_mean([row.scores[0] for row in rows if row.scores], len(rows)),
         gpu_hours=written.usage.gpu_hours,
         failures=causes(status) if status else len(set(_errors(found))),
@@ -272,6 +281,7 @@ def _row(
     speed = _mapping(found.performance.get(task.name))
     latency = _mapping(speed.get("e2e_ms"))
     peak = _number(_mapping(speed.get("memory")).get("gpu_peak"))
+    counts = _counts(table)
     return RunTaskRow(
         experiment=experiment,
         name=task.name,
@@ -284,14 +294,33 @@ def _row(
         samples=task.samples,
         answered=task.samples if done else status.answered if status else 0,
         rate=_number(status.rate) if status else None,
-        coverage=_number(table.get("coverage")),
-        invalid=int(_number(table.get("invalid")) or 0),
+        counts=counts,
+        coverage=counts.coverage if counts else None,
+        invalid=counts.unreadable if counts else 0,
         scores=tuple(_scores(task, _mapping(table.get("metrics")))),
         latency_p50=_share_of(latency, "p50", 1000),
         latency_p95=_share_of(latency, "p95", 1000),
         tokens_per_second=_number(_mapping(speed.get("tokens_per_s")).get("value")),
+        speed_valid=speed.get("valid") is not False,
         peak_memory_gb=None if peak is None else peak / GIB,
     )
+
+
+def _counts(table: Mapping[str, Any]) -> SampleCounts | None:
+    """None of a run task that is not evaluated, or whose table is damaged."""
+    try:
+        return SampleCounts.model_validate(counts_of(table).to_json()) if table else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _together(rows: Sequence[RunTaskRow]) -> SampleCounts | None:
+    """Counts of all run tasks; None where one has none: a part must not look like the whole."""
+    known = [row.counts for row in rows if row.counts is not None]
+    if not known or len(known) < len(rows):
+        return None
+    each = (Counts(one.asked, one.responded, one.unreadable, one.skipped) for one in known)
+    return SampleCounts.model_validate(total(each).to_json())
 
 
 def _scores(task: PlannedTask, told: Mapping[str, Any]) -> Iterator[Score]:

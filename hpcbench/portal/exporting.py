@@ -23,7 +23,7 @@ from hpcbench.portal.comparing import Change, Fates, flip_rows
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
-from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
+from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, SampleCounts
 from hpcbench.portal.samples import Chosen, Ordered, Sorted
 from hpcbench.portal.sheet import Sheet
 
@@ -175,8 +175,9 @@ def _schema(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str
 
 _NUMBERS = frozenset((
     "created", "updated", "run_tasks", "samples", "answered", "rate", "score", "score_low", "score_high",
-    "gpu_hours", "failures", "coverage", "invalid", "latency_p50", "latency_p95", "tokens_per_second",
-    "peak_memory_gb", "baseline_value", "candidate_value", "difference", "low", "high", "p", "n",
+    "gpu_hours", "failures", "invalid", *SampleCounts.model_fields, "latency_p50", "latency_p95",
+    "tokens_per_second", "peak_memory_gb", "baseline_value", "candidate_value", "difference", "low", "high",
+    "p", "n",
     "documents", "won", "lost", "tied", "both_right", "both_wrong", "baseline_score", "candidate_score",
     "baseline_place", "candidate_place",
 ))  # fmt: skip
@@ -204,13 +205,19 @@ def _cell(value: Any, kind: Any) -> Any:
     return float(value) if isinstance(value, (int, float)) else None
 
 
+def _counts(counts: SampleCounts | None) -> dict[str, Any]:
+    names = SampleCounts.model_fields
+    return dict.fromkeys(names) if counts is None else counts.model_dump()
+
+
 def experiment_cells(row: ExperimentRow) -> dict[str, Any]:
     """An experiment's row as cells."""
     score = row.score
     return {
         "id": row.id, "plan": row.plan, "state": row.state, "created": row.created, "updated": row.updated,
         "owner": row.owner, "models": ", ".join(row.models), "datasets": ", ".join(row.datasets),
-        "run_tasks": row.run_tasks, "samples": row.samples, "answered": row.answered, "rate": row.rate,
+        "run_tasks": row.run_tasks, "samples": row.samples, "answered": row.answered,
+        **_counts(row.counts), "rate": row.rate,
         "metric": score.metric if score else None, "score": score.value if score else None,
         "score_low": score.low if score else None, "score_high": score.high if score else None,
         "gpu_hours": row.gpu_hours, "failures": row.failures, "verdict": row.verdict,
@@ -224,12 +231,12 @@ def run_task_cells(row: RunTaskRow) -> dict[str, Any]:
     return {
         "experiment": row.experiment, "name": row.name, "ml_task": row.ml_task, "model": row.model,
         "dataset": row.dataset, "prompt": row.prompt, "state": row.state, "reason": row.reason,
-        "samples": row.samples, "answered": row.answered, "rate": row.rate, "coverage": row.coverage,
+        "samples": row.samples, "answered": row.answered, "rate": row.rate, **_counts(row.counts),
         "invalid": row.invalid, "metric": leading.metric if leading else None,
         "score": leading.value if leading else None, "score_low": leading.low if leading else None,
         "score_high": leading.high if leading else None, "latency_p50": row.latency_p50,
         "latency_p95": row.latency_p95, "tokens_per_second": row.tokens_per_second,
-        "peak_memory_gb": row.peak_memory_gb,
+        "speed_valid": row.speed_valid, "peak_memory_gb": row.peak_memory_gb,
         "scores": json.dumps({one.metric: one.value for one in row.scores}, ensure_ascii=False),
     }  # fmt: skip
 

@@ -55,12 +55,17 @@ class RunTaskTable(TypedDict):
     on_failed: str
     on_invalid: str
     asked: int
+    """This and the next four: see `experiment/counts.py`."""
+    responded: int
+    ok: int
+    unreadable: int
+    failed: int
     answered: int
+    """The same as `responded`."""
     documents: int
     """Documents with an answer."""
-    ok: int
-    """Samples whose answer came and could be read."""
     invalid: int
+    """The same as `unreadable`."""
     invalid_reasons: list[dict[str, Any]]
     skipped: NotRequired[int]
     """Samples among those asked about that nobody can use."""
@@ -325,10 +330,13 @@ class Tables(TypedDict):
     plan: dict[str, Any]
     """The plan, as `resolved.json` has it."""
     asked: int
-    """Samples asked, over all run tasks."""
-    answered: int
+    """Samples asked, over all run tasks; so are the next four."""
+    responded: int
     ok: int
-    """Samples whose answer came and could be read."""
+    unreadable: int
+    failed: int
+    answered: int
+    """The same as `responded`."""
     left: int
     """Samples in shards that did not come to their end."""
     summary: list[str]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from hpcbench.experiment.counts import counts_of, outcomes_in_words
 from hpcbench.experiment.ending import is_scored, why_nothing
 from hpcbench.notifiers.messages import NONE, check_line, figures, markdown, number, one_line
 
@@ -137,8 +138,8 @@ def _of_run_task(
 ) -> Iterator[ET.Element]:
     """Whether anything was scored, and what the gate looked at."""
     case = ET.Element("testcase", name="answers")
-    outcomes = ", ".join(f"{count} {one_line(one)}" for one, count in table["outcomes"].items())
-    said = f"{table['answered']} of {table['asked']} samples have an answer"
+    outcomes = outcomes_in_words(table["outcomes"])
+    said = f"samples: {counts_of(table).sentence()}"
     if table["asked"] and not is_scored(table):
         _put(case, "error", one_line(why_nothing(table)), outcomes)
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.evaluation import format as form
+from hpcbench.evaluation.speeds import not_comparable
 from hpcbench.reporting.blocks import (
     Block,
     Code,
@@ -221,10 +222,8 @@ def _left_out(compared: Mapping[str, Any]) -> Iterator[Item]:
 
 
 def _speed(one: Mapping[str, Any]) -> Iterator[Block]:
-    for reason in dict.fromkeys(
-        reason for figure in one["speed"] for reason in figure["why_not"].split("; ") if reason
-    ):
-        yield Text(f"Not comparable: {reason}.", "warn")
+    for line in not_comparable(one["speed"]):
+        yield Text(f"{line[0].upper()}{line[1:]}.", "warn")
     if one["speed"]:
         chosen = [figure for figure in one["speed"] if not figure["figure"].endswith(SMALL_PRINT)]
         yield _figures("Speed and memory", chosen)

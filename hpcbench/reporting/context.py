@@ -13,6 +13,7 @@ from hpcbench.evaluation.scores import Place
 from hpcbench.evaluation.worst import distributions
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import wishes
+from hpcbench.experiment.counts import counts_of, total
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
@@ -58,6 +59,7 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     usage = usage_of(experiment)
     documents = {name: table["documents"] for name, table in run_tasks.items()}
     site = experiment.resolved.site
+    counts = total(map(counts_of, run_tasks.values()))
     compared = verdict["baseline"] if verdict is not None else experiment.resolved.plan.baseline
     return {
         "version": 2,
@@ -66,9 +68,12 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
         "state": state,
         "reason": why,
         "plan": experiment.resolved.plan.model_dump(mode="json"),
-        "asked": sum(table["asked"] for table in run_tasks.values()),
-        "answered": sum(table["answered"] for table in run_tasks.values()),
-        "ok": sum(table["ok"] for table in run_tasks.values()),
+        "asked": counts.asked,
+        "responded": counts.responded,
+        "ok": counts.ok,
+        "unreadable": counts.unreadable,
+        "failed": counts.failed,
+        "answered": counts.responded,
         "left": sum(state.shard.stop - state.shard.start for state in left),
         "summary": [*ended, *wrong, *sentences(best, verdict)],
         "verdict": verdict,

@@ -47,7 +47,7 @@ class MetricRow:
     clusters: int
     """Documents they belong to."""
     coverage: float
-    """Samples that are ok ÷ samples asked or skipped."""
+    """ok ÷ (asked + skipped)."""
     higher_is_better: bool
     signature: str
     """Metric with all its options."""
@@ -76,11 +76,9 @@ class SpeedRow:
 
     run_task: str
     load: str
-    """`8 at once`, `auto`, `2.5/s poisson`."""
-    marks: str
-    """`knee`, `best`, `client-bound`."""
+    """`8 at once`, `auto`, `2.5/s poisson`; behind it in brackets `knee`, `best`, `client-bound`."""
     answered: str
-    """Answers / requests."""
+    """Requests with an answer / requests."""
     in_flight: str
     answers: str
     """Answers a second with interval."""
@@ -193,10 +191,11 @@ def speed_rows(performance: Mapping[str, Any], names: Iterable[str]) -> Iterator
             "best" if name in best else "",
             "" if table["valid"] else "client-bound",
         ]
+        marks = ", ".join(filter(None, told))
+        load = _load(table["load"])
         yield SpeedRow(
             run_task=name,
-            load=_load(table["load"]),
-            marks=", ".join(filter(None, told)),
+            load=f"{load} ({marks})" if marks else load,
             answered=f"{table['answered']} / {table['requests']}",
             in_flight=form.figure(table["window"]["in_flight"]),
             answers=_with_ends(table["answers_per_s"]),

@@ -24,6 +24,7 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation import Answer, Place, Scored, Subject
 from hpcbench.evaluation.scores import update
+from hpcbench.experiment.counts import counts_of
 from hpcbench.experiment.layout import home
 from hpcbench.parsers import reading_of
 from hpcbench.registry.catalog import Catalog, load_document, user_site
@@ -223,7 +224,6 @@ def _print(table: Mapping[str, Any]) -> None:
         )
     console = Console(highlight=False)
     console.print(out)
-    told = f"{table['answered']} of {table['asked']} samples answered"
-    console.print(f"{told}, {table['invalid']} invalid")
+    console.print(f"samples: {counts_of(table).sentence()}")
     for fault in table["faults"]:
         console.print(f"{fault['count']} not scored by {fault['metric']}: {fault['message']}")

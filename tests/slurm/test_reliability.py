@@ -139,7 +139,10 @@ def test_a_broken_image_file_is_an_invalid_sample_and_the_rest_is_scored(slurm_u
     )  # fmt: skip
 
     experiment = user.submit(
-        user.plan("cracked", [{**VQA, "dataset": "cracked", "split": "easy", "limit": 12}])
+        user.plan(
+            "cracked",
+            [{**VQA, "dataset": "cracked", "split": "easy", "limit": 12, "min_coverage": 0.5}],
+        )
     )
 
     status = user.wait(experiment)

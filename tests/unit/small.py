@@ -109,13 +109,20 @@ def experiment(
     """An experiment of one run task `rt`, submitted and not begun."""
     data = write_dataset(folder / "data", records)
     plan = resolved(run_task(dataset={"source": str(data)}, **task), shard_size=shard_size)
-    work = plan_work(plan, measured(plan, len(records)))
-    here = Experiment(folder / "experiments" / "20261120-1432-plan-aaaa")
+    return submitted(folder, plan, len(records))
+
+
+def submitted(
+    folder: Path, plan: ResolvedPlan, samples: int, name: str = "20261120-1432-plan-aaaa"
+) -> Experiment:
+    """An experiment of a plan, not begun; each of its run tasks has so many samples."""
+    work = plan_work(plan, measured(plan, samples))
+    here = Experiment(folder / "experiments" / name)
     write_atomic(here.resolved_file, plan.model_dump_json())
     write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
     write_json(
         here.chosen_file,
-        {name: [(0, len(records))] for name in {one.run_task for one in work.shards}},
+        {name: [(0, samples)] for name in {one.run_task for one in work.shards}},
     )
     return here
 
@@ -151,12 +158,17 @@ def response(sample_id: str, text: str | None = "1", **more: Any) -> Response:
 
 
 def write_attempt(
-    here: Experiment, index: int, attempt: int, responses: Sequence[Response], end: str = "done"
+    here: Experiment,
+    index: int,
+    attempt: int,
+    responses: Sequence[Response],
+    end: str = "done",
+    run_task: str = "rt",
 ) -> None:
     """An attempt as a worker leaves it."""
-    events = here.shard_events("rt", index, attempt)
+    events = here.shard_events(run_task, index, attempt)
     create_exclusive(events, {"event": "claimed", "time": 0, "owner": {"job": "1_0"}})
-    with Appender(here.shard_responses("rt", index, attempt)) as file:
+    with Appender(here.shard_responses(run_task, index, attempt)) as file:
         for one in responses:
             file.write(one.to_json())
     with Appender(events) as file:

@@ -15,9 +15,9 @@ from hpcbench.cli.main import main
 from hpcbench.evaluation.ended import endings
 from hpcbench.experiment.claims import Owner, answers_of, claim
 from hpcbench.experiment.control import wish
+from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.ending import (
     as_one_rule,
-    coverage,
     ending_of,
     experiment_end,
     why_dashes,
@@ -63,7 +63,7 @@ def test_a_run_task_is_done_only_with_enough_samples_that_are_ok(
     whole = ok + invalid + failed + skipped
     assert (
         found.coverage
-        == coverage(ok, ok + invalid + failed, skipped)
+        == Counts(ok + invalid + failed, ok + invalid, invalid, skipped).coverage
         == (ok / whole if whole else 0)
     )
     assert (found.state == "failed") == (ok == 0)

@@ -38,6 +38,7 @@ def _matrix(ml_task: str, rows: Sequence[RunTaskRow]) -> Matrix:
             reason=row.reason,
             answered=row.answered,
             samples=row.samples,
+            coverage=row.coverage,
             score=score,
             leads=score is not None and score.value == best.get(row.dataset),
         )

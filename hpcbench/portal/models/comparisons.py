@@ -87,6 +87,8 @@ class Candidate(Model):
     """What to know before believing it."""
     speed: tuple[Mapping[str, Any], ...]
     """Figures of speed and memory as `compare --json` has them."""
+    speed_careful: tuple[str, ...]
+    """Why figures of some run tasks are not comparable, with the run tasks."""
     speed_notes: tuple[str, ...]
     """What to know of them."""
     differences: tuple[Mapping[str, Any], ...]

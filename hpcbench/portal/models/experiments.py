@@ -28,6 +28,25 @@ class Score(Model):
     """Whether more of it is better."""
 
 
+class SampleCounts(Model):
+    """Counts of samples, see docs/measuring.md."""
+
+    asked: int
+    """Samples that are asked about: responded + failed."""
+    responded: int
+    """Those with an answer: ok + unreadable."""
+    ok: int
+    """Those whose answer was read."""
+    unreadable: int
+    """Those whose answer could not be read."""
+    failed: int
+    """Those without an answer."""
+    skipped: int
+    """Bad rows of the dataset beside them."""
+    coverage: float
+    """ok ÷ (asked + skipped)."""
+
+
 class ExperimentRow(Model):
     """An experiment in the list."""
 
@@ -54,7 +73,11 @@ class ExperimentRow(Model):
     samples: int
     """Samples to ask about."""
     answered: int
-    """Samples with an answer."""
+    """Samples that are done, however their requests ended."""
+    counts: SampleCounts | None = None
+    """Of its run tasks together; None: not all are evaluated."""
+    scored: int = 0
+    """Run tasks whose first metric has a value."""
     rate: float | None = None
     """Answers a second over the last minutes."""
     eta: str | None = None
@@ -95,13 +118,15 @@ class RunTaskRow(Model):
     samples: int
     """Samples to ask about."""
     answered: int
-    """Samples with an answer."""
+    """Samples that are done, however their requests ended."""
+    counts: SampleCounts | None = None
+    """Once it is evaluated."""
     rate: float | None = None
     """Answers a second."""
     coverage: float | None = None
-    """Answered ÷ asked, once evaluated."""
+    """As in `counts`."""
     invalid: int = 0
-    """Answers that cannot be read."""
+    """The same as `counts.unreadable`."""
     scores: tuple[Score, ...] = ()
     """Its metrics, the first one leading."""
     latency_p50: float | None = None
@@ -110,6 +135,8 @@ class RunTaskRow(Model):
     """Seconds."""
     tokens_per_second: float | None = None
     """Output tokens a second."""
+    speed_valid: bool = True
+    """Whether latencies and rates are the engine's: False where the client was too slow."""
     peak_memory_gb: float | None = None
     """GPU memory at its peak, GiB."""
 
@@ -149,9 +176,11 @@ class MatrixCell(Model):
     reason: str | None = None
     """Why it is in it; null: there is nothing to say."""
     answered: int
-    """Samples with an answer."""
+    """Samples that are done, however their requests ended."""
     samples: int
     """Samples to ask about."""
+    coverage: float | None = None
+    """ok ÷ (asked + skipped), once evaluated."""
     score: Score | None = None
     """Of the matrix's metric."""
     leads: bool = False

@@ -41,7 +41,7 @@ class DatasetObject(Model):
     samples: int
     """Samples in it."""
     answered: int
-    """Samples with an answer."""
+    """Samples that are done, however their requests ended."""
     attempt: int
     """Newest attempt; 0: nobody ever claimed it."""
     node: str | None = None

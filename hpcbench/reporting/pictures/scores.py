@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.evaluation import format as form
+from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
 from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
 from hpcbench.reporting.pictures.words import rank, stem
 from hpcbench.reporting.tables import MetricRow
@@ -207,9 +208,9 @@ def outcomes(run_tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
     """
     wrong: dict[str, dict[str, float]] = {}
     for name, table in run_tasks.items():
-        counts = {key: n for key, n in table["outcomes"].items() if key != "ok" and n}
+        counts = {OUTCOMES[key]: n for key, n in table["outcomes"].items() if key != "ok" and n}
         if table["invalid"]:
-            counts["no value"] = table["invalid"]
+            counts["unreadable"] = table["invalid"]
         if counts and table["asked"]:
             wrong[name] = {key: n / table["asked"] * 100 for key, n in counts.items()}
     if not wrong:
@@ -219,7 +220,9 @@ def outcomes(run_tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
     series = tuple(
         Series(kind, tuple(names), tuple(wrong[name].get(kind) for name in names)) for kind in kinds
     )
-    notes = ["No value: answered, but the answer could not be read."] if "no value" in kinds else []
+    notes = []
+    if "unreadable" in kinds:
+        notes.append(f"Unreadable: {DEFINITIONS['unreadable']}.")
     if len(wrong) < len(run_tasks):
         notes.append(f"All samples of {len(run_tasks) - len(wrong)} other run tasks ended well.")
     yield Figure(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 
+from hpcbench.experiment.counts import OUTCOMES
+
 ORDER = (
     "right",
     "partly right",
@@ -12,12 +14,7 @@ ORDER = (
     "unreadable",
     "no answer",
     "ok",
-    "no value",
-    "truncated",
-    "refused",
-    "invalid",
-    "failed",
-    "missing",
+    *OUTCOMES.values(),
 )
 """From top to bottom of a flow; what is not among them comes after."""
 

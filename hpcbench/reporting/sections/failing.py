@@ -1,4 +1,4 @@
-"""Samples that went wrong: without an answer, without a score, with a bad one."""
+"""Samples that went wrong: failed, unreadable, not scored, with a bad score."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.evaluation import format as form
+from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, counts_of, outcomes_in_words
 from hpcbench.reporting import pictures
 from hpcbench.reporting.artefact import Tables
 from hpcbench.reporting.blocks import (
@@ -17,6 +18,9 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
+
+COUNTS = ("asked", "responded", "ok", "unreadable", "failed", "skipped")
+"""Counts in the order of the table."""
 
 POLICY = {"zero": "count as the worst value the metric knows", "exclude": "are left out"}
 """Policy → what it does to samples, in words."""
@@ -34,39 +38,46 @@ def failures(tables: Tables) -> Section | None:
     }
     if not imperfect:
         return None
-    outcomes = list(dict.fromkeys(key for table in run_tasks.values() for key in table["outcomes"]))
-    counts = tuple(
+    rows = tuple(
         (
-            name, *(form.count(table["outcomes"].get(key, 0)) for key in outcomes),
-            form.count(table["invalid"]), form.share(table["coverage"]),
+            name, *(form.count(getattr(counts_of(table), count)) for count in COUNTS),
+            form.share(table["coverage"]), outcomes_in_words(table["outcomes"]),
             POLICY[table["on_failed"]], POLICY[table["on_invalid"]],
         )
         for name, table in imperfect.items()
     )  # fmt: skip
-    last = len(outcomes) + 3
     heads = (
-        "run task", *outcomes, "no value", "coverage", "without an answer", "without a value",
+        "run task", *COUNTS, "coverage", "how requests ended", "failed samples", "unreadable answers",
     )  # fmt: skip
+    texts = frozenset(range(len(COUNTS) + 2, len(heads)))
+    note = "; ".join(f"{count}: {DEFINITIONS[count]}" for count in COUNTS[1:])
     causes = tuple(row for name, table in imperfect.items() for row in _causes(name, table))
     blocks: list[Block] = [Plot(one, with_table=False) for one in pictures.outcomes(run_tasks)]
-    blocks.append(Table("How requests ended", heads, counts, texts=frozenset({last, last + 1})))
+    blocks.append(Table("What became of the samples", heads, rows, texts=texts))
+    blocks.append(Text(f"{note[0].upper()}{note[1:]}.", "note"))
     if causes:
-        heads = ("run task", "what", "cause", "count", "for instance")
+        columns = ("run task", "what", "cause", "count", "for instance")
         caption = "The commonest causes"
-        blocks.append(Table(caption, heads, causes, texts=frozenset({1, 2, 4})))
+        blocks.append(Table(caption, columns, causes, texts=frozenset({1, 2, 4})))
     either = tuple(row for name, table in imperfect.items() for row in _either(name, table))
     if either:
-        heads = ("run task", "metric", "without invalid answers", "if they count as the worst")
-        blocks.append(Table("What invalid answers change", heads, either, 2))
-    title = "Samples without an answer, or without a score"
+        metrics = ("run task", "metric", "without unreadable answers", "if they count as the worst")
+        blocks.append(Table("What unreadable answers change", metrics, either, 2))
+    title = "Samples that failed, were unreadable or not scored"
     return Section("failures", title, tuple(blocks))
 
 
 def _causes(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for one in table["errors"]:
-        yield name, one["outcome"], one["message"], form.count(one["count"]), one["sample"]
+        yield (
+            name,
+            OUTCOMES[one["outcome"]],
+            one["message"],
+            form.count(one["count"]),
+            one["sample"],
+        )
     for one in table["invalid_reasons"]:
-        yield name, "invalid", one["reason"], form.count(one["count"]), one["sample"]
+        yield name, "unreadable", one["reason"], form.count(one["count"]), one["sample"]
     for one in table["faults"]:
         what = f"not scored by {one['metric']}"
         yield name, what, one["message"], form.count(one["count"]), one["sample"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpcbench.evaluation import format as form
-from hpcbench.experiment.ending import coverage
+from hpcbench.experiment.counts import counts_of, total
 from hpcbench.reporting.artefact import ArmsRow, Leader, Tables, TwoArms
 from hpcbench.reporting.blocks import (
     Block,
@@ -22,16 +22,13 @@ def verdict(tables: Tables) -> Section:
     run_tasks = tables["metrics"]["run_tasks"]
     models = {table["model"] for table in run_tasks.values()}
     datasets = {(table["dataset"], table["split"]) for table in run_tasks.values()}
-    skipped = sum(table["skipped"] for table in run_tasks.values())
-    wanted = tables["asked"] + skipped
-    ok = sum(table["ok"] for table in run_tasks.values())
-    bad = f", {form.count(skipped)} in bad rows" if skipped else ""
-    counts = (
+    counts = total(map(counts_of, run_tasks.values()))
+    told = (
         f"{many(len(models), 'model')}, {many(len(datasets), 'dataset')}, "
-        f"{many(len(run_tasks), 'run task')}; {form.count(ok)} of "
-        f"{form.count(wanted)} samples are ok ({form.share(coverage(ok, tables['asked'], skipped))}){bad}."
+        f"{many(len(run_tasks), 'run task')}. Samples: {counts.sentence()}; "
+        f"coverage {form.share(counts.coverage)}."
     )
-    blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(counts)]
+    blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(told)]
     if tables["left"]:
         warning = (
             f"Incomplete: {form.count(tables['left'])} samples are in shards that did not come to their "

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from hpcbench.evaluation import format as form
+from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import why_dashes
 from hpcbench.reporting import pictures
 from hpcbench.reporting.artefact import Matrix, Tables
@@ -55,9 +56,9 @@ def scores(tables: Tables) -> Section:
         2,
     )  # fmt: skip
     note = Text(
-        "↑ higher is better, ↓ lower is better. [ ]: 95 % interval. Coverage: samples that are ok (an answer "
-        "came and could be read) ÷ samples asked or skipped; told in a matrix where it is not whole. Bold: "
-        "the best of its column.",
+        f"↑ higher is better, ↓ lower is better. [ ]: 95 % interval. Coverage: {DEFINITIONS['coverage']}, "
+        f"where ok is {DEFINITIONS['ok']}; a matrix names it where it is below 100 %. Bold: the best of its "
+        "column.",
         "note",
     )
     dashes = (Text(f"{line}.", "note") for line in why_dashes(tables["metrics"]["run_tasks"]))

@@ -43,7 +43,7 @@ def speed(tables: Tables) -> Section | None:
             "Rates of one engine, in the time of full load; [ ]: 95 % interval; times: p50 / p95. TTFT: "
             "first chunk with text minus send. TPOT: from first chunk to last over the tokens after the "
             "first. E2E: last chunk with text minus when the request was due. A dash: too few requests to "
-            "tell.",
+            "tell. Client-bound: the client was too slow, so the figures are not the engine's.",
             "note",
         )
     ]
@@ -55,7 +55,7 @@ def speed(tables: Tables) -> Section | None:
         for row in speed_rows(performance, _alone(tables))
     ]  # fmt: skip
     heads = (
-        "run task", "load", "answered", "in flight", "answers/s", "tokens/s", "TTFT, ms", "TPOT, ms",
+        "run task", "load", "responded", "in flight", "answers/s", "tokens/s", "TTFT, ms", "TPOT, ms",
         "E2E, ms",
     )  # fmt: skip
     if rows:
@@ -105,7 +105,7 @@ def _sweeps(tables: Tables, heads: Sequence[str]) -> Iterator[Part]:
         goals = _goals(run_tasks[sweep["points"][0]]["attainment"])
         rows = [
             (
-                f"{row.load} ({row.marks})" if row.marks else row.load, row.answered, row.in_flight,
+                row.load, row.answered, row.in_flight,
                 row.answers, row.tokens, row.ttft, row.tpot, row.e2e, *([row.good] if goals else []),
             )
             for row in speed_rows(performance, sweep["points"])

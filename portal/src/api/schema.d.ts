@@ -1168,6 +1168,11 @@ export interface components {
                 readonly [key: string]: unknown;
             }[];
             /**
+             * Speed Careful
+             * @description Why figures of some run tasks are not comparable, with the run tasks.
+             */
+            readonly speed_careful: readonly string[];
+            /**
              * Speed Notes
              * @description What to know of them.
              */
@@ -1524,7 +1529,7 @@ export interface components {
         readonly DatasetObject: {
             /**
              * Answered
-             * @description Samples with an answer.
+             * @description Samples that are done, however their requests ended.
              */
             readonly answered: number;
             /**
@@ -1856,7 +1861,7 @@ export interface components {
         readonly ExperimentRow: {
             /**
              * Answered
-             * @description Samples with an answer.
+             * @description Samples that are done, however their requests ended.
              */
             readonly answered: number;
             /**
@@ -1865,6 +1870,8 @@ export interface components {
              * @default []
              */
             readonly baselines: readonly string[];
+            /** @description Of its run tasks together; None: not all are evaluated. */
+            readonly counts?: components["schemas"]["SampleCounts"] | null;
             /**
              * Created
              * @description When it was submitted.
@@ -1928,6 +1935,12 @@ export interface components {
             readonly samples: number;
             /** @description Mean of the first metric over its run tasks where they share one, or that of its only run task. */
             readonly score?: components["schemas"]["Score"] | null;
+            /**
+             * Scored
+             * @description Run tasks whose first metric has a value.
+             * @default 0
+             */
+            readonly scored: number;
             /**
              * State
              * @description See `hpcbench status`.
@@ -2520,9 +2533,14 @@ export interface components {
         readonly MatrixCell: {
             /**
              * Answered
-             * @description Samples with an answer.
+             * @description Samples that are done, however their requests ended.
              */
             readonly answered: number;
+            /**
+             * Coverage
+             * @description ok ÷ (asked + skipped), once evaluated.
+             */
+            readonly coverage?: number | null;
             /**
              * Leads
              * @description Whether nobody in its column has a better value; says nothing of chance.
@@ -3360,12 +3378,14 @@ export interface components {
         readonly RunTaskRow: {
             /**
              * Answered
-             * @description Samples with an answer.
+             * @description Samples that are done, however their requests ended.
              */
             readonly answered: number;
+            /** @description Once it is evaluated. */
+            readonly counts?: components["schemas"]["SampleCounts"] | null;
             /**
              * Coverage
-             * @description Answered ÷ asked, once evaluated.
+             * @description As in `counts`.
              */
             readonly coverage?: number | null;
             /**
@@ -3380,7 +3400,7 @@ export interface components {
             readonly experiment: string;
             /**
              * Invalid
-             * @description Answers that cannot be read.
+             * @description The same as `counts.unreadable`.
              * @default 0
              */
             readonly invalid: number;
@@ -3441,6 +3461,12 @@ export interface components {
              */
             readonly scores: readonly components["schemas"]["Score"][];
             /**
+             * Speed Valid
+             * @description Whether latencies and rates are the engine's: False where the client was too slow.
+             * @default true
+             */
+            readonly speed_valid: boolean;
+            /**
              * State
              * @description Its state.
              * @enum {string}
@@ -3477,6 +3503,47 @@ export interface components {
              * @enum {string}
              */
             readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
+        };
+        /**
+         * SampleCounts
+         * @description Counts of samples, see docs/measuring.md.
+         */
+        readonly SampleCounts: {
+            /**
+             * Asked
+             * @description Samples that are asked about: responded + failed.
+             */
+            readonly asked: number;
+            /**
+             * Coverage
+             * @description ok ÷ (asked + skipped).
+             */
+            readonly coverage: number;
+            /**
+             * Failed
+             * @description Those without an answer.
+             */
+            readonly failed: number;
+            /**
+             * Ok
+             * @description Those whose answer was read.
+             */
+            readonly ok: number;
+            /**
+             * Responded
+             * @description Those with an answer: ok + unreadable.
+             */
+            readonly responded: number;
+            /**
+             * Skipped
+             * @description Bad rows of the dataset beside them.
+             */
+            readonly skipped: number;
+            /**
+             * Unreadable
+             * @description Those whose answer could not be read.
+             */
+            readonly unreadable: number;
         };
         /**
          * SampleDetail
@@ -4383,6 +4450,7 @@ export type Room = components['schemas']['Room'];
 export type RunTaskDetail = components['schemas']['RunTaskDetail'];
 export type RunTaskRow = components['schemas']['RunTaskRow'];
 export type RunTaskStatus = components['schemas']['RunTaskStatus'];
+export type SampleCounts = components['schemas']['SampleCounts'];
 export type SampleDetail = components['schemas']['SampleDetail'];
 export type SampleImage = components['schemas']['SampleImage'];
 export type SamplePage = components['schemas']['SamplePage'];

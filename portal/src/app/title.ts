@@ -1,5 +1,5 @@
 import { useEffect } from "react";
-import { percent } from "../ui/format";
+import { progress as percentDone } from "../ui/format";
 
 const NAME = "hpcbench";
 
@@ -19,7 +19,7 @@ export function usePageTitle(title: string, { progress = null }: { readonly prog
   // To the nearest percent: the icon is not drawn anew with every answer.
   const share = progress === null || progress >= 1 ? null : Math.floor(progress * 100) / 100;
   useEffect(() => {
-    document.title = [share === null ? "" : `${percent(share)} –`, title, title ? `· ${NAME}` : NAME].filter(Boolean).join(" ");
+    document.title = [share === null ? "" : `${percentDone(share)} –`, title, title ? `· ${NAME}` : NAME].filter(Boolean).join(" ");
   }, [title, share]);
   useEffect(() => {
     const link = document.querySelector<HTMLLinkElement>('link[rel="icon"]');

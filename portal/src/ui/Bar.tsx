@@ -1,4 +1,4 @@
-import { percent } from "./format";
+import { progress } from "./format";
 import { lookOf } from "./states";
 import styles from "./Bar.module.css";
 
@@ -19,7 +19,7 @@ export function Bar({ value, max, label, parts, bare }: Props) {
   const all = parts?.reduce((sum, part) => sum + part.count, 0) ?? 0;
   return (
     <span className={styles.whole}>
-      <span className={styles.bar} role="progressbar" aria-label={label} aria-valuemin={0} aria-valuemax={max} aria-valuenow={value} aria-valuetext={percent(share)}>
+      <span className={styles.bar} role="progressbar" aria-label={label} aria-valuemin={0} aria-valuemax={max} aria-valuenow={value} aria-valuetext={progress(share)}>
         {parts && all > 0 ? (
           parts.map(({ state, count }) => (
             <span key={state} className={styles.part} data-tone={lookOf(state).tone} style={{ width: `${(100 * count) / all}%` }} title={`${lookOf(state).word}: ${count}`} />
@@ -30,7 +30,7 @@ export function Bar({ value, max, label, parts, bare }: Props) {
       </span>
       {!bare && (
         <span className={styles.share} aria-hidden>
-          {percent(share)}
+          {progress(share)}
         </span>
       )}
     </span>

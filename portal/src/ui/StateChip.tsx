@@ -1,6 +1,6 @@
 import { Icon } from "./Icon";
 import { join } from "./join";
-import { lookOf } from "./states";
+import { type Look, lookOf, outcomeLook } from "./states";
 import styles from "./StateChip.module.css";
 
 interface Props {
@@ -13,7 +13,16 @@ interface Props {
 
 /** A state: icon, word and colour. */
 export function StateChip({ state, note, quiet }: Props) {
-  const { tone, icon, word, means } = lookOf(state);
+  return <Chip look={lookOf(state)} note={note} quiet={quiet} />;
+}
+
+/** How a request ended. */
+export function OutcomeChip({ outcome, quiet }: { readonly outcome: string; readonly quiet?: boolean }) {
+  return <Chip look={outcomeLook(outcome)} quiet={quiet} />;
+}
+
+function Chip({ look, note, quiet }: { readonly look: Look; readonly note?: Props["note"]; readonly quiet: boolean | undefined }) {
+  const { tone, icon, word, means } = look;
   return (
     <span className={join(styles.chip, styles[tone], quiet && styles.quiet)} title={means || undefined}>
       <Icon name={icon} size={12} />

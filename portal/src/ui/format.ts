@@ -30,6 +30,11 @@ export function percent(share: number | null | undefined, digits = 0): string {
   return `${shown.toFixed(digits)} %`;
 }
 
+/** How far something is: whole percent, rounded down everywhere, so that 100 % means done. */
+export function progress(share: number): string {
+  return `${Math.floor(Math.min(1, Math.max(0, share)) * 100 + 1e-9)} %`;
+}
+
 /** With a sign, for differences. */
 export function signed(value: number | null | undefined): string {
   if (value === null || value === undefined) return NONE;

@@ -23,7 +23,7 @@ export { Scroller } from "./Scroller";
 export { Skeleton } from "./Skeleton";
 export { Spark } from "./Spark";
 export { Stale } from "./Stale";
-export { StateChip } from "./StateChip";
+export { OutcomeChip, StateChip } from "./StateChip";
 export { lookOf } from "./states";
 export { Strips } from "./strips/Strips";
 export { ColumnChooser } from "./table/ColumnChooser";

@@ -38,11 +38,9 @@ const LOOKS: Readonly<Record<string, Look>> = {
   loading: look("info", "clock", "loading", "A model is being loaded."),
   working: look("info", "play", "working", "Asks its model."),
   idle: look("away", "dash", "idle", "Has nothing to do."),
-  ok: look("good", "check", "ok", "Answered."),
+  ok: look("good", "check", "ok", "The answer was read."),
   right: look("good", "check", "right", "The best score."),
   wrong: look("bad", "cross", "wrong", "Not the best score."),
-  invalid: look("warn", "question", "invalid", "The answer cannot be read."),
-  missing: look("away", "dash", "missing", "Nobody has asked yet."),
   error: look("bad", "cross", "error", "There is no answer."),
   better: look("good", "up", "better", "Better than the baseline, beyond chance."),
   worse: look("bad", "down", "worse", "Worse than the baseline, beyond chance."),
@@ -56,4 +54,19 @@ const LOOKS: Readonly<Record<string, Look>> = {
 /** How a state looks; one that is not known looks like nothing special, with its own word. */
 export function lookOf(state: string): Look {
   return LOOKS[state] ?? look("away", "dot", state, "");
+}
+
+/** How requests ended. Their words are not those of the counts: an answered request may be unreadable. */
+const OUTCOME_LOOKS: Readonly<Record<string, Look>> = {
+  ok: look("good", "check", "answered", "The engine answered."),
+  truncated: look("warn", "half", "answered, cut", "The answer was cut at max_tokens."),
+  refused: look("bad", "cross", "refused", "The engine refused to answer."),
+  invalid: look("bad", "question", "bad request", "The engine cannot take the request, such as a broken image."),
+  failed: look("bad", "cross", "failed", "No answer came, after all tries."),
+  missing: look("away", "dash", "not asked", "The sample was not asked."),
+};
+
+/** How the outcome of a request looks. */
+export function outcomeLook(outcome: string): Look {
+  return OUTCOME_LOOKS[outcome] ?? look("away", "dot", outcome, "");
 }

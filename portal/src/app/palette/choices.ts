@@ -10,6 +10,7 @@ import { toast } from "../../ui/toast";
 import { pages } from "../nav";
 import { signOut } from "../session";
 import { useNamed } from "./samples";
+import { outcomeLook } from "../../ui/states";
 
 /** Something to choose in the palette: it leads somewhere, or does something. */
 export interface Choice {
@@ -38,7 +39,7 @@ export function choiceOf(hit: Hit): Choice {
 function sampleChoice(experiment: string, task: string, row: SampleRow): Choice {
   const { place, sample, outcome } = row;
   const to = { to: "/e/$experiment/t/$task/samples", params: { experiment, task }, search: { at: place } as never } as const;
-  return { id: `sample ${task} ${place}`, group: "Samples", icon: "table", name: sample, detail: `${task}, ${outcome}`, to };
+  return { id: `sample ${task} ${place}`, group: "Samples", icon: "table", name: sample, detail: `${task}, ${outcomeLook(outcome).word}`, to };
 }
 
 /** All samples of a run task with a text in what was asked or answered. */

@@ -16,7 +16,7 @@ const COLUMNS: readonly Column<Work>[] = [
     ),
   },
   { id: "plan", head: "Plan", width: 160, cell: (row) => row.plan },
-  { id: "answered", head: "Answered", width: 200, cell: (row) => <Bar label={`Answers of ${row.plan}`} value={row.answered} max={row.samples} /> },
+  { id: "answered", head: "Samples done", width: 200, cell: (row) => <Bar label={`Samples of ${row.plan} done`} value={row.answered} max={row.samples} /> },
   { id: "processes", head: "Processes", width: 100, align: "end", cell: (row) => count(row.processes) },
   { id: "started", head: "Submitted", width: 120, align: "end", cell: (row) => <Ago time={row.started} /> },
 ];

@@ -8,11 +8,10 @@ import { type SpeedRow, speedOf, speedVerdict } from "./told";
 /** Speed and memory side by side, with what keeps them from being compared. */
 export function Speed({ candidate }: { readonly candidate: Candidate }) {
   const rows = candidate.speed.map(speedOf);
-  const why = [...new Set(rows.map((row) => row.whyNot).filter(Boolean))];
   if (rows.length === 0) return <Empty title="No figures of speed">Neither run has figures that the other has, too.</Empty>;
   return (
     <div className={styles["speed"]}>
-      {why.map((one) => (
+      {candidate.speed_careful.map((one) => (
         <p key={one} className={styles["careful"]}>
           <strong>Not comparable:</strong> {one}
         </p>

@@ -15,7 +15,7 @@ function metric(name: string, more: Partial<MetricCompared> = {}): MetricCompare
 function comparison(...metrics: MetricCompared[]): Comparison {
   const side = (run: string) => ({ run, experiment: run, run_task: null, plan: "p", models: ["org/tiny"], created: 1 });
   const candidate: Candidate = {
-    side: side("b"), metrics, careful: ["another prompt"], speed: [], speed_notes: [], differences: [],
+    side: side("b"), metrics, careful: ["another prompt"], speed: [], speed_careful: [], speed_notes: [], differences: [],
     refused: [{ baseline: "ocr", candidate: "ocr", metric: null, why: "other samples", remedy: "`--common`" }],
   }; // prettier-ignore
   return { baseline: side("a"), candidates: [candidate] };

@@ -1,8 +1,9 @@
 import { Link } from "@tanstack/react-router";
-import type { ExperimentDetail } from "../../api/schema";
+import type { ExperimentDetail, ExperimentRow } from "../../api/schema";
 import { Commands } from "../../parts/Commands";
 import { Facts } from "../../parts/Facts";
 import { Ago, Bar, CopyButton, Icon, Moment, Popover, ScoreText, StateChip } from "../../ui";
+import { countsSentence, DEFINITIONS, samplesDone } from "../../ui/counts";
 import { count, counted, duration, number, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import { commandsOf } from "./commands";
@@ -71,9 +72,9 @@ function Figures({ detail }: { readonly detail: ExperimentDetail }) {
       label="At a glance"
       facts={[
         {
-          label: "Answers",
-          value: <Bar value={row.answered} max={row.samples} label="Samples answered" />,
-          note: `${count(row.answered)} of ${counted(row.samples, "sample")}`,
+          label: "Samples",
+          value: <Bar value={row.answered} max={row.samples} label="Samples done" />,
+          note: row.counts ? countsSentence(row.counts) : samplesDone(row),
           wide: true,
         },
         {
@@ -84,11 +85,20 @@ function Figures({ detail }: { readonly detail: ExperimentDetail }) {
         },
         going ? { label: "Last answer", value: eta ?? "not known yet", note: eta === null ? "nobody works on it yet" : status?.eta?.waits ? "plus the wait for Slurm" : "4 of 5 such intervals hold", wide: true } : null,
         going ? { label: "Answers / s", value: number(row.rate), note: "last minutes" } : null,
-        row.score ? { label: row.score.metric, value: <ScoreText score={row.score} interval />, note: `n = ${count(row.score.n)}`, wide: true } : null,
+        row.counts ? { label: "Coverage", value: percent(row.counts.coverage, 1), note: DEFINITIONS.coverage } : null,
+        row.score ? { label: row.score.metric, value: <ScoreText score={row.score} interval />, note: scoredNote(row), wide: true } : null,
         { label: "GPU-hours", value: number(usage.gpu_hours ?? row.gpu_hours), note: used === null ? "allocated" : `${percent(used)} with a model at work` },
         row.failures > 0 ? { label: "Went wrong", value: <Link to="/e/$experiment" params={{ experiment: row.id }} search={{}}>{counted(row.failures, "cause")}</Link>, note: "see run tasks" } : null,
         typeof usage.queue_wait === "number" ? { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job for Slurm" } : null,
       ]}
     />
   );
+}
+
+/** What the leading score is made of: never a mean that hides run tasks without a value. */
+function scoredNote(row: ExperimentRow): string {
+  const n = `n = ${count(row.score?.n)}`;
+  if (row.run_tasks === 1) return n;
+  const of = row.scored < row.run_tasks ? `${count(row.scored)} of ${counted(row.run_tasks, "run task")}; the others have no value` : counted(row.run_tasks, "run task");
+  return `mean of ${of}; ${n}`;
 }

@@ -2,7 +2,8 @@ import { Link } from "@tanstack/react-router";
 import { memo } from "react";
 import type { MatrixCell } from "../../api/schema";
 import { Icon, StateChip } from "../../ui";
-import { count, number, percent } from "../../ui/format";
+import { DEFINITIONS, samplesDone } from "../../ui/counts";
+import { count, number, percent, progress } from "../../ui/format";
 import { lookOf } from "../../ui/states";
 import styles from "./matrix.module.css";
 
@@ -47,13 +48,14 @@ export const MatrixCellLink = memo(
 function Scored({ cell }: { readonly cell: MatrixCell }) {
   const { score } = cell;
   const known = typeof score?.low === "number" && typeof score.high === "number";
-  const short = cell.answered < cell.samples || cell.state !== "done";
+  const partly = typeof cell.coverage === "number" && cell.coverage < 1;
   return (
     <>
       <span className={styles.value}>
         {number(score?.value)}
         {cell.leads && <Icon name="star" size={12} />}
-        {short && <span className={styles.short}>{cell.state === "done" ? percent(cell.answered / Math.max(1, cell.samples)) : <StateChip state={cell.state} quiet />}</span>}
+        {cell.state !== "done" && <span className={styles.short}><StateChip state={cell.state} quiet /></span>}
+        {partly && <span className={styles.short} title={`Coverage: ${DEFINITIONS.coverage}`}>at {percent(cell.coverage, 1)}</span>}
       </span>
       <span className={styles.interval}>{known ? `${number(score.low)} – ${number(score.high)}` : `n = ${count(score?.n)}`}</span>
     </>
@@ -71,7 +73,7 @@ function Going({ cell }: { readonly cell: MatrixCell }) {
           <span className={styles.track}>
             <span className={styles.done} style={{ transform: `scaleX(${share})` }} />
           </span>
-          <span className={styles.share}>{percent(share)}</span>
+          <span className={styles.share}>{progress(share)}</span>
         </span>
       )}
     </>
@@ -81,7 +83,8 @@ function Going({ cell }: { readonly cell: MatrixCell }) {
 /** A cell in words. */
 function told(cell: MatrixCell): string {
   const { score } = cell;
-  const parts = [lookOf(cell.state).word, `${count(cell.answered)} of ${count(cell.samples)} samples answered`];
+  const parts = [lookOf(cell.state).word, samplesDone(cell)];
+  if (typeof cell.coverage === "number") parts.push(`coverage ${percent(cell.coverage, 1)}`);
   if (score && score.value !== null) {
     const interval = typeof score.low === "number" && typeof score.high === "number" ? `, 95 % interval ${number(score.low)} to ${number(score.high)}` : "";
     parts.unshift(`${score.metric} ${number(score.value)}${interval}, n = ${count(score.n)}${cell.leads ? ", best value of its dataset" : ""}`);

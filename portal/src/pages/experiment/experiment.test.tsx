@@ -11,7 +11,7 @@ const score = { metric: "anls", value: 0.8731, low: 0.85, high: 0.89, n: 100, do
 const DETAIL: ExperimentDetail = {
   row: {
     id: "e1", plan: "hard words", state: "running", created: 1, updated: 2, owner: "ada", models: ["a", "b"], datasets: ["d", "e"], run_tasks: 4,
-    tasks_by_state: { done: 1, running: 3 }, samples: 400, answered: 175, rate: 2.5, eta: "14:14–14:26", score: null, gpu_hours: null, failures: 1,
+    tasks_by_state: { done: 1, running: 3 }, samples: 400, answered: 175, scored: 0, rate: 2.5, eta: "14:14–14:26", score: null, gpu_hours: null, failures: 1,
     verdict: "NO-GO", baselines: ["main"], trend: [],
   },
   status: null,
@@ -53,7 +53,7 @@ describe("the page of an experiment", () => {
     await open();
     const grid = await screen.findByRole("grid", { name: /models down, datasets across/ });
     expect(within(grid).getByRole("link", { name: /^a, d: anls 0\.873, 95 % interval 0\.850 to 0\.890, n = 100, best value of its dataset; done/ })).toBeTruthy();
-    expect(within(grid).getByRole("link", { name: /^a, e: running; 25 of 100 samples answered/ })).toBeTruthy();
+    expect(within(grid).getByRole("link", { name: /^a, e: running; 25 of 100 samples done/ })).toBeTruthy();
     expect(within(grid).getByLabelText("no run task")).toBeTruthy();
   });
 

@@ -47,7 +47,7 @@ function Card({ row }: { readonly row: ExperimentRow }) {
         <StateChip state={row.state} />
       </span>
       <span className={styles.cardModels}>{row.models.join(", ")}</span>
-      <Bar value={row.answered} max={row.samples} label={`Samples of ${row.id} answered`} />
+      <Bar value={row.answered} max={row.samples} label={`Samples of ${row.id} done`} />
       <span className={styles.cardFoot}>
         <span>
           {count(row.answered)} of {count(row.samples)}

@@ -1,6 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import type { ExperimentRow } from "../../api/schema";
 import { Ago, Bar, type Column, lookOf, ScoreText, Spark, StateChip } from "../../ui";
+import { samplesDone } from "../../ui/counts";
 import { count, number } from "../../ui/format";
 import { Names } from "./Names";
 import styles from "./experiments.module.css";
@@ -24,8 +25,8 @@ function Name({ row }: { readonly row: ExperimentRow }) {
 function Progress({ row }: { readonly row: ExperimentRow }) {
   const moving = row.answered < row.samples;
   return (
-    <span className={styles.progress} title={`${count(row.answered)} of ${count(row.samples)} samples answered`}>
-      <Bar value={row.answered} max={row.samples} label={`Samples of ${row.id} answered`} {...(moving ? {} : { parts: partsOf(row) })} />
+    <span className={styles.progress} title={samplesDone(row)}>
+      <Bar value={row.answered} max={row.samples} label={`Samples of ${row.id} done`} {...(moving ? {} : { parts: partsOf(row) })} />
     </span>
   );
 }

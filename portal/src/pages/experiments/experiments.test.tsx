@@ -6,7 +6,7 @@ import { renderAt, serve } from "../../testing";
 function row(id: string, more: Partial<ExperimentRow> = {}): ExperimentRow {
   return {
     id, plan: "nightly", state: "done", created: 1, updated: 1, owner: "ada", models: ["qwen"], datasets: ["docvqa"], run_tasks: 1,
-    tasks_by_state: { done: 1 }, samples: 10, answered: 10, failures: 0, baselines: [], trend: [], ...more,
+    tasks_by_state: { done: 1 }, samples: 10, answered: 10, scored: 1, failures: 0, baselines: [], trend: [], ...more,
   };
 }
 

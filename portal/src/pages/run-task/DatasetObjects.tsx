@@ -19,7 +19,7 @@ interface Props {
 const COLUMNS: readonly Column<DatasetObject>[] = [
   { id: "index", head: "Object", width: 90, cell: (one) => String(one.index) },
   { id: "state", head: "State", width: 130, cell: (one) => <StateChip state={one.state} /> },
-  { id: "answered", head: "Answers", width: 150, cell: (one) => <Bar value={one.answered} max={one.samples} label={`Answers of object ${one.index}`} /> },
+  { id: "answered", head: "Samples", width: 150, cell: (one) => <Bar value={one.answered} max={one.samples} label={`Samples done of object ${one.index}`} /> },
   { id: "samples", head: "Samples", width: 90, align: "end", cell: (one) => count(one.samples) },
   { id: "attempt", head: "Attempt", width: 84, align: "end", cell: (one) => (one.attempt === 0 ? "–" : String(one.attempt)) },
   { id: "node", head: "Node", width: 130, cell: (one) => one.node ?? "–" },

@@ -70,6 +70,6 @@ function columnsOf(level: Entry, experiment: string, task: string): Column<Entry
     { id: "n", head: "n", width: 80, align: "end", cell: (row) => count(numberIn(row, "n")) },
     { id: "documents", head: "Documents", width: 112, align: "end", cell: (row) => count(numberIn(row, "documents")) },
     { id: "coverage", head: "Coverage", width: 92, align: "end", cell: (row) => percent(numberIn(row, "coverage"), 1) },
-    { id: "invalid", head: "Invalid", width: 80, align: "end", cell: (row) => <span className={numberIn(row, "invalid") ? undefined : styles.dim}>{count(numberIn(row, "invalid"))}</span> },
+    { id: "invalid", head: "Unreadable", width: 104, align: "end", cell: (row) => <span className={numberIn(row, "invalid") ? undefined : styles.dim}>{count(numberIn(row, "invalid"))}</span> },
   ];
 }

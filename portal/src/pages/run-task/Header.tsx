@@ -1,7 +1,9 @@
 import { Link } from "@tanstack/react-router";
 import type { RunTaskDetail, RunTaskRow } from "../../api/schema";
 import { type Fact, Facts } from "../../parts/Facts";
+import { SpeedFigure } from "../../parts/SpeedFigure";
 import { Bar, Icon, ScoreText, StateChip } from "../../ui";
+import { countsSentence, DEFINITIONS, samplesDone } from "../../ui/counts";
 import { count, counted, duration, number, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import styles from "./run-task.module.css";
@@ -56,21 +58,21 @@ function About({ name, value }: { readonly name: string; readonly value: string 
 
 function factsOf(row: RunTaskRow): (Fact | null)[] {
   const [score] = row.scores;
+  const doubt = row.speed_valid ? "" : "; not valid";
   const going = row.answered < row.samples && row.state === "running";
   const left = going && row.rate ? (row.samples - row.answered) / row.rate : null;
   return [
     {
-      label: "Answers",
-      value: <Bar value={row.answered} max={row.samples} label="Samples answered" />,
-      note: `${count(row.answered)} of ${counted(row.samples, "sample")}`,
+      label: "Samples",
+      value: <Bar value={row.answered} max={row.samples} label="Samples done" />,
+      note: row.counts ? countsSentence(row.counts) : samplesDone(row),
       wide: true,
     },
     score ? { label: score.metric, value: <ScoreText score={score} interval />, note: score.value === null && row.reason ? row.reason : `n = ${count(score.n)}${score.documents ? ` of ${counted(score.documents, "document")}` : ""}`, wide: true } : null,
     going || typeof row.rate === "number" ? { label: "Answers / s", value: number(row.rate), note: left === null ? "over the last minutes" : `at this rate ${duration(left)} left` } : null,
-    typeof row.coverage === "number" ? { label: "Coverage", value: percent(row.coverage, 1), note: "ok ÷ (asked + skipped)" } : null,
-    score ? { label: "Invalid", value: count(row.invalid), note: "answers that cannot be read" } : null,
-    typeof row.latency_p50 === "number" ? { label: "Latency", value: duration(row.latency_p50), note: `p50; p95 ${duration(row.latency_p95)}` } : null,
-    typeof row.tokens_per_second === "number" ? { label: "Output tokens", value: `${number(row.tokens_per_second)} /s`, note: "of one engine, steady" } : null,
+    typeof row.coverage === "number" ? { label: "Coverage", value: percent(row.coverage, 1), note: DEFINITIONS.coverage } : null,
+    typeof row.latency_p50 === "number" ? { label: "Latency", value: <SpeedFigure text={duration(row.latency_p50)} valid={row.speed_valid} />, note: `p50; p95 ${duration(row.latency_p95)}${doubt}` } : null,
+    typeof row.tokens_per_second === "number" ? { label: "Output tokens", value: <SpeedFigure text={`${number(row.tokens_per_second)} /s`} valid={row.speed_valid} />, note: `of one engine, steady${doubt}` } : null,
     typeof row.peak_memory_gb === "number" ? { label: "GPU memory", value: `${number(row.peak_memory_gb)} GiB`, note: "at its peak" } : null,
   ];
 }

@@ -1,26 +1,41 @@
 import { Link } from "@tanstack/react-router";
 import type { RunTaskDetail } from "../../api/schema";
 import { numberIn, textIn } from "../../parts/entries";
-import { Panel, StateChip } from "../../ui";
+import { OutcomeChip, Panel } from "../../ui";
+import { DEFINITIONS } from "../../ui/counts";
 import { count, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import styles from "./run-task.module.css";
 
-/** How requests ended, and why answers cannot be read; each a way to its samples. */
+const COUNTS = ["asked", "responded", "ok", "unreadable", "failed", "skipped"] as const;
+
+/** What became of the samples, how requests ended, and why answers cannot be read. */
 export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
   const { row, outcomes, invalid_reasons: reasons } = detail;
   const all = Object.values(outcomes).reduce((sum, one) => sum + one, 0);
   const params = { experiment: row.experiment, task: row.name };
   return (
-    <Panel title="How requests ended">
+    <Panel title="What became of the samples">
       <div className={layout.stack}>
+        {row.counts && (
+          <dl className={styles.counts}>
+            {COUNTS.filter((name) => name !== "skipped" || row.counts?.skipped).map((name) => (
+              <div key={name}>
+                <dt>{name}</dt>
+                <dd className={styles.amount}>{count(row.counts?.[name])}</dd>
+                <dd className={styles.dim}>{DEFINITIONS[name]}</dd>
+              </div>
+            ))}
+          </dl>
+        )}
+        <h3>How requests ended</h3>
         <ul className={styles.outcomes}>
           {Object.entries(outcomes)
             .sort(([, one], [, other]) => other - one)
             .map(([outcome, amount]) => (
               <li key={outcome}>
                 <Link to="/e/$experiment/t/$task/samples" params={params} search={{ outcome }}>
-                  <StateChip state={outcome} />
+                  <OutcomeChip outcome={outcome} />
                 </Link>
                 <span className={styles.amount}>{count(amount)}</span>
                 <span className={styles.dim}>{percent(all > 0 ? amount / all : 0, 1)}</span>
@@ -29,7 +44,7 @@ export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
         </ul>
         {reasons.length > 0 && (
           <>
-            <h3>Why answers cannot be read</h3>
+            <h3>Why answers are unreadable</h3>
             <ul className={styles.reasons}>
               {reasons.map((one) => (
                 <li key={reasonOf(one)}>

@@ -2,7 +2,8 @@ import { type KeyboardEvent, memo, type MouseEvent, useEffect, useId, useMemo, u
 import type { DatasetObject } from "../../api/schema";
 import { useWidth } from "../../parts/use-width";
 import { useNow } from "../../ui";
-import { count, duration, percent } from "../../ui/format";
+import { samplesDone } from "../../ui/counts";
+import { count, duration, progress } from "../../ui/format";
 import { cellAt, cornerOf, counted, known, moved, type Paths, pathsOf, shapeOf, type ShardState, STATE_WORDS } from "./shard-grid";
 import styles from "./shard-grid.module.css";
 
@@ -145,7 +146,7 @@ function Told({ object }: { readonly object: DatasetObject | undefined }) {
 
 function told(object: DatasetObject): string {
   const parts = [
-    `${STATE_WORDS[known(object.state)]}, ${count(object.answered)} of ${count(object.samples)} answered (${percent(object.samples > 0 ? object.answered / object.samples : 0)})`,
+    `${STATE_WORDS[known(object.state)]}, ${samplesDone(object)} (${progress(object.samples > 0 ? object.answered / object.samples : 0)})`,
     object.attempt > 1 ? `attempt ${object.attempt}` : "",
     object.node ? `on ${object.node}` : "",
     object.cause ?? "",

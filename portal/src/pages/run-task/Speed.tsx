@@ -1,4 +1,5 @@
 import { type Entry, entryOf, listIn, numberIn, shown } from "../../parts/entries";
+import { NOT_VALID } from "../../parts/not-valid";
 import { Icon, Panel, Scroller } from "../../ui";
 import { count, duration, number } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
@@ -24,7 +25,7 @@ export function Speed({ performance }: { readonly performance: Entry }) {
       <div className={layout.stack}>
         {performance["valid"] === false && (
           <p className={styles.reason}>
-            <Icon name="warning" size={14} /> <span>Not valid for speed: the client was late. Answers and scores stand.</span>
+            <Icon name="warning" size={14} /> <span>{NOT_VALID}. Answers and scores stand.</span>
           </p>
         )}
         {/* Scrolls on a narrow window: the keyboard must reach it. */}

@@ -7,7 +7,7 @@ import { renderAt, serve } from "../../testing";
 const DETAIL: RunTaskDetail = {
   row: {
     experiment: "e1", name: "vqa-a", ml_task: "vqa", model: "a", dataset: "d", prompt: "p", state: "done", reason: null, samples: 100, answered: 100, rate: null,
-    coverage: 0.98, invalid: 2, scores: [{ metric: "anls", value: 0.81, low: 0.77, high: 0.85, n: 98, documents: 40, higher_is_better: true }],
+    counts: { asked: 100, responded: 100, ok: 98, unreadable: 2, failed: 0, skipped: 0, coverage: 0.98 }, speed_valid: false, coverage: 0.98, invalid: 2, scores: [{ metric: "anls", value: 0.81, low: 0.77, high: 0.85, n: 98, documents: 40, higher_is_better: true }],
     latency_p50: 0.07, latency_p95: 0.09, tokens_per_second: 58, peak_memory_gb: 10,
   },
   engine: "vllm",
@@ -69,14 +69,14 @@ describe("the page of a run task", () => {
     const list = await screen.findByRole("listbox", { name: "Dataset objects" });
     list.focus();
     await user.keyboard("{ArrowRight}");
-    expect(within(list).getByRole("option").textContent).toContain("object 1: worker gone, 4 of 10 answered (40 %); on gpu01; gone");
+    expect(within(list).getByRole("option").textContent).toContain("object 1: worker gone, 4 of 10 samples done (40 %); on gpu01; gone");
     await expect.poll(() => history.location.search).toContain("object=1");
   });
 
   it("says what casts doubt on its speed, and what a percentile needs", async () => {
     serve(ANSWERS);
     await renderAt("/e/e1/t/vqa-a?tab=charts");
-    expect(await screen.findByText(/Not valid for speed/)).toBeTruthy();
+    expect(await screen.findByText(/^Not valid: the client was too slow.*Answers and scores stand/)).toBeTruthy();
     expect(screen.getByText("needs 459")).toBeTruthy();
     expect(screen.getByText("111 ms – 147 ms")).toBeTruthy();
   });

@@ -24,7 +24,7 @@ export type ShardState = (typeof STATES)[number];
 
 export const STATE_WORDS: Record<ShardState, string> = {
   pending: "not begun",
-  acknowledged: "partly answered, waits",
+  acknowledged: "partly done, waits",
   claimed: "taken, no answer yet",
   running: "answers come in",
   silent: "not heard of",

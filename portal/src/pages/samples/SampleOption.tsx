@@ -1,7 +1,7 @@
 import { memo, useState } from "react";
 
 import type { SampleRow } from "../../api/schema";
-import { Icon, StateChip } from "../../ui";
+import { Icon, OutcomeChip } from "../../ui";
 import { join } from "../../ui/join";
 import { ScoreChip } from "./ScoreChip";
 import styles from "./SampleList.module.css";
@@ -50,7 +50,7 @@ export const SampleOption = memo(function SampleOption(props: Props) {
               {row.outcome === "ok" || row.outcome === "truncated" ? (
                 metric !== undefined && <ScoreChip value={row.scores[metric] ?? null} moreIsBetter={props.moreIsBetter} />
               ) : (
-                <StateChip state={row.outcome} quiet />
+                <OutcomeChip outcome={row.outcome} quiet />
               )}
             </span>
             <span className={styles["answer"]}>{row.answer ?? row.reason ?? "no answer"}</span>

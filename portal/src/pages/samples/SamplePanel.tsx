@@ -1,7 +1,7 @@
 import { useState } from "react";
 
 import type { SampleDetail } from "../../api/schema";
-import { Button, Diff, StateChip, Toggle } from "../../ui";
+import { Button, Diff, OutcomeChip, Toggle } from "../../ui";
 import { count } from "../../ui/format";
 import { Accounts } from "./Accounts";
 import { Facts } from "./Facts";
@@ -26,7 +26,7 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
     <div className={styles["panel"]}>
       {bare && (
         <p className={styles["outcome"]}>
-          <StateChip state={row.outcome} />
+          <OutcomeChip outcome={row.outcome} />
           <span>{detail.error ?? row.reason ?? ""}</span>
         </p>
       )}

@@ -3,6 +3,7 @@
 import type { Facet } from "../../api/schema";
 import { number } from "../../ui/format";
 import { scoreRange } from "./filter";
+import { outcomeLook } from "../../ui/states";
 
 /** Values of a facet that stand on the page; the rest is behind a button. */
 export const SHOWN = 5;
@@ -10,7 +11,7 @@ export const SHOWN = 5;
 /** Values that a digit chooses. */
 const DIGITS = 9;
 
-const WORDS: Readonly<Record<string, string>> = { outcome: "outcome", reason: "unreadable because", score: "score" };
+const WORDS: Readonly<Record<string, string>> = { outcome: "request", reason: "unreadable because", score: "score" };
 
 export interface FacetValue {
   readonly field: string;
@@ -50,6 +51,7 @@ export function grouped(facets: readonly Facet[], chosen: (field: string, value:
 }
 
 function textOf(field: string, value: string): string {
+  if (field === "outcome") return outcomeLook(value).word;
   const range = field === "score" ? scoreRange(value) : null;
   if (range === null) return value || "(none)";
   const [low, high] = range;

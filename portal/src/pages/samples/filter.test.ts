@@ -66,7 +66,7 @@ describe("conditions", () => {
   it("say what is filtered by", () => {
     expect(conditions(filter).map((one) => one.text)).toEqual([
       "wrong only",
-      "outcome: ok",
+      "request: answered",
       "lang: de",
       "score ≤ 0.500",
       "latency > 2 s",

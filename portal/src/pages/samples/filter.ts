@@ -3,6 +3,7 @@
 import { isBundle } from "../../api/bundle";
 import { number } from "../../ui/format";
 import { type Search, search as definition } from "./search";
+import { outcomeLook } from "../../ui/states";
 
 /** The part of the URL that the API filters and orders by. */
 export type SampleFilter = Omit<Search, "at" | "image" | "raw" | "diff" | "boxes">;
@@ -40,7 +41,7 @@ export function conditions(filter: SampleFilter): Condition[] {
   if (filter.wrong) add("wrong only", { wrong: false });
   if (filter.flagged) add("flagged only", { flagged: false });
   if (filter.text) add(`text “${filter.text}”`, { text: "" });
-  if (filter.outcome) add(`outcome: ${filter.outcome}`, { outcome: "" });
+  if (filter.outcome) add(`request: ${outcomeLook(filter.outcome).word}`, { outcome: "" });
   if (filter.reason) add(`unreadable because ${filter.reason}`, { reason: "" });
   for (const one of filter.where) {
     const [column, value] = parted(one);
