@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 2
+VERSION = 3
 """Of the tables; an index of another version is left alone, or made anew where it is in the way."""
 
 SCHEMA = f"hpcbench_portal_{VERSION}"

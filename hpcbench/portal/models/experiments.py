@@ -226,7 +226,7 @@ class ExperimentDetail(Model):
     usage: Usage
     """What it took."""
     summary: tuple[str, ...]
-    """What came out, in sentences, once reported."""
+    """What came out, once reported: blocks of the report's own Markdown."""
     verdict: Mapping[str, Any] | None = None
     """`report/verdict.json`: what a gate said."""
     figures: tuple[FigureName, ...] = ()
