@@ -122,7 +122,7 @@ class Hit(Model):
     name: str
     """Its name."""
     experiment: str | None = None
-    """The experiment; of a run task, the newest one that has it."""
+    """The experiment; of a run task, the one that this entry leads to."""
     detail: str = ""
     """What tells it from others, for people."""
     count: int = 1
