@@ -49,7 +49,7 @@ def search(connection: Connection, home: str, text: str, limit: int) -> tuple[Hi
 
 
 def _chosen(groups: Sequence[Sequence[Hit]], limit: int) -> tuple[Hit, ...]:
-    """Hits in the order of their groups; where there are too many, some of each rather than all of the first."""
+    """Hits in the order of their groups; of too many, some of each rather than all of the first."""
     turns = sorted((turn, at) for at, group in enumerate(groups) for turn in range(len(group)))
     return tuple(groups[at][turn] for at, turn in sorted((at, turn) for turn, at in turns[:limit]))
 
@@ -88,7 +88,12 @@ def _rank(name: str, words: Sequence[str]) -> tuple[int, int]:
 
 
 def _hits(
-    connection: Connection, home: str, kind: str, names: Sequence[str], words: Sequence[str], limit: int
+    connection: Connection,
+    home: str,
+    kind: str,
+    names: Sequence[str],
+    words: Sequence[str],
+    limit: int,
 ) -> Iterator[Hit]:
     if kind != "run_task":
         yield from _HITS[kind](connection, home, names)
@@ -103,7 +108,7 @@ def _hits(
 def _run_tasks(
     connection: Connection, home: str, names: Sequence[str], left: Sequence[str], limit: int
 ) -> Iterator[Hit]:
-    """Run tasks of these names in experiments whose ids have the words that are left, the newest of each name."""
+    """Run tasks of these names in experiments whose ids have the words that are left, newest first."""
     own = RUN_TASKS.c
     within = (func.lower(own.experiment).contains(word, autoescape=True) for word in left)
     ranked = (
