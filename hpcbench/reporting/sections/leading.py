@@ -15,7 +15,7 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
-from hpcbench.reporting.sections.words import dataset_of, many
+from hpcbench.reporting.sections.words import dataset_of
 
 
 def verdict(tables: Tables) -> Section:
@@ -27,8 +27,8 @@ def verdict(tables: Tables) -> Section:
     ok = sum(table["ok"] for table in run_tasks.values())
     bad = f", {form.count(skipped)} in bad rows" if skipped else ""
     counts = (
-        f"{many(len(models), 'model')}, {many(len(datasets), 'dataset')}, "
-        f"{many(len(run_tasks), 'run task')}; {form.count(ok)} of "
+        f"{form.many(len(models), 'model')}, {form.many(len(datasets), 'dataset')}, "
+        f"{form.many(len(run_tasks), 'run task')}; {form.count(ok)} of "
         f"{form.count(wanted)} samples are ok ({form.share(coverage(ok, tables['asked'], skipped))}){bad}."
     )
     blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(counts)]

@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import type { ExperimentRow } from "../../api/schema";
 import { Ago, Bar, type Column, lookOf, ScoreText, Spark, StateChip } from "../../ui";
-import { count, number } from "../../ui/format";
+import { count, counted, number } from "../../ui/format";
 import { Names } from "./Names";
 import styles from "./experiments.module.css";
 
@@ -24,7 +24,7 @@ function Name({ row }: { readonly row: ExperimentRow }) {
 function Progress({ row }: { readonly row: ExperimentRow }) {
   const moving = row.answered < row.samples;
   return (
-    <span className={styles.progress} title={`${count(row.answered)} of ${count(row.samples)} samples answered`}>
+    <span className={styles.progress} title={`${count(row.answered)} of ${counted(row.samples, "sample")} answered`}>
       <Bar value={row.answered} max={row.samples} label={`Samples of ${row.id} answered`} {...(moving ? {} : { parts: partsOf(row) })} />
     </span>
   );
@@ -69,7 +69,7 @@ export const COLUMNS: readonly Column<ExperimentRow>[] = [
 function Failures({ row }: { readonly row: ExperimentRow }) {
   if (row.failures === 0) return <span className={styles.none}>0</span>;
   return (
-    <Link to="/e/$experiment" params={{ experiment: row.id }} className={styles.failures} title={`${row.failures} causes of failures`}>
+    <Link to="/e/$experiment" params={{ experiment: row.id }} className={styles.failures} title={counted(row.failures, "cause of failures", "causes of failures")}>
       {count(row.failures)}
     </Link>
   );
