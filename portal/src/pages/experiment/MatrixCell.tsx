@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import { memo } from "react";
 import type { MatrixCell } from "../../api/schema";
 import { Icon, StateChip } from "../../ui";
-import { count, number, percent } from "../../ui/format";
+import { count, counted, number, percent } from "../../ui/format";
 import { lookOf } from "../../ui/states";
 import styles from "./matrix.module.css";
 
@@ -32,11 +32,15 @@ export const MatrixCellLink = memo(
         data-tone={scored ? undefined : lookOf(cell.state).tone}
         tabIndex={here ? 0 : -1}
         data-here={here}
-        aria-label={`${about}: ${told(cell)}`}
         title={`${about}\n${told(cell)}`}
         onFocus={onFocus}
         preload={false}
       >
+        {/* What is seen stands in the name, which goes on from it. */}
+        <span className="visually-hidden">
+          {about}
+          {scored && `: ${score.metric}`}{" "}
+        </span>
         {scored ? <Scored cell={cell} /> : <Going cell={cell} />}
       </Link>
     );
@@ -81,7 +85,7 @@ function Going({ cell }: { readonly cell: MatrixCell }) {
 /** A cell in words. */
 function told(cell: MatrixCell): string {
   const { score } = cell;
-  const parts = [lookOf(cell.state).word, `${count(cell.answered)} of ${count(cell.samples)} samples answered`];
+  const parts = [lookOf(cell.state).word, `${count(cell.answered)} of ${counted(cell.samples, "sample")} answered`];
   if (score && score.value !== null) {
     const interval = typeof score.low === "number" && typeof score.high === "number" ? `, 95 % interval ${number(score.low)} to ${number(score.high)}` : "";
     parts.unshift(`${score.metric} ${number(score.value)}${interval}, n = ${count(score.n)}${cell.leads ? ", best value of its dataset" : ""}`);
