@@ -146,3 +146,8 @@ def arrow(*, higher_is_better: bool) -> str:
 
 def _digits(number: float) -> int:
     return 3 if abs(number) < 10 else 2
+
+
+def many(number: int, what: str) -> str:
+    """So many of something: `1 sample`, `2 samples`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from hpcbench.evaluation.format import many
 from hpcbench.portal.models.run_tasks import Advice
 
 MEMORY_IDLE, MEMORY_FULL = 0.5, 0.9
@@ -219,7 +220,7 @@ def _loading(took: Took) -> Iterator[Advice]:
     share = took.loading / took.held
     if share >= LOADING and took.loading >= LOADING_LEAST and took.workers > 1:
         text = (
-            f"{share * 100:.0f} % of the time held went into loading the model {took.workers} times: "
+            f"{share * 100:.0f} % of the time held went into loading the model {many(took.workers, 'time')}: "
             "fewer workers load less."
         )
         change = f"parallelism: {max(1, took.workers // 2)}"
@@ -231,7 +232,10 @@ def _retries(took: Took) -> Iterator[Advice]:
         return
     again = took.tries - took.requests
     if again > RETRIES * took.requests:
-        text = f"{again} requests had to be sent again, for {took.requests} samples: see failures and logs."
+        tried = (
+            f"{many(again, 'request')} had to be sent again, for {many(took.requests, 'sample')}"
+        )
+        text = f"{tried}: see failures and logs."
         yield Advice(level="warning", text=text)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.evaluation.comparing import Compared, Held, Sides, column, hold_each, matched
-from hpcbench.evaluation.flips import answer_of, shortened
+from hpcbench.evaluation.flips import shortened
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.kept import Kept, stamp_of
@@ -511,10 +511,19 @@ def flip_rows(fates: Fates, places: NDArray[Any]) -> Iterator[comparisons.FlipRo
             document=sound(one["document"] or ""),
             change=change,
             scores=values,
-            answers=(sound(answer_of(one, CUT)), sound(answer_of(other, CUT))),
+            answers=(_said(one), _said(other)),
+            notes=(_noted(one), _noted(other)),
             references=tuple(sound(shortened(text or "", CUT)) for text in references),
             places=(rows[0][number], rows[1][number]),
         )
+
+
+def _said(row: Mapping[str, Any]) -> str | None:
+    return None if row["answer"] is None else sound(shortened(row["answer"], CUT))
+
+
+def _noted(row: Mapping[str, Any]) -> str:
+    return sound((row["outcome"] if row["answer"] is None else row["reason"]) or "")
 
 
 # --- figures --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from hpcbench.portal.recorded import Recorded
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
 from hpcbench.portal.sheet import Sheet
 from hpcbench.portal.sound import sound
-from hpcbench.reporting.worst import compared_by_words
+from hpcbench.reporting.worst import compared_by_words, spread
 from hpcbench.schema.records import Sample
 from hpcbench.speed import ANSWERED
 
@@ -59,8 +59,12 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
     told_apart = recorded.record.get("reasoning") if recorded is not None else None
     read = row.get("prediction")
     pieces: list[Any] = []
+    left = 0, 0
     if references:
-        _, pieces = compared_by_words(references, said if read is None else read, COMPARED)
+        compared = said if read is None else read
+        reference, pieces = compared_by_words(references, compared, COMPARED)
+        if compared is not None:
+            left = _beyond(reference), _beyond(spread(compared))
     images = tuple(_images(sheet, place, sample))
     told = {
         "note": notes.get(row["sample"], ""),
@@ -86,6 +90,7 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         images=images,
         boxes=(*marked_on(sample, images), *boxes_of(_objects(references), answer))[:MOST],
         diff=tuple(Word(kind=kind, text=sound(text)) for kind, text in pieces),
+        not_compared=left,
         accounts=tuple(_accounts(sheet, row, references)),
         times=recorded.times if recorded else {},
         usage=recorded.usage if recorded else {},
@@ -94,6 +99,10 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         following=after,
         **{name: sound(value) for name, value in told.items()},
     )
+
+
+def _beyond(text: str) -> int:
+    return max(0, len(text) - COMPARED)
 
 
 def _columns(sheet: Sheet) -> list[str]:

@@ -39,6 +39,9 @@ LARGEST = 64 << 20
 SAID = 64 << 10
 """Bytes of a report in which its summary is looked for."""
 
+CHECKS = "**Checks of the gate"
+"""The name of their table begins so."""
+
 TEXT = 500
 """Characters of a text that is kept."""
 
@@ -47,7 +50,6 @@ GIB = 1 << 30
 WASTED = ("starting", "loading", "failed_loads", "idle", "lost", "after_last_answer")
 
 _NAMED_BY = re.compile(r"(\d{8}-\d{4})-")
-_ESCAPED = re.compile(r"\\([^a-zA-Z0-9\s])")
 
 
 class Unreadable(Exception):
@@ -385,7 +387,10 @@ def _sum(hours: Sequence[Mapping[str, Any]], *names: str) -> float:
 
 
 def _summary(experiment: Experiment) -> tuple[str, ...]:
-    """Paragraphs of the report's verdict."""
+    """Blocks of the report's verdict, in its Markdown: paragraphs, and tables below their names.
+
+    The checks of a gate are left out: `verdict.json` has them.
+    """
     try:
         with (experiment.report_dir / "report.md").open("rb") as file:
             text = file.read(SAID).decode("utf-8", "replace")
@@ -393,11 +398,13 @@ def _summary(experiment: Experiment) -> tuple[str, ...]:
         return ()
     _, _, after = text.partition("\n## Verdict\n")
     said = after.partition("\n## ")[0]
-    return tuple(
-        clean(_ESCAPED.sub(r"\1", part.strip()))
-        for part in said.split("\n\n")
-        if part.strip() and not part.lstrip().startswith(("|", "!", "#"))
-    )
+    parts = [part.strip("\n") for part in said.split("\n\n") if part.strip()]
+    kept: list[str] = []
+    for before, part in zip(["", *parts], parts, strict=False):
+        if part.startswith(("!", "#", CHECKS)) or (before.startswith(CHECKS) and part[0] == "|"):
+            continue
+        kept.append(clean(part))
+    return tuple(kept)
 
 
 def _word(verdict: Mapping[str, Any] | None) -> str | None:

@@ -167,7 +167,7 @@ def _of_gate(verdict: GateVerdict) -> list[str]:
         "INCONCLUSIVE": "the data cannot tell whether something became worse",
     }
     failed = [one for one in verdict["checks"] if one["verdict"] != "pass"]
-    counts = f"{len(verdict['checks'])} checks, {len(failed)} not passed"
+    counts = f"{form.many(len(verdict['checks']), 'check')}, {len(failed)} not passed"
     head = (
         f"{verdict['verdict']}: against the baseline {verdict['baseline']}, by the policy "
         f"{verdict['policy']}, {words.get(verdict['verdict'], 'see the checks')} ({counts})."

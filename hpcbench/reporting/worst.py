@@ -100,8 +100,8 @@ def compared_by_words(
         answer: what is compared with them; None: nothing, and there is no difference.
         most: characters of either that are compared.
     """
-    read = _spread(answer)
-    reference = _nearest([_spread(one) or "" for one in references], read)
+    read = None if answer is None else spread(answer)
+    reference = _nearest([spread(one) for one in references], read)
     return reference, [] if read is None else diff(reference[:most], read[:most])
 
 
@@ -136,9 +136,9 @@ def _nearest(references: Sequence[str], answer: str | None) -> str:
     return max(some, key=lambda one: Indel.normalized_similarity(one[:CUT], answer[:CUT]))
 
 
-def _spread(text: str | None) -> str | None:
+def spread(text: str) -> str:
     """An object a field a line, in one order, so that its words can be compared; other text as it is."""
-    if text is None or not text.lstrip().startswith(("{", "[")):
+    if not text.lstrip().startswith(("{", "[")):
         return text
     try:
         return json.dumps(json.loads(text), ensure_ascii=False, indent=1, sort_keys=True)

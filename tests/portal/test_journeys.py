@@ -62,7 +62,7 @@ def test_two_runs_beside_each_other_flips_first(page: Page, made: list[Experimen
     ).first.click()
     heading(page, "Compare")
     table = page.get_by_role("table", name=re.compile("against the baseline"))
-    lost = table.get_by_role("button", name=re.compile(r"^[1-9]\d* lost: list")).first
+    lost = table.get_by_role("button", name=re.compile(r"^lost [1-9]\d*: list")).first
     count = int(lost.inner_text())
     lost.click()
     opened = page.get_by_role("link", name=re.compile("open", re.I))

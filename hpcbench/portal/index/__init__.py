@@ -103,7 +103,7 @@ class Account:
     usage: Usage = field(default_factory=Usage)
     """What it took."""
     summary: tuple[str, ...] = ()
-    """What came out, in sentences."""
+    """What came out: blocks of the report's own Markdown."""
     verdict: Mapping[str, Any] | None = None
     """What a gate said."""
 

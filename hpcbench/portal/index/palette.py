@@ -23,26 +23,49 @@ _LAST = "\U0010ffff"
 
 
 def search(connection: Connection, home: str, text: str, limit: int) -> tuple[Hit, ...]:
-    """The best hits first: the same name, then names that begin so, then words that do; short before long."""
+    """The best hits first: the same name, then names that begin so, then words that do; short before long.
+
+    A run task is found once for each experiment that has it, the newest first. Words that its name has not
+    are looked for in the experiment's, so that each of many of one name can be reached.
+    """
     words = asked(text)
     if not words:
         return ()
-    longest = max(words, key=len)
     found = [
         (_rank(name, words), kind, name)
         for kind in KINDS
-        for name in _candidates(connection, home, kind, longest)
-        if _fits(name, words)
+        for name in _names(connection, home, kind, words)
     ]
     ordered = sorted(found, key=lambda one: (one[0], KINDS.index(one[1]), one[2]))
     # Names outlive their experiments: some of those that are taken may lead nowhere any more.
     best = [(kind, name) for _, kind, name in ordered[: 2 * limit]]
-    known: dict[tuple[str, str], Hit] = {}
+    known: dict[tuple[str, str], list[Hit]] = {}
     for kind in KINDS:
         names = [name for own, name in best if own == kind]
         if names:
-            known |= {(kind, hit.name): hit for hit in _HITS[kind](connection, home, names)}
-    return tuple(known[one] for one in best if one in known)[:limit]
+            for hit in _hits(connection, home, kind, names, words, limit):
+                known.setdefault((kind, hit.name), []).append(hit)
+    return _chosen([known[one] for one in best if one in known], limit)
+
+
+def _chosen(groups: Sequence[Sequence[Hit]], limit: int) -> tuple[Hit, ...]:
+    """Hits in the order of their groups; of too many, some of each rather than all of the first."""
+    turns = sorted((turn, at) for at, group in enumerate(groups) for turn in range(len(group)))
+    return tuple(groups[at][turn] for at, turn in sorted((at, turn) for turn, at in turns[:limit]))
+
+
+def _names(connection: Connection, home: str, kind: str, words: Sequence[str]) -> list[str]:
+    if kind != "run_task":
+        found = _candidates(connection, home, kind, max(words, key=len))
+        return [name for name in found if not _left(name, words)]
+    each = [_candidates(connection, home, kind, word) for word in words]
+    return list(dict.fromkeys(name for names in each for name in names))
+
+
+def _left(name: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Words that no word of a name begins with."""
+    begins = heads(name)
+    return tuple(word for word in words if not any(head.startswith(word) for head in begins))
 
 
 def _candidates(connection: Connection, home: str, kind: str, word: str) -> list[str]:
@@ -57,34 +80,50 @@ def _candidates(connection: Connection, home: str, kind: str, word: str) -> list
     return list(dict.fromkeys(connection.execute(statement).scalars()))
 
 
-def _fits(name: str, words: Sequence[str]) -> bool:
-    begins = heads(name)
-    return all(any(head.startswith(word) for head in begins) for word in words)
-
-
 def _rank(name: str, words: Sequence[str]) -> tuple[int, int]:
-    whole, text = heads(name)[0], " ".join(words)
+    left = _left(name, words)
+    whole, text = heads(name)[0], " ".join(word for word in words if word not in left)
     place = 0 if whole == text else 1 if whole.startswith(words[0]) else 2
     return place, len(name)
 
 
-def _run_tasks(connection: Connection, home: str, names: Sequence[str]) -> Iterator[Hit]:
+def _hits(
+    connection: Connection,
+    home: str,
+    kind: str,
+    names: Sequence[str],
+    words: Sequence[str],
+    limit: int,
+) -> Iterator[Hit]:
+    if kind != "run_task":
+        yield from _HITS[kind](connection, home, names)
+        return
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        alike.setdefault(_left(name, words), []).append(name)
+    for left, some in alike.items():
+        yield from _run_tasks(connection, home, some, left, limit)
+
+
+def _run_tasks(
+    connection: Connection, home: str, names: Sequence[str], left: Sequence[str], limit: int
+) -> Iterator[Hit]:
+    """Run tasks of these names in experiments whose ids have the words that are left, newest first."""
     own = RUN_TASKS.c
-    here = (own.home == home) & own.name.in_(names)
-    newest = select(own.name, func.max(own.experiment), func.count()).where(here).group_by(own.name)
-    found = {name: (experiment, count) for name, experiment, count in connection.execute(newest)}
-    those = own.experiment.in_({experiment for experiment, _ in found.values()})
-    told = select(own.name, own.experiment, own.model, own.dataset).where(here, those)
-    for name, experiment, model, dataset in connection.execute(told):
-        if found[name][0] == experiment:
+    within = (func.lower(own.experiment).contains(word, autoescape=True) for word in left)
+    ranked = (
+        select(
+            own.name, own.experiment, own.model, own.dataset,
+            func.row_number().over(partition_by=own.name, order_by=own.experiment.desc()).label("turn"),
+        )
+        .where(own.home == home, own.name.in_(names), *within)
+        .subquery()
+    )  # fmt: skip
+    told = select(ranked).where(ranked.c.turn <= limit).order_by(ranked.c.name, ranked.c.turn)
+    for name, experiment, model, dataset, _ in connection.execute(told):
+        if not _left(experiment, left):
             detail = f"{model} on {dataset}"
-            yield Hit(
-                kind="run_task",
-                name=name,
-                experiment=experiment,
-                detail=detail,
-                count=found[name][1],
-            )
+            yield Hit(kind="run_task", name=name, experiment=experiment, detail=detail)
 
 
 def _experiments(connection: Connection, home: str, names: Sequence[str]) -> Iterator[Hit]:
@@ -118,6 +157,5 @@ _HITS: dict[str, Find] = {
     "plan": _plans,
     "model": _members("model"),
     "dataset": _members("dataset"),
-    "run_task": _run_tasks,
 }
-"""Kind → what tells of names where they lead."""
+"""Kind → what tells of names where they lead; run tasks have their own way."""

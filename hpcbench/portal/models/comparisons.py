@@ -115,8 +115,10 @@ class FlipRow(Model):
     """What the candidate did."""
     scores: tuple[float | None, float | None]
     """Baseline's and candidate's."""
-    answers: tuple[str, str]
-    """Theirs, shortened."""
+    answers: tuple[str | None, str | None]
+    """Theirs, shortened; None: there is none."""
+    notes: tuple[str, str]
+    """How the request ended where there is no answer, why it cannot be read where it cannot; else empty."""
     references: tuple[str, ...]
     """Acceptable answers, shortened."""
     places: tuple[int, int]

@@ -149,7 +149,7 @@ class Hit(Model):
     name: str
     """Its name."""
     experiment: str | None = None
-    """The experiment; of a run task, the newest one that has it."""
+    """The experiment; of a run task, the one that this entry leads to."""
     detail: str = ""
     """What tells it from others, for people."""
     count: int = 1
@@ -255,7 +255,7 @@ class ExperimentDetail(Model):
     usage: Usage
     """What it took."""
     summary: tuple[str, ...]
-    """What came out, in sentences, once reported."""
+    """What came out, once reported: blocks of the report's own Markdown."""
     verdict: Mapping[str, Any] | None = None
     """`report/verdict.json`: what a gate said."""
     figures: tuple[FigureName, ...] = ()

@@ -158,6 +158,8 @@ class SampleDetail(Model):
     """Why there is no answer."""
     diff: tuple[Word, ...]
     """From the nearest reference to the prediction, by words."""
+    not_compared: tuple[int, int] = (0, 0)
+    """Characters at the ends of the reference and of the prediction that `diff` leaves out."""
     accounts: tuple[MetricAccount, ...]
     """What each metric says."""
     times: Mapping[str, float | None]

@@ -12,15 +12,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from hpcbench.evaluation.format import many
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import PLAIN
 from hpcbench.portal.index import BadCursor, ExperimentQuery, RunTaskQuery
 from hpcbench.portal.models.experiments import Score
 from hpcbench.portal.routes.session import access_of, exchange, give_cookie, who_of
 from hpcbench.portal.state import Here
-
-REFRESH_SECONDS = 30
-"""A page asks for itself again so often, where the browser does that."""
 
 ROWS = 100
 """Rows of a page."""
@@ -67,7 +65,7 @@ def experiments(portal: Here, after: str | None = None) -> Response:
     except BadCursor:
         raise PortalFault(400, "bad_request", "there is no such page of the list") from None
     return _page(
-        "experiments.html", title="Experiments", base="", refresh=REFRESH_SECONDS,
+        "experiments.html", title="Experiments", base="",
         rows=page.items, total=_counted(page.total, page.counted_to), after=page.next,
     )  # fmt: skip
 
@@ -84,7 +82,7 @@ def experiment(experiment: str, portal: Here, after: str | None = None) -> Respo
     except BadCursor:
         raise PortalFault(400, "bad_request", "there is no such page of the list") from None
     return _page(
-        "experiment.html", title=row.id, base="../", refresh=REFRESH_SECONDS,
+        "experiment.html", title=row.id, base="../",
         row=row, tasks=page.items, after=page.next,
     )  # fmt: skip
 
@@ -98,7 +96,7 @@ def _pages() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.globals.update(bar=_bar, score=_score, moment=_moment, refresh=0)
+    pages.globals.update(bar=_bar, score=_score, moment=_moment, many=many)
     return pages
 
 

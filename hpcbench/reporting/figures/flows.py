@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcbench.reporting.figures.model import Flow
+from hpcbench.reporting.figures.style import outcome_rank
 
 GAP = 0.03
 """Between blocks, as long as they take no more than a third of the height."""
@@ -36,14 +37,19 @@ class Ribbon:
     target_high: float
 
 
+def names_of(flows: Sequence[Flow]) -> list[str]:
+    """Names of both sides from top to bottom: outcomes in their order, then others as they come."""
+    names = list(dict.fromkeys([flow.source for flow in flows] + [flow.target for flow in flows]))
+    return sorted(names, key=lambda name: outcome_rank(name)[0])
+
+
 def laid_out(flows: Sequence[Flow]) -> tuple[list[Side], list[Side], list[Ribbon]]:
     """Blocks of both sides from top to bottom, and bands.
 
-    The order is that in which sources come, then targets that are no sources. A count is as high on both
-    sides. Flows of 0 are left out.
+    Both sides have one order, see `names_of`. A count is as high on both sides. Flows of 0 are left out.
     """
     there = [flow for flow in flows if flow.count]
-    order = list(dict.fromkeys([flow.source for flow in there] + [flow.target for flow in there]))
+    order = names_of(there)
     sources = _counts([(flow.source, flow.count) for flow in there])
     targets = _counts([(flow.target, flow.count) for flow in there])
     total = sum(sources.values()) or 1

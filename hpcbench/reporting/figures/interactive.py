@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hpcbench.reporting.figures.flows import laid_out, names_of
 from hpcbench.reporting.figures.model import Axis, Ends, Figure, Series
 from hpcbench.reporting.figures.style import (
     COLOURS,
@@ -25,6 +26,7 @@ from hpcbench.reporting.figures.style import (
     look,
     moment,
     number,
+    outcome_colour,
     short,
 )
 
@@ -199,6 +201,8 @@ def _sides(figure: Figure, one: Series) -> list[str]:
 
 def _lying(figure: Figure, one: Series, place: int, page: Page) -> dict[str, Any]:
     shade = colour(place) if place < NAMED else page.soft
+    if figure.outcomes:
+        shade = outcome_colour(one.name)
     found: dict[str, Any] = {
         "name": _short(one.name),
         "orientation": "h",
@@ -271,16 +275,22 @@ def _cells(figure: Figure) -> dict[str, Any]:
 
 def _flows(figure: Figure, page: Page) -> dict[str, Any]:
     flows = [flow for flow in figure.flows if flow.count]
-    left = list(dict.fromkeys(flow.source for flow in flows))
-    right = list(dict.fromkeys(flow.target for flow in flows))
-    names = list(dict.fromkeys([name for flow in flows for name in (flow.source, flow.target)]))
-    shades = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
+    names = names_of(flows)
+    shades = {
+        name: outcome_colour(name) if figure.outcomes else colour(place)
+        for place, name in enumerate(names)
+    }
+    blocks = laid_out(flows)[:2]
+    left, right = ([one.name for one in side] for side in blocks)
     return {
         "type": "sankey",
         "arrangement": "snap",
         "node": {
             "label": [_short(name) for name in (*left, *right)],
             "color": [shades[name] for name in (*left, *right)],
+            # Plotly would put either side in an order of its own; it takes 0 and 1 as: no place is given.
+            "x": [0.001] * len(left) + [0.999] * len(right),
+            "y": [_inside(1 - (one.low + one.high) / 2) for side in blocks for one in side],
             "line": {"width": 0},
             "pad": 14,
         },
@@ -295,6 +305,10 @@ def _flows(figure: Figure, page: Page) -> dict[str, Any]:
         },
         "textfont": {"color": page.ink},
     }
+
+
+def _inside(part: float) -> float:
+    return min(0.999, max(0.001, part))
 
 
 def _markers(one: Series, place: int, shade: str, page: Page) -> dict[str, Any]:

@@ -129,6 +129,8 @@ class Figure:
     """Alternative text: what a reader who cannot see it must know; empty: made of the data."""
     marked: str = "marked"
     """What a ring around a point means."""
+    outcomes: bool = False
+    """Whether series, and ends of flows, are outcomes of samples: each has one colour everywhere."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):

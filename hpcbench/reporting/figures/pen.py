@@ -15,6 +15,7 @@ from hpcbench.reporting.figures.style import (
     finite,
     look,
     moment,
+    outcome_colour,
     shortened,
 )
 
@@ -45,6 +46,8 @@ class Pen:
 
     def shade(self, place: int) -> str:
         """A series' colour."""
+        if self.figure.outcomes:
+            return outcome_colour(self.figure.series[place].name)
         return colour(place) if place < NAMED else self.page.soft
 
     def name(self, place: int) -> str | None:

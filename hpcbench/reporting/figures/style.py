@@ -25,6 +25,23 @@ Orange, sky blue and yellow are darker than theirs: each has 3 : 1 (WCAG 2.2, 1.
 dark page, so that one drawing serves both.
 """
 
+OUTCOMES = {
+    "right": "#009e73",
+    "answered": "#009e73",
+    "partly right": "#2f97d1",
+    "wrong": "#d55e00",
+    "unreadable": "#b87f00",
+    "answered, cut": "#8a8a00",
+    "refused": "#0072b2",
+    "bad request": "#2f97d1",
+    "failed": "#cc79a7",
+    "not asked": "#767e8a",
+}
+"""What becomes of samples, from top to bottom of a flow or a legend → its colour, the same in every figure.
+
+Green is right and orange wrong, as on the portal's pages.
+"""
+
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """In matplotlib's letters."""
 
@@ -69,6 +86,17 @@ PAGES: dict[Theme, Page] = {
 def colour(place: int) -> str:
     """Of a series, by its place in the figure."""
     return COLOURS[place % len(COLOURS)]
+
+
+def outcome_rank(name: str) -> tuple[int, str]:
+    """For sorting: where an outcome stands in a flow or a legend; what is not known comes last."""
+    known = list(OUTCOMES)
+    return (known.index(name) if name in OUTCOMES else len(known), name)
+
+
+def outcome_colour(name: str) -> str:
+    """Of an outcome, wherever it is drawn."""
+    return OUTCOMES.get(name, INK)
 
 
 def blend(one: str, other: str, part: float) -> str:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcbench.reporting.figures.flows import Ribbon, Side, laid_out
+from hpcbench.reporting.figures.flows import Ribbon, Side, laid_out, names_of
 from hpcbench.reporting.figures.model import Matrix
 from hpcbench.reporting.figures.pen import Pen
 from hpcbench.reporting.figures.style import (
-    COLOURS,
     NAMED,
     ROWS,
     SHADES,
     blend,
+    colour,
     finite,
     number,
+    outcome_colour,
     readable_on,
     short,
     shortened,
@@ -108,17 +109,21 @@ def draw_flows(pen: Pen, axes: Axes) -> float:
 
     figure = pen.figure
     left, right, ribbons = laid_out(figure.flows)
-    names = list(dict.fromkeys(one.name for one in (*left, *right)))
+    names = names_of(figure.flows)
+
+    def shade_of(name: str) -> str:
+        return outcome_colour(name) if figure.outcomes else colour(names.index(name))
+
     height = min(9.0, max(2.6, 0.5 + 0.42 * max(len(left), len(right))))
     codes = [Path.MOVETO, *[Path.CURVE4] * 3, Path.LINETO, *[Path.CURVE4] * 3, Path.CLOSEPOLY]
     for ribbon in ribbons:
-        shade = COLOURS[names.index(ribbon.source) % len(COLOURS)]
+        shade = shade_of(ribbon.source)
         moved = ribbon.source != ribbon.target
         band = Path(_corners(ribbon), codes)
         axes.add_patch(PathPatch(band, facecolor=shade, alpha=0.65 if moved else 0.25, linewidth=0))
     for sides, x, align in ((left, 0.0, "right"), (right, 1.0, "left")):
         for side in sides:
-            shade = COLOURS[names.index(side.name) % len(COLOURS)]
+            shade = shade_of(side.name)
             corner, tall = (x - 0.012, side.low), side.high - side.low
             axes.add_patch(Rectangle(corner, 0.024, tall, color=shade, linewidth=0))
         _write_sides(axes, sides, x + (0.025 if align == "left" else -0.025), align, height)

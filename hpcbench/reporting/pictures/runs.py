@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbench.reporting.figures import Axis, Figure, Flow, Series
-from hpcbench.reporting.pictures.words import rank, stem
+from hpcbench.reporting.figures.style import outcome_rank
+from hpcbench.reporting.pictures.words import stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def flow(
         candidate: what the right side is called.
         what: flows, in a word: `outcomes`, the name of a run task.
     """
-    pairs = sorted(counts, key=lambda pair: (rank(pair[0]), rank(pair[1])))
+    pairs = sorted(counts, key=lambda pair: (outcome_rank(pair[0]), outcome_rank(pair[1])))
     flows = tuple(
         Flow(one, other, counts[one, other]) for one, other in pairs if counts[one, other]
     )
@@ -47,7 +48,7 @@ def flow(
     whole = sum(one.count for one in flows)
     return Figure(
         stem("flow", candidate, what), f"From {baseline} to {candidate}: {what}", "sankey",
-        Axis(baseline), Axis(candidate), flows=flows,
+        Axis(baseline), Axis(candidate), flows=flows, outcomes=True,
         notes=(f"{moved} of {whole} samples ended otherwise.",),
     )  # fmt: skip
 

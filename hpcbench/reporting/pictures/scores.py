@@ -8,7 +8,8 @@ from typing import Any
 from hpcbench.evaluation import format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
 from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
-from hpcbench.reporting.pictures.words import rank, stem
+from hpcbench.reporting.figures.style import outcome_rank
+from hpcbench.reporting.pictures.words import stem
 from hpcbench.reporting.tables import MetricRow
 
 BINS = 20
@@ -215,7 +216,7 @@ def outcomes(run_tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
             wrong[name] = {key: n / table["asked"] * 100 for key, n in counts.items()}
     if not wrong:
         return
-    kinds = sorted({key for shares in wrong.values() for key in shares}, key=rank)
+    kinds = sorted({key for shares in wrong.values() for key in shares}, key=outcome_rank)
     names = sorted(wrong, key=lambda name: -sum(wrong[name].values()))
     series = tuple(
         Series(kind, tuple(names), tuple(wrong[name].get(kind) for name in names)) for kind in kinds
@@ -227,5 +228,5 @@ def outcomes(run_tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
         notes.append(f"All samples of {len(run_tasks) - len(wrong)} other run tasks ended well.")
     yield Figure(
         "outcomes", "Samples that did not end well", "bar", Axis("run task", scale="category"),
-        Axis("share of samples", "%", low=0.0), series, notes=tuple(notes),
+        Axis("share of samples", "%", low=0.0), series, notes=tuple(notes), outcomes=True,
     )  # fmt: skip

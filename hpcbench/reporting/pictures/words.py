@@ -1,27 +1,9 @@
-"""Names of figures, and the order of outcomes."""
+"""Names of figures."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-
-from hpcbench.experiment.counts import OUTCOMES
-
-ORDER = (
-    "right",
-    "partly right",
-    "wrong",
-    "unreadable",
-    "no answer",
-    "ok",
-    *OUTCOMES.values(),
-)
-"""From top to bottom of a flow; what is not among them comes after."""
-
-
-def rank(outcome: str) -> tuple[int, str]:
-    """For sorting: where an outcome stands in a flow or a legend."""
-    return (ORDER.index(outcome) if outcome in ORDER else len(ORDER), outcome)
 
 
 def stem(*parts: str) -> str:

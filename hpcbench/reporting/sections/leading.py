@@ -15,7 +15,7 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
-from hpcbench.reporting.sections.words import dataset_of, many
+from hpcbench.reporting.sections.words import dataset_of
 
 
 def verdict(tables: Tables) -> Section:
@@ -24,8 +24,8 @@ def verdict(tables: Tables) -> Section:
     datasets = {(table["dataset"], table["split"]) for table in run_tasks.values()}
     counts = total(map(counts_of, run_tasks.values()))
     told = (
-        f"{many(len(models), 'model')}, {many(len(datasets), 'dataset')}, "
-        f"{many(len(run_tasks), 'run task')}. Samples: {counts.sentence()}; "
+        f"{form.many(len(models), 'model')}, {form.many(len(datasets), 'dataset')}, "
+        f"{form.many(len(run_tasks), 'run task')}. Samples: {counts.sentence()}; "
         f"coverage {form.share(counts.coverage)}."
     )
     blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(told)]

@@ -11,7 +11,3 @@ MOST_PLOTS = 4
 
 def dataset_of(one: Mapping[str, Any]) -> str:
     return f"{one['dataset']}, {one['split']}" if one["split"] else str(one["dataset"])
-
-
-def many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

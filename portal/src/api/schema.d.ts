@@ -1784,7 +1784,7 @@ export interface components {
             readonly status: components["schemas"]["ExperimentStatus"] | null;
             /**
              * Summary
-             * @description What came out, in sentences, once reported.
+             * @description What came out, once reported: blocks of the report's own Markdown.
              */
             readonly summary: readonly string[];
             /** @description What it took. */
@@ -2270,11 +2270,11 @@ export interface components {
         readonly FlipRow: {
             /**
              * Answers
-             * @description Theirs, shortened.
+             * @description Theirs, shortened; None: there is none.
              */
             readonly answers: readonly [
-                string,
-                string
+                string | null,
+                string | null
             ];
             /**
              * Change
@@ -2287,6 +2287,14 @@ export interface components {
              * @description The document it belongs to.
              */
             readonly document: string;
+            /**
+             * Notes
+             * @description How the request ended where there is no answer, why it cannot be read where it cannot; else empty.
+             */
+            readonly notes: readonly [
+                string,
+                string
+            ];
             /**
              * Places
              * @description Where to find it in either run task.
@@ -2345,7 +2353,7 @@ export interface components {
             readonly detail: string;
             /**
              * Experiment
-             * @description The experiment; of a run task, the newest one that has it.
+             * @description The experiment; of a run task, the one that this entry leads to.
              */
             readonly experiment?: string | null;
             /**
@@ -3605,6 +3613,18 @@ export interface components {
              * @description Why there are none, where there should be some.
              */
             readonly missing_images?: string | null;
+            /**
+             * Not Compared
+             * @description Characters at the ends of the reference and of the prediction that `diff` leaves out.
+             * @default [
+             *       0,
+             *       0
+             *     ]
+             */
+            readonly not_compared: readonly [
+                number,
+                number
+            ];
             /**
              * Note
              * @description What the user noted when marking it.

@@ -28,6 +28,7 @@ export function Frame() {
     first.current = path;
   }, [path]);
   useHotkeys({ "mod+k": ["jump to anything", () => setPalette(true)], "/": ["jump to anything", () => setPalette(true)] }, "Everywhere");
+  const keys = MAC ? "⌘K" : "Ctrl K";
   return (
     <div className={styles.frame}>
       <a
@@ -47,10 +48,10 @@ export function Frame() {
           <Crumbs />
           <div className={styles.tools}>
             <Connection />
-            <Button kind="quiet" onClick={() => setPalette(true)} className={styles.jump} aria-label="Jump to…">
+            <Button kind="quiet" onClick={() => setPalette(true)} className={styles.jump} aria-label={`Jump to… ${keys}`}>
               <Icon name="search" size={14} />
               <span>Jump to…</span>
-              <kbd>{MAC ? "⌘K" : "Ctrl K"}</kbd>
+              <kbd>{keys}</kbd>
             </Button>
             <ThemeButton />
           </div>

@@ -1,5 +1,4 @@
-import { FaultBox } from "../ui/FaultBox";
-import layout from "../ui/layout.module.css";
+import { Pending } from "./Pending";
 
 /** A page that broke: the others go on. A page whose code is gone was built anew: loading again helps. */
 export function PageFault({ error, reset }: { readonly error: unknown; readonly reset?: () => void }) {
@@ -7,8 +6,6 @@ export function PageFault({ error, reset }: { readonly error: unknown; readonly 
   const gone = /dynamically imported module|importing a module/i.test(fault.message);
   const again = gone ? () => location.reload() : reset;
   return (
-    <div className={layout.page}>
-      <FaultBox fault={gone ? new Error("This page could not be loaded: the portal is gone, or was updated.") : fault} retry={again} />
-    </div>
+    <Pending name="This page cannot be shown" fault={gone ? new Error("This page could not be loaded: the portal is gone, or was updated.") : fault} retry={again} />
   );
 }

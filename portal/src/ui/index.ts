@@ -16,6 +16,7 @@ export { Icon, type IconName } from "./Icon";
 export { join } from "./join";
 export { KeyHelp, KeyName } from "./KeyHelp";
 export { useTheme } from "./look";
+export { Markdown } from "./Markdown";
 export { Panel } from "./Panel";
 export { Popover } from "./Popover";
 export { ScoreText } from "./ScoreText";

@@ -19,6 +19,11 @@ describe("differences by words", () => {
     expect(container.querySelector("ins")?.textContent).toBe("[only in the answer: <b>blue</b>]");
     expect(container.querySelector("b")).toBeNull();
   });
+
+  it("say that an answer without a word is empty, and strike out nothing", () => {
+    const { container } = render(<Diff words={[{ kind: "lost", text: "the reference" }]} />);
+    expect(container.textContent).toBe("empty");
+  });
 });
 
 describe("states", () => {

@@ -47,6 +47,26 @@ OLD = [1.0, 1.0, 0.0, 0.5, 0.2, 0.0, 1.0, 0.9]
 NEW = [1.0, 0.0, 0.0, 0.5, 0.9, 0.1, 0.7, 0.9]
 
 
+def test_a_flip_says_why_there_is_no_answer_or_why_none_is_read(tmp_path: Path) -> None:
+    ends: list[dict[str, Any]] = [
+        {"answer": "yes"},
+        {"answer": "", "outcome": "invalid", "reason": "empty"},
+        {"answer": None, "outcome": "failed"},
+    ]
+    for letter, value in (("a", 1.0), ("b", 0.0)):
+        rows = [
+            {
+                "document": f"d{place}", "references": ["yes"], "anls": value, "anls.numerator": value,
+                "anls.denominator": 1.0, **({"answer": "yes"} if letter == "a" else end),
+            }
+            for place, end in enumerate(ends)
+        ]  # fmt: skip
+        scored(tmp_path, rows, ("anls",), f"20261120-1432-plan-{letter * 4}")
+    with unguarded(portal_over(tmp_path)) as api:
+        told = [(one["answers"][1], one["notes"][1]) for one in flips(api, "lost")]
+    assert sorted(told, key=str) == [("", "empty"), ("yes", ""), (None, "failed")]
+
+
 def ask(api: Unguarded, path: str) -> Any:
     found = api.ask("GET", path)
     assert found.status == 200, found.body
@@ -76,6 +96,7 @@ def test_every_sample_is_won_lost_or_done_alike_the_greatest_change_first(tmp_pa
         first = flips(api)[0]
         assert first["scores"] == [1.0, 0.0]
         assert first["answers"] == ["a says 1", "b says 1"]
+        assert first["notes"] == ["", ""]
         assert (first["references"], first["change"]) == (["right 1"], "lost")
         page = ask(api, f"compare/flips?baseline={A}&candidate={B}")
         assert page["counts"] == {"won": 2, "lost": 2, "both_right": 1, "both_wrong": 3}

@@ -135,12 +135,21 @@ def test_the_summary_is_what_the_report_says_first(tmp_path: Path) -> None:
         "# p: e",
         "What it is.",
         "## Verdict",
-        "m reaches 0.7 \\[0.6, 0.8\\] on d\\_1.",
-        "Of 40, 39.",
+        "m reaches 0.7 [0.6, 0.8] on d\\_.",
+        "**Of 40, 39.**",
         "![x](y.svg)",
+        "**Checks of the gate by the policy p**",
+        "| a |\n|---|\n| b |",
+        "**Who leads**",
+        "| dataset |\n|---|\n| d |",
     ]
     (here.report_dir / "report.md").write_text("\n\n".join([*said, "## Scores", "no"]))
-    assert entries.account(here).summary == ("m reaches 0.7 [0.6, 0.8] on d_1.", "Of 40, 39.")
+    assert entries.account(here).summary == (
+        "m reaches 0.7 [0.6, 0.8] on d\\_.",
+        "**Of 40, 39.**",
+        "**Who leads**",
+        "| dataset |\n|---|\n| d |",
+    )
 
 
 def test_the_verdict_of_a_gate_is_shown(tmp_path: Path) -> None:

@@ -248,13 +248,25 @@ def test_the_palette_finds_beginnings_of_names_and_of_their_words(index: Index) 
     assert found("QWEN")[0] == ("model", "Qwen2-VL-7B")
     assert ("run_task", "docvqa-qwen2-vl") in found("qwen")
     assert found("7b") == [("model", "Qwen2-VL-7B")]
-    assert found("vl docvqa") == [("run_task", "docvqa-qwen2-vl")]
+    assert found("vl docvqa") == [("run_task", "docvqa-qwen2-vl")] * 2
     assert found("wen") == []
     assert found("") == []
-    (task,) = index.search("docvqa")
-    assert (task.experiment, task.count) == ("20261121-0900-demo-aaaa", 2)
+    newest = ["20261121-0900-demo-aaaa", "20261120-1432-demo-k3f9"]
+    assert [hit.experiment for hit in index.search("docvqa")] == newest
+    assert [hit.experiment for hit in index.search("docvqa k3f9")] == newest[1:]
     index.remove(["20261120-1432-demo-k3f9", "20261121-0900-demo-aaaa"])
     assert found("qwen") == []
+
+
+def test_the_palette_finds_a_run_task_in_each_of_its_experiments(index: Index) -> None:
+    ids = [f"20261120-{hour:02}00-nightly-aa{hour:02}" for hour in range(12)]
+    index.put([entry(one, [run_task("vqa-hard", one), run_task("vqa", one)]) for one in ids])
+    assert [hit.experiment for hit in index.search("vqa-hard", 20)] == ids[::-1]
+    assert [hit.name for hit in index.search("vqa", 6)] == ["vqa"] * 3 + ["vqa-hard"] * 3
+    (old,) = index.search("vqa-hard aa00", 5)
+    assert (old.name, old.experiment) == ("vqa-hard", ids[0])
+    assert index.search("aa00 AA01") == ()
+    assert index.search("vqa %") == ()
 
 
 def test_every_change_has_a_greater_number_and_no_change_has_none(index: Index) -> None:

@@ -38,6 +38,15 @@ def detail(
     return detail_of(sheet_of(portal, ID, "rt"), place, chosen or Chosen(), ordered or Sorted())
 
 
+def test_a_diff_says_how_much_of_long_texts_it_leaves_out(tmp_path: Path) -> None:
+    lines = [record(0, references=["a " * 10_000 + "b"]), record(1, references=["c"])]
+    evaluated(tmp_path, ["a " * 15_000, "c"], lines)
+    found = detail(tmp_path, 0)
+    assert found.not_compared == (1, 9_999)  # blanks at an answer's end are not read
+    assert sum(len(one.text) + 1 for one in found.diff) == 20_000
+    assert detail(tmp_path, 1).not_compared == (0, 0)
+
+
 def test_all_of_a_sample_is_told(tmp_path: Path) -> None:
     lines = [
         record(number, metadata={"lang": "en"}, references=[str(number), "none"])

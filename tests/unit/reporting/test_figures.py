@@ -30,6 +30,7 @@ from hpcbench.reporting.figures.style import (
     DASHES,
     INK,
     MARKERS,
+    OUTCOMES,
     PAGES,
     contrast,
     look,
@@ -384,6 +385,33 @@ def test_long_names_are_cut_in_the_middle_and_stay_apart() -> None:
     assert len(short("b" * 500, 44)) == 44
     names = [f"{'x' * 60}{n}{'y' * 60}" for n in range(3)]
     assert len(set(shortened(names))) == 3
+
+
+def test_outcomes_have_one_colour_and_one_order_wherever_they_are_drawn() -> None:
+    flows = (
+        Flow("wrong", "right", 1),
+        Flow("right", "no answer", 2),
+        Flow("right", "partly right", 3),
+    )
+    figure = Figure("f", "", "sankey", Axis("a"), Axis("b"), flows=flows, outcomes=True)
+    order = ["right", "partly right", "wrong", "no answer"]
+    left, right, _ = laid_out(flows)
+    names = [side.name for side in (*left, *right)]
+    assert names == ["right", "wrong", "right", "partly right", "no answer"]
+    node = plotly(figure, "light")["data"][0]["node"]
+    assert node["label"] == names
+    assert node["color"] == [OUTCOMES[name] for name in names]
+    assert OUTCOMES["right"] == "#009e73"
+    assert OUTCOMES["wrong"] == "#d55e00"
+    assert node["y"][:2] == sorted(node["y"][:2])
+    assert node["y"][2:] == sorted(node["y"][2:])
+    assert all(0 < place < 1 for place in node["x"] + node["y"])
+    drawn = svg(figure).lower()
+    assert all(OUTCOMES[name] in drawn for name in order)
+    bars = tuple(Series(name, ("rt",), (1.0,)) for name in ("wrong", "right"))
+    bar = Figure("b", "", "bar", Axis("a", scale="category"), Axis("b"), bars, outcomes=True)
+    found = [one["marker"]["color"] for one in plotly(bar, "light")["data"]]
+    assert sorted(found) == sorted([OUTCOMES["wrong"], OUTCOMES["right"]])
 
 
 @given(

@@ -154,7 +154,7 @@ def test_only_samples_that_did_not_end_well_are_drawn() -> None:
         "bad": score(0.5, outcomes={"ok": 7, "failed": 1}, invalid=2),
     }
     figure = only(pictures.outcomes(tables))
-    assert {one.name: one.y for one in figure.series} == {"no value": (20.0,), "failed": (10.0,)}
+    assert {one.name: one.y for one in figure.series} == {"unreadable": (20.0,), "failed": (10.0,)}
     assert "All samples of 1 other run tasks ended well." in figure.notes
     assert list(pictures.outcomes({"good": score(0.5)})) == []
 

@@ -9,7 +9,7 @@ import { type Choice, useChoices } from "./choices";
 export function Palette({ onClose }: { readonly onClose: () => void }) {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  const { choices, busy } = useChoices(text);
+  const { choices, busy, more } = useChoices(text);
   const box = useRef<HTMLDialogElement>(null);
   const list = useRef<HTMLDivElement>(null);
   const id = useId();
@@ -77,7 +77,7 @@ export function Palette({ onClose }: { readonly onClose: () => void }) {
         ))}
       </div>
       <p className={styles.none} role="status">
-        {choices.length > 0 ? "" : busy ? "Searching…" : "Nothing is called that."}
+        {more ? "There are more: add words, of the experiment's id, too." : choices.length > 0 ? "" : busy ? "Searching…" : "Nothing is called that."}
       </p>
     </dialog>
   );

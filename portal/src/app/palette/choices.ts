@@ -26,12 +26,15 @@ export interface Choice {
 const ICONS: Readonly<Record<Hit["kind"], IconName>> = { experiment: "experiments", plan: "plans", model: "cluster", dataset: "table", run_task: "play" };
 const GROUPS: Readonly<Record<Hit["kind"], string>> = { experiment: "Experiments", plan: "Plans", model: "Models", dataset: "Datasets", run_task: "Run tasks" };
 
+/** Hits that are shown; more words find the others. */
+const MOST = 50;
+
 /** Where a hit leads. */
 export function choiceOf(hit: Hit): Choice {
   const { kind, name, experiment } = hit;
   const base = { id: `${kind} ${name} ${experiment ?? ""}`, group: GROUPS[kind], icon: ICONS[kind], name, detail: hit.detail };
   if (kind === "experiment") return { ...base, to: { to: "/e/$experiment", params: { experiment: name } } };
-  if (kind === "run_task" && experiment) return { ...base, to: { to: "/e/$experiment/t/$task", params: { experiment, task: name } } };
+  if (kind === "run_task" && experiment) return { ...base, detail: `${experiment} · ${hit.detail}`, to: { to: "/e/$experiment/t/$task", params: { experiment, task: name } } };
   return { ...base, to: { to: "/", search: { [kind]: [name] } } };
 }
 
@@ -39,13 +42,13 @@ export function choiceOf(hit: Hit): Choice {
 function sampleChoice(experiment: string, task: string, row: SampleRow): Choice {
   const { place, sample, outcome } = row;
   const to = { to: "/e/$experiment/t/$task/samples", params: { experiment, task }, search: { at: place } as never } as const;
-  return { id: `sample ${task} ${place}`, group: "Samples", icon: "table", name: sample, detail: `${task}, ${outcomeLook(outcome).word}`, to };
+  return { id: `sample ${task} ${place}`, group: "Samples", icon: "table", name: sample, detail: `${experiment} · ${task}, ${outcomeLook(outcome).word}`, to };
 }
 
 /** All samples of a run task with a text in what was asked or answered. */
 function holding(text: string, experiment: string, task: string): Choice {
   const to = { to: "/e/$experiment/t/$task/samples", params: { experiment, task }, search: { text } as never } as const;
-  return { id: "samples", group: "Samples", icon: "search", name: `Samples with “${text}”`, detail: task, to };
+  return { id: "samples", group: "Samples", icon: "search", name: `Samples with “${text}”`, detail: `${experiment} · ${task}`, to };
 }
 
 function actions(): readonly Choice[] {
@@ -74,10 +77,10 @@ export function fits(name: string, text: string): boolean {
 }
 
 /** What can be chosen for a text. */
-export function useChoices(text: string): { readonly choices: readonly Choice[]; readonly busy: boolean } {
+export function useChoices(text: string): { readonly choices: readonly Choice[]; readonly busy: boolean; readonly more: boolean } {
   const asked = useDeferredValue(text.trim());
   const ids: { readonly experiment?: string; readonly task?: string } = useParams({ strict: false });
-  const { data, isFetching } = useApi("/search", asked === "" || isBundle() ? null : { query: { text: asked } }, { keep: true, fresh: 10_000 });
+  const { data, isFetching } = useApi("/search", asked === "" || isBundle() ? null : { query: { text: asked, limit: MOST } }, { keep: true, fresh: 10_000 });
   const { experiment, task } = ids;
   const named = useNamed(asked, experiment, task);
   const choices = useMemo(() => {
@@ -90,5 +93,5 @@ export function useChoices(text: string): { readonly choices: readonly Choice[];
     const groups = [...new Set(all.map((choice) => choice.group))];
     return groups.flatMap((group) => all.filter((choice) => choice.group === group));
   }, [asked, data, named.found, experiment, task]);
-  return { choices, busy: isFetching || named.busy || asked !== text.trim() };
+  return { choices, busy: isFetching || named.busy || asked !== text.trim(), more: asked !== "" && data?.length === MOST };
 }

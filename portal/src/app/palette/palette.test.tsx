@@ -26,7 +26,7 @@ describe("samples in the palette", () => {
     const { history } = await renderAt("/e/e1/t/read");
     const field = look("inv-7");
     await screen.findByRole("option", { name: /inv-70/ });
-    expect(names().slice(0, 3)).toEqual(["inv-7read, ok", "inv-70read, ok", "Samples with “inv-7”read"]);
+    expect(names().slice(0, 3)).toEqual(["inv-7e1 · read, ok", "inv-70e1 · read, ok", "Samples with “inv-7”e1 · read"]);
     expect(asked.find(({ url }) => url.pathname.endsWith("/named"))?.url.search).toBe("?limit=5&text=inv-7");
     fireEvent.keyDown(field, { key: "Enter" });
     await waitFor(() => expect(history.location.pathname).toBe("/e/e1/t/read/samples"));
@@ -54,6 +54,17 @@ describe("samples in the palette", () => {
     look("7");
     await waitFor(() => expect(asked.some(({ url }) => url.searchParams.get("text") === "7")).toBe(true));
     expect(asked.some(({ url }) => url.pathname.endsWith("/named"))).toBe(false);
+  });
+
+  it("are not the only ones: each run task of one name says its experiment", async () => {
+    const hit = (experiment: string) => ({ kind: "run_task", name: "vqa-hard", experiment, detail: "m on d", count: 1 });
+    serve({ "/search": [hit("e2"), hit("e1")] });
+    const { history } = await renderAt("/settings");
+    look("vqa-hard");
+    await screen.findByRole("option", { name: /e1/ });
+    expect(names().slice(0, 2)).toEqual(["vqa-harde2 · m on d", "vqa-harde1 · m on d"]);
+    fireEvent.click(screen.getByRole("option", { name: /e1/ }));
+    await waitFor(() => expect(history.location.pathname).toBe("/e/e1/t/vqa-hard"));
   });
 
   it("that are called just so come first, whatever run task they are of", () => {

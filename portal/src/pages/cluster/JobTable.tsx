@@ -1,14 +1,14 @@
 import { Link } from "@tanstack/react-router";
 import type { ClusterJob } from "../../api/schema";
 import { Ago, type Column, Empty, StateChip, Table, useNow } from "../../ui";
-import { count, duration } from "../../ui/format";
+import { count, counted, duration } from "../../ui/format";
 import { waitsOf } from "./nodes";
 import layout from "../../ui/layout.module.css";
 import styles from "./cluster.module.css";
 
 const COLUMNS: readonly Column<ClusterJob>[] = [
   { id: "id", head: "Job", width: 110, cell: (job) => <span className={layout.mono}>{job.id}</span> },
-  { id: "state", head: "State", width: 150, cell: (job) => <StateChip state={job.state.toLowerCase()} {...(job.tasks > 1 ? { note: `${count(job.tasks)} tasks` } : {})} /> },
+  { id: "state", head: "State", width: 150, cell: (job) => <StateChip state={job.state.toLowerCase()} {...(job.tasks > 1 ? { note: counted(job.tasks, "task") } : {})} /> },
   {
     id: "experiment",
     head: "Experiment",
@@ -43,7 +43,7 @@ export function JobTable({ jobs }: { readonly jobs: readonly ClusterJob[] }) {
 
 function Where({ job }: { readonly job: ClusterJob }) {
   if (job.why) return <span className={styles.why} title={job.why}>{job.why}</span>;
-  const again = job.restarts > 0 ? `, requeued ${count(job.restarts)} ${job.restarts === 1 ? "time" : "times"}` : "";
+  const again = job.restarts > 0 ? `, requeued ${counted(job.restarts, "time")}` : "";
   return <span className={styles.why}>{`${job.node || "–"}${again}`}</span>;
 }
 

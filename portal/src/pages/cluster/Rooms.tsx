@@ -1,6 +1,6 @@
 import type { Room } from "../../api/schema";
 import { Empty, Panel } from "../../ui";
-import { bytes, count, percent } from "../../ui/format";
+import { bytes, count, counted, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import styles from "./cluster.module.css";
 
@@ -40,7 +40,7 @@ function One({ room }: { readonly room: Room }) {
       <p className={layout.small}>
         <span className={layout.mono}>{room.path}</span>
         {`, ${percent(share)} used`}
-        {room.files ? `, ${count(room.files_used)} of ${count(room.files)} files` : ""}
+        {room.files ? `, ${count(room.files_used)} of ${counted(room.files, "file")}` : ""}
         {tight && <strong>{files > TIGHT ? " – almost no files left" : " – almost full"}</strong>}
       </p>
     </li>

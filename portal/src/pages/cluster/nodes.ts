@@ -1,4 +1,5 @@
 import type { ClusterJob, NodeCell, Partition } from "../../api/schema";
+import { counted } from "../../ui/format";
 
 /** How a node is, for people: a word and a sign each, never a colour alone. */
 export type NodeLook = "free" | "part" | "full" | "away";
@@ -20,7 +21,7 @@ export function lookOf(node: NodeCell): NodeLook {
 
 /** A node in a sentence, for those who do not see the grid. */
 export function described(node: NodeCell): string {
-  const gpus = node.gpus > 0 ? `${node.gpus_used} of ${node.gpus} GPUs${node.gpu_type ? ` (${node.gpu_type})` : ""} held` : "no GPUs";
+  const gpus = node.gpus > 0 ? `${node.gpus_used} of ${counted(node.gpus, "GPU")}${node.gpu_type ? ` (${node.gpu_type})` : ""} held` : "no GPUs";
   const mine = node.mine > 0 ? `, ${node.mine} of your jobs` : "";
   const why = node.why ? `, ${node.why}` : "";
   return `${node.name}: ${WORDS[lookOf(node)]}, ${gpus}, ${node.cpus_used} of ${node.cpus} CPUs held, ${node.state.toLowerCase()}${mine}${why}`;

@@ -32,7 +32,7 @@ export function FlipBar({ label, counts, chosen, onChoose, large = false }: Prop
             className={styles["segment"]}
             data-change={change}
             aria-pressed={chosen === change}
-            aria-label={`${count(amount)} ${WORDS[change]}: list`}
+            aria-label={`${WORDS[change]} ${count(amount)}: list`}
             title={`${count(amount)} ${WORDS[change]}`}
             style={{ flexGrow: width }}
             onClick={(event) => {

@@ -73,8 +73,8 @@ function Flip({ row, baseline, candidate, task, other }: FlipProps) {
           <h3>Reference{row.references.length > 1 ? `, one of ${row.references.length}` : ""}</h3>
           <p className={styles["text"]}>{reference || "none"}</p>
         </div>
-        <Side title="Baseline" experiment={experimentOf(baseline)} task={task} place={row.places[0]} reference={reference} answer={row.answers[0]} />
-        <Side title="Candidate" experiment={experimentOf(candidate)} task={other} place={row.places[1]} reference={reference} answer={row.answers[1]} />
+        <Side title="Baseline" experiment={experimentOf(baseline)} task={task} place={row.places[0]} reference={reference} answer={row.answers[0]} note={row.notes[0]} />
+        <Side title="Candidate" experiment={experimentOf(candidate)} task={other} place={row.places[1]} reference={reference} answer={row.answers[1]} note={row.notes[1]} />
       </div>
     </li>
   );
@@ -86,10 +86,12 @@ interface SideProps {
   readonly task: string;
   readonly place: number | undefined;
   readonly reference: string;
-  readonly answer: string | undefined;
+  readonly answer: string | null;
+  /** Why there is no answer, or why it cannot be read. */
+  readonly note: string;
 }
 
-function Side({ title, experiment, task, place, reference, answer = "" }: SideProps) {
+function Side({ title, experiment, task, place, reference, answer, note }: SideProps) {
   return (
     <div className={styles["side"]}>
       <h3>
@@ -100,7 +102,8 @@ function Side({ title, experiment, task, place, reference, answer = "" }: SidePr
           </Link>
         )}
       </h3>
-      {reference === "" ? <p className={styles["text"]}>{answer || "no answer"}</p> : <Diff words={wordDiff(reference, answer)} />}
+      {answer === null ? null : answer.trim() === "" ? <p className={styles["soft"]}>empty</p> : reference === "" ? <p className={styles["text"]}>{answer}</p> : <Diff words={wordDiff(reference, answer)} />}
+      {note && <p className={styles["soft"]}>{answer === null ? `no answer: ${note}` : `cannot be read: ${note}`}</p>}
     </div>
   );
 }

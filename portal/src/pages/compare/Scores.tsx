@@ -121,7 +121,7 @@ function Verdict({ row }: { readonly row: MetricCompared }) {
           finds ≥ {detectable.toFixed(digitsFor(detectable))}
         </span>}
       {if_worst && if_worst !== verdict && (
-        <span className={styles["soft"]} title={`${count(only[0] + only[1])} samples have a score in one run only`}>
+        <span className={styles["soft"]} title={`${counted(only[0] + only[1], "sample has", "samples have")} a score in one run only`}>
           {if_worst} if what is missing were worst
         </span>
       )}

@@ -52,7 +52,7 @@ it("a part of the flip bar lists its samples, and the address says so", async ()
 });
 
 it("the samples that are listed can be taken away as a file", async () => {
-  const row = { sample: "s1", document: "d", change: "won", scores: [0, 1], answers: ["a", "b"], references: ["b"], places: [4, 4] };
+  const row = { sample: "s1", document: "d", change: "won", scores: [0, 1], answers: ["a", "b"], notes: ["", ""], references: ["b"], places: [4, 4] };
   serve({ "/compare": comparison(metric("anls")), "/compare/flips": { ...flips, items: [row], total: 1 } });
   await renderAt("/compare?runs=a&runs=b&change=won&common=true");
   await screen.findByText("s1");

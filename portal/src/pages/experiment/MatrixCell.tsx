@@ -33,11 +33,15 @@ export const MatrixCellLink = memo(
         data-tone={scored ? undefined : lookOf(cell.state).tone}
         tabIndex={here ? 0 : -1}
         data-here={here}
-        aria-label={`${about}: ${told(cell)}`}
         title={`${about}\n${told(cell)}`}
         onFocus={onFocus}
         preload={false}
       >
+        {/* What is seen stands in the name, which goes on from it. */}
+        <span className="visually-hidden">
+          {about}
+          {scored && `: ${score.metric}`}{" "}
+        </span>
         {scored ? <Scored cell={cell} /> : <Going cell={cell} />}
       </Link>
     );

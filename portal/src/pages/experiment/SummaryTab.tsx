@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import type { ExperimentDetail } from "../../api/schema";
 import { type Entry, entriesOf, listIn, numberIn, shown, textIn } from "../../parts/entries";
 import { Facts } from "../../parts/Facts";
-import { Empty, Panel, StateChip } from "../../ui";
+import { Empty, Markdown, Panel, StateChip } from "../../ui";
 import { duration, number, signed } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import styles from "./experiment.module.css";
@@ -14,11 +14,7 @@ export function SummaryTab({ detail }: { readonly detail: ExperimentDetail }) {
     <div className={layout.stack}>
       {summary.length > 0 ? (
         <Panel title="What came out">
-          <div className={styles.prose}>
-            {summary.map((sentence) => (
-              <p key={sentence}>{sentence}</p>
-            ))}
-          </div>
+          <Markdown blocks={summary} />
         </Panel>
       ) : (
         <Empty title="Nothing is reported yet">The summary is written with the report, after the last answer is scored.</Empty>

@@ -1,8 +1,9 @@
 import { useApi } from "../../api";
+import { Pending } from "../../app/Pending";
 import { usePlace } from "../../app/place";
 import { usePageTitle } from "../../app/title";
 import { useStale } from "../../parts/use-stale";
-import { Empty, FaultBox, Skeleton, Stale, Tabs } from "../../ui";
+import { FaultBox, Stale, Tabs } from "../../ui";
 import layout from "../../ui/layout.module.css";
 import { Header } from "./Header";
 import type { Tab } from "./search";
@@ -17,17 +18,8 @@ export default function ExperimentPage() {
   const stale = useStale(row !== undefined && RUNNING.includes(row.state));
   usePageTitle(row?.plan ?? experiment, row && row.answered < row.samples ? { progress: row.answered / Math.max(1, row.samples) } : {});
   if (!detail) {
-    return (
-      <div className={layout.page}>
-        {error?.status === 404 ? (
-          <Empty title={`There is no experiment ${experiment}`}>It may have been deleted, or lies under another home.</Empty>
-        ) : error ? (
-          <FaultBox fault={error} retry={() => void refetch()} />
-        ) : (
-          <Skeleton lines={14} />
-        )}
-      </div>
-    );
+    const missing = { title: `There is no experiment ${experiment}`, text: "It may have been deleted, or is under another home." };
+    return <Pending name={experiment} fault={error} retry={() => void refetch()} missing={missing} />;
   }
   const tabs: readonly { id: Tab; label: string; count?: number | undefined }[] = [
     { id: "tasks", label: "Run tasks", count: detail.row.run_tasks },

@@ -70,7 +70,7 @@ export const COLUMNS: readonly Column<ExperimentRow>[] = [
 function Failures({ row }: { readonly row: ExperimentRow }) {
   if (row.failures === 0) return <span className={styles.none}>0</span>;
   return (
-    <Link to="/e/$experiment" params={{ experiment: row.id }} className={styles.failures} title={`${row.failures} causes of failures`}>
+    <Link to="/e/$experiment" params={{ experiment: row.id }} className={styles.failures} title={counted(row.failures, "cause of failures", "causes of failures")}>
       {count(row.failures)}
     </Link>
   );

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import type { Note } from "../../api/schema";
 import { Icon } from "../../ui";
+import { counted } from "../../ui/format";
 import { outlineOf, type Section } from "./outline";
 import styles from "./plan.module.css";
 
@@ -28,7 +29,7 @@ export function Outline({ text, line, notes, onJump }: Props) {
                 <span>{section.title}</span>
                 {wrong > 0 && (
                   <span className={styles.wrong}>
-                    <Icon name="warning" size={12} label={`${wrong} ${wrong === 1 ? "problem" : "problems"}`} />
+                    <Icon name="warning" size={12} label={counted(wrong, "problem")} />
                   </span>
                 )}
               </button>

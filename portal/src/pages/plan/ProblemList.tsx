@@ -30,7 +30,7 @@ function Place({ note, onJump }: { readonly note: Note; readonly onJump: (line: 
   const at = `${note.line}:${note.column}`;
   if (!note.file) {
     return (
-      <button type="button" className={styles.place} onClick={() => onJump(note.line, note.column)} aria-label={`Go to line ${note.line}, column ${note.column}`}>
+      <button type="button" className={styles.place} onClick={() => onJump(note.line, note.column)} aria-label={`${at}, go to this line and column`}>
         {at}
       </button>
     );

@@ -1,6 +1,7 @@
 import type { DocumentRow } from "../../api/schema";
 import { useSession } from "../../app/session";
 import { Button, FaultBox, Icon, KeyName, Popover } from "../../ui";
+import { counted } from "../../ui/format";
 import { type DocumentKind, ONE } from "./kinds";
 import type { Actions } from "./use-actions";
 import type { Check } from "./use-check";
@@ -101,7 +102,7 @@ interface StateProps {
 
 function State({ edited, check, readOnly, isNew, errors }: StateProps) {
   const saved = isNew ? "Not saved yet" : readOnly ? "Read only" : edited.dirty ? "Unsaved changes" : "Saved";
-  const checked = check.found === null ? "Checking…" : errors > 0 ? `${errors} ${errors === 1 ? "error" : "errors"}` : "No errors";
+  const checked = check.found === null ? "Checking…" : errors > 0 ? counted(errors, "error") : "No errors";
   return (
     <span className={styles.state} role="status">
       <span className={styles.mark} data-tone={edited.dirty || isNew ? "warn" : "away"}>

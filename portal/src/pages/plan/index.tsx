@@ -1,9 +1,8 @@
 import { useApi } from "../../api";
+import { Pending } from "../../app/Pending";
 import { usePlace } from "../../app/place";
-import { FaultBox, Skeleton } from "../../ui";
 import { kindOf } from "./kinds";
 import { Workbench } from "./Workbench";
-import styles from "./plan.module.css";
 
 /** A document and all that can be done with it; `new` is one that is nowhere yet. */
 export default function PlanPage() {
@@ -12,13 +11,9 @@ export default function PlanPage() {
   return <Opened key={params.document} id={params.document} />;
 }
 
-function Waiting({ fault, retry }: { readonly fault: Error | null; readonly retry: () => void }) {
-  return <div className={styles.waiting}>{fault ? <FaultBox fault={fault} retry={retry} /> : <Skeleton lines={10} />}</div>;
-}
-
 function Opened({ id }: { readonly id: string }) {
   const found = useApi("/documents/{id}", { path: { id } });
-  if (!found.data) return <Waiting fault={found.error} retry={() => void found.refetch()} />;
+  if (!found.data) return <Pending name="Document" fault={found.error} retry={() => void found.refetch()} />;
   return <Workbench row={found.data.row} loaded={found.data} kind={found.data.row.kind} />;
 }
 
@@ -28,7 +23,7 @@ function New() {
   const starters = useApi("/documents/starters", search.from ? null : { query: { kind } });
   const copied = useApi("/documents/{id}", search.from ? { path: { id: search.from } } : null);
   const asked = search.from ? copied : starters;
-  if (!asked.data) return <Waiting fault={asked.error} retry={() => void asked.refetch()} />;
+  if (!asked.data) return <Pending name="New document" fault={asked.error} retry={() => void asked.refetch()} />;
   const starter = starters.data?.find((one) => one.name === search.starter) ?? starters.data?.[0];
   const text = copied.data?.text ?? starter?.text ?? "";
   return <Workbench row={null} loaded={{ text, etag: "" }} kind={copied.data?.row.kind ?? kind} />;

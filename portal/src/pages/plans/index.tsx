@@ -28,7 +28,7 @@ const COLUMNS: readonly Column<DocumentRow>[] = [
   { id: "folder", head: "Folder", width: 260, grow: true, cell: (row) => <span className={layout.mono}>{row.folder}</span> },
   {
     id: "state",
-    head: "",
+    head: "Notes",
     width: 160,
     cell: (row) => (
       <span className={layout.soft}>

@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { entriesOf, entryOf, type Entry, listIn, numberIn, shown, textIn } from "../../parts/entries";
 import { type Column, Empty, Panel, Select, Table } from "../../ui";
-import { count, number, percent } from "../../ui/format";
+import { count, counted, number, percent } from "../../ui/format";
 import { Interval } from "./Interval";
 import styles from "./run-task.module.css";
 
@@ -27,7 +27,7 @@ export function Groups({ groups, by, onBy, experiment, task }: Props) {
   return (
     <Panel title={`By ${current.name}`} actions={actions} bare>
       {rows.length === 0 ? (
-        <Empty title={`${count(amount)} groups are too many to show`}>hpcbench score --by shows all.</Empty>
+        <Empty title={`${counted(amount, "group is", "groups are")} too many to show`}>hpcbench score --by shows all.</Empty>
       ) : (
         <Table label={`Scores by ${current.name}`} height="fit" rows={rows} columns={columnsOf(current.level, experiment, task)} rowKey={(row) => JSON.stringify([row["by"], row["metric"]])} />
       )}

@@ -51,10 +51,10 @@ function Totals({ drawn }: { readonly drawn: Drawn }) {
   const base = useId();
   return (
     <ul className={styles.totals}>
-      {drawn.totals.map(({ what, seconds, share }) => (
+      {drawn.totals.map(({ what, seconds, share }, place) => (
         <li key={what}>
           <svg width={16} height={12} aria-hidden>
-            <Patterns base={base} />
+            {place === 0 && <Patterns base={base} />}
             <rect width={16} height={12} rx={2} className={styles[what]} />
             <rect width={16} height={12} rx={2} fill={`url(#${base}-${what})`} />
           </svg>

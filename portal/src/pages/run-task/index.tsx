@@ -1,8 +1,9 @@
 import { useApi } from "../../api";
+import { Pending } from "../../app/Pending";
 import { usePlace } from "../../app/place";
 import { usePageTitle } from "../../app/title";
 import { useStale } from "../../parts/use-stale";
-import { Empty, FaultBox, Skeleton, Stale, Tabs } from "../../ui";
+import { FaultBox, Stale, Tabs } from "../../ui";
 import layout from "../../ui/layout.module.css";
 import { Header } from "./Header";
 import type { Tab } from "./search";
@@ -17,17 +18,8 @@ export default function RunTaskPage() {
   const stale = useStale(row !== undefined && RUNNING.includes(row.state));
   usePageTitle(task, row && row.answered < row.samples ? { progress: row.answered / Math.max(1, row.samples) } : {});
   if (!detail) {
-    return (
-      <div className={layout.page}>
-        {error?.status === 404 ? (
-          <Empty title={`There is no run task ${task}`}>{error.fault.error}</Empty>
-        ) : error ? (
-          <FaultBox fault={error} retry={() => void refetch()} />
-        ) : (
-          <Skeleton lines={14} />
-        )}
-      </div>
-    );
+    const missing = { title: `There is no run task ${task}`, text: error?.fault.error ?? "" };
+    return <Pending name={task} fault={error} retry={() => void refetch()} missing={missing} />;
   }
   const tabs: readonly { id: Tab; label: string; count?: number | undefined }[] = [
     { id: "overview", label: "Overview" },

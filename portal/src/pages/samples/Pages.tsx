@@ -1,6 +1,7 @@
 import { useEffect, useRef } from "react";
 
 import type { Box, SampleImage } from "../../api/schema";
+import { counted } from "../../ui/format";
 import { join } from "../../ui/join";
 import { imageUrl } from "./addresses";
 import styles from "./Pages.module.css";
@@ -36,7 +37,7 @@ export function Pages({ images, boxes, shown, onShow }: Props) {
               <span className={styles["number"]}>
                 <span className="visually-hidden">{image.page === null ? "image " : "page "}</span>
                 {image.page ?? at + 1}
-                {found > 0 && <span title={`${found} boxes`}> ▢{found}</span>}
+                {found > 0 && <span title={counted(found, "box", "boxes")}> ▢{found}</span>}
               </span>
             </button>
           </li>

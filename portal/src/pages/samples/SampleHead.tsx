@@ -1,7 +1,7 @@
 import { isBundle } from "../../api/bundle";
 import type { SampleDetail } from "../../api/schema";
 import { Button, CopyButton } from "../../ui";
-import { count, duration } from "../../ui/format";
+import { count, counted, duration } from "../../ui/format";
 import styles from "./SampleHead.module.css";
 
 interface Props {
@@ -20,7 +20,7 @@ export function SampleHead({ detail, number, total, link, onStep, onFlag, onNote
   const { row } = detail;
   const told = [
     row.latency === null ? "" : duration(row.latency),
-    row.output_tokens === null ? "" : `${count(row.output_tokens)} tokens`,
+    typeof row.output_tokens !== "number" ? "" : counted(row.output_tokens, "token"),
   ].filter(Boolean);
   return (
     <header className={styles["head"]}>

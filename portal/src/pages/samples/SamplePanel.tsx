@@ -2,7 +2,7 @@ import { useState } from "react";
 
 import type { SampleDetail } from "../../api/schema";
 import { Button, Diff, OutcomeChip, Toggle } from "../../ui";
-import { count } from "../../ui/format";
+import { count, counted } from "../../ui/format";
 import { Accounts } from "./Accounts";
 import { Facts } from "./Facts";
 import { Json } from "./Json";
@@ -44,6 +44,7 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
         {withDiff && diff.length > 0 ? (
           <div className={styles["text"]} data-testid="diff">
             <Diff words={diff} />
+            <NotCompared left={detail.not_compared} onWhole={() => onDiff(false)} />
           </div>
         ) : (
           <Told text={readAs ? prediction : answer} />
@@ -77,6 +78,21 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
   );
 }
 
+/** What of long texts the diff leaves out, and the way to all of it. */
+function NotCompared({ left, onWhole }: { readonly left: readonly number[]; readonly onWhole: () => void }) {
+  const [reference = 0, answer = 0] = left;
+  if (reference + answer === 0) return null;
+  const parts = [reference > 0 && `${count(reference)} of the reference`, answer > 0 && `${count(answer)} of the answer`].filter(Boolean);
+  return (
+    <p className={styles["none"]}>
+      {counted(reference + answer, "more character")} at the end {reference + answer === 1 ? "is" : "are"} not compared: {parts.join(", ")}.{" "}
+      <Button small onClick={onWhole}>
+        Whole answer
+      </Button>
+    </p>
+  );
+}
+
 /** Text of others, as it is. */
 function Told({ text }: { readonly text: string | null | undefined }) {
   if (text === null || text === undefined) return <p className={styles["none"]}>none</p>;
@@ -98,7 +114,7 @@ function LongText({ text }: { readonly text: string }) {
       </p>
       {long && (
         <Button small onClick={() => setWhole(true)}>
-          All {count(text.length)} characters
+          All {counted(text.length, "character")}
         </Button>
       )}
     </>

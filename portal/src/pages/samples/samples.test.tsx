@@ -24,13 +24,13 @@ function detail(place: number): SampleDetail {
   return {
     row: row(place), images: [], missing_images: "it has no image", boxes: [], system: null, prompt: "What is the total?",
     fields: {}, metadata: {}, references: ["120.00"], answer: HOSTILE, reasoning: null, prediction: HOSTILE, error: null,
-    diff: [], accounts: [], times: {}, usage: {}, raw: {}, note: "", rank: place,
+    diff: [], not_compared: [0, 0], accounts: [], times: {}, usage: {}, raw: {}, note: "", rank: place,
     previous: place > 0 ? place - 1 : null, following: place < 3 ? place + 1 : null,
   }; // prettier-ignore
 }
 
-function served() {
-  const details = Object.fromEntries([0, 1, 2, 3].map((place) => [`${BASE}/samples/${place}`, detail(place)]));
+function served(more: Partial<SampleDetail> = {}) {
+  const details = Object.fromEntries([0, 1, 2, 3].map((place) => [`${BASE}/samples/${place}`, { ...detail(place), ...more }]));
   return serve({
     [`${BASE}/samples`]: page,
     [`${BASE}/samples/facets`]: [{ field: "outcome", counts: [["ok", 3], ["failed", 1]] }], // prettier-ignore
@@ -58,6 +58,14 @@ it("what a model says stays text", async () => {
   const shown = await renderAt("/e/e1/t/vqa/samples?at=2");
   await waitFor(() => expect(screen.getAllByText(HOSTILE).length).toBeGreaterThan(0));
   expect(shown.container.querySelector("script, img[src=x]")).toBeNull();
+});
+
+it("a diff of long texts says what it leaves out, and leads to all of it", async () => {
+  served({ diff: [{ kind: "same", text: "a" }], not_compared: [1, 30_000] });
+  await renderAt("/e/e1/t/vqa/samples?at=2");
+  await screen.findByText(/30.001 more characters at the end are not compared: 1 of the reference, 30.000 of the answer/);
+  fireEvent.click(screen.getByRole("button", { name: "Whole answer" }));
+  await waitFor(() => expect(screen.queryByTestId("diff")).toBeNull());
 });
 
 it("a link opens exactly its sample, among those that its filter leaves", async () => {

@@ -3,6 +3,7 @@ import { useMutate } from "../../api";
 import type { TokenRow } from "../../api/schema";
 import { useSession } from "../../app/session";
 import { Button, Command, Dialog, FaultBox, Field, Select, Toggle } from "../../ui";
+import { counted } from "../../ui/format";
 import styles from "./settings.module.css";
 
 type Scope = TokenRow["scopes"][number];
@@ -49,7 +50,7 @@ export function NewToken({ onClose }: { readonly onClose: () => void }) {
           ))}
         </fieldset>
         <div className={styles.line}>
-          For <Select label="Days" value={days} options={DAYS.map((value) => ({ value, label: value === "1" ? "1 day" : `${value} days` }))} onChange={setDays} />
+          For <Select label="Days" value={days} options={DAYS.map((value) => ({ value, label: counted(Number(value), "day") }))} onChange={setDays} />
         </div>
         <FaultBox fault={fault} />
         <Button kind="primary" type="submit" disabled={pending || name.trim() === "" || scopes.length === 0}>

@@ -23,7 +23,7 @@ export function Tokens() {
     { id: "scopes", head: "May", width: 180, cell: (row) => row.scopes.join(", ") },
     { id: "created", head: "Made", width: 110, cell: (row) => <Ago time={row.created} /> },
     { id: "expires", head: "Ends", width: 170, cell: (row) => <Moment time={row.expires} /> },
-    { id: "revoke", head: "", width: 110, align: "end", cell: (row) => <Button small kind="quiet" onClick={() => setEnding(row)} aria-label={`Revoke ${row.name}`}>Revoke</Button> },
+    { id: "revoke", head: "Revoke", width: 110, align: "end", cell: (row) => <Button small kind="quiet" onClick={() => setEnding(row)} aria-label={`Revoke ${row.name}`}>Revoke</Button> },
   ];
   return (
     <Panel title="Tokens for scripts" actions={<Button icon="plus" onClick={() => setMaking(true)}>New token</Button>}>

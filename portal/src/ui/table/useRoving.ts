@@ -34,6 +34,19 @@ export function moved(event: { readonly key: string; readonly ctrlKey: boolean; 
   return { row: Math.max(-1, Math.min(rows - 1, found.row)), column: Math.max(0, Math.min(columns - 1, found.column)) };
 }
 
+function widgetsIn(cell: Element): HTMLElement[] {
+  return [...cell.querySelectorAll<HTMLElement>(WIDGETS)];
+}
+
+/** Where Tab stops for a cell: at what it holds, else at itself. Arrows reach a head without a button, too, but it
+ * is nothing to stop at: then the next cell of its row is. */
+function stopsFrom(cell: Element | null): HTMLElement[] {
+  if (!cell) return [];
+  const widgets = widgetsIn(cell);
+  if (widgets.length > 0) return widgets;
+  return cell.getAttribute("role") === "gridcell" ? [cell as HTMLElement] : stopsFrom(cell.nextElementSibling);
+}
+
 /** Focus inside a grid: one stop for Tab, arrows from cell to cell (WAI-ARIA's grid pattern). */
 export function useRoving(grid: RefObject<HTMLDivElement | null>, size: Size, reveal: (row: number) => void) {
   const [active, setActive] = useState<Cell>({ row: size.rows > 0 ? 0 : -1, column: 0 });
@@ -44,16 +57,13 @@ export function useRoving(grid: RefObject<HTMLDivElement | null>, size: Size, re
     const box = grid.current;
     if (!box) return;
     const cell = box.querySelector<HTMLElement>(`[data-cell="${row}:${column}"]`);
-    const widgets = [...(cell?.querySelectorAll<HTMLElement>(WIDGETS) ?? [])];
-    const own = new Set(widgets.length > 0 ? widgets : cell ? [cell] : []);
+    const own = new Set(stopsFrom(cell));
     // Rows come and go while it is scrolled: what is in them may not be a stop of its own.
     for (const stop of box.querySelectorAll<HTMLElement>(STOPS)) if (!own.has(stop)) stop.tabIndex = -1;
     for (const stop of own) if (stop.tabIndex !== 0) stop.tabIndex = 0;
-    const [first] = own;
-    if (!first || !cell) return;
-    if (!wanted.current) return;
+    if (!cell || !wanted.current) return;
     wanted.current = false;
-    first.focus({ preventScroll: true });
+    (widgetsIn(cell)[0] ?? cell).focus({ preventScroll: true });
     cell.scrollIntoView({ block: "nearest", inline: "nearest" });
   });
   const onFocus = (event: FocusEvent) => {
