@@ -126,7 +126,6 @@ def exchange(request: Request, code: str, *, plain: bool) -> Keys:
             "this link is used up or too old",
             "`hpcbench portal url` gives another",
         )
-    desk.backoff.succeeded(one)
     return keys
 
 
