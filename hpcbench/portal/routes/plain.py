@@ -18,6 +18,7 @@ from hpcbench.portal.index import BadCursor, ExperimentQuery, RunTaskQuery
 from hpcbench.portal.models.experiments import Score
 from hpcbench.portal.routes.session import access_of, exchange, give_cookie, who_of
 from hpcbench.portal.state import Here
+from hpcbench.visible import finalize
 
 REFRESH_SECONDS = 30
 """A page asks for itself again so often, where the browser does that."""
@@ -94,6 +95,7 @@ def _pages() -> Environment:
     pages = Environment(
         loader=FileSystemLoader(Path(__file__).parent.parent / "pages"),
         autoescape=True,
+        finalize=finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

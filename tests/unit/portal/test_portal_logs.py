@@ -200,7 +200,7 @@ def test_whatever_stands_in_a_log_a_line_obeys_nobody(lines: list[bytes]) -> Non
         (b"\x1b[31mred\x1b[0m text", "red text"),
         (b"\x1b]8;;http://evil/\x07click\x1b]8;;\x07 here", "click here"),
         (b"\x1b]0;title\x1b\\after", "after"),
-        ("\u202egnp.exe".encode(), "·gnp.exe"),
+        ("\u202egnp.exe".encode(), "⟨U+202E⟩gnp.exe"),
         (b"10%\r50%\r100%\n", "100%"),
         (b"\x9b31mbytes", "\ufffd31mbytes"),
         (b"<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"),
