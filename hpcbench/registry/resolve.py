@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -231,10 +232,10 @@ class _Resolver:
             for model, name, loc in named(error.source.data):
                 place = error.source.place(loc)
                 if place[1:] not in known:  # that it is no name at all is said
-                    asked = error.source, loc
-                    self._try(
-                        lambda m=model, n=name, a=asked: self.catalog.get_with_source(m, n, a)
-                    )  # type: ignore[misc]
+                    look_up = partial(
+                        self.catalog.get_with_source, model, name, (error.source, loc)
+                    )
+                    self._try(look_up)
             whole = _ordered([*error.problems, *self.problems], error.source.path)
             raise UserError(*whole) from error
 

@@ -137,12 +137,22 @@ class Mask:
 
     def clean(self, data: bytes) -> bytes:
         """The bytes without secrets."""
-        parts, done = [], 0
+        places = self.places(data)
+        if not places:
+            return data
+        ends = [0, *(end for _, end in places)]
+        before = (data[end:begin] for end, (begin, _) in zip(ends, places, strict=False))
+        return MASK.join([*before, data[ends[-1] :]])
+
+    def places(self, data: bytes) -> list[tuple[int, int]]:
+        """Where secrets begin and end, in order; none touches another's inside."""
+        found: list[tuple[int, int]] = []
         for begin, end in sorted(self._secrets(data)):
-            if begin >= done:
-                parts += [data[done:begin], MASK]
-            done = max(done, end)
-        return b"".join([*parts, data[done:]]) if parts else data
+            if found and begin < found[-1][1]:
+                found[-1] = found[-1][0], max(found[-1][1], end)
+            else:
+                found.append((begin, end))
+        return found
 
     def answer(self, body: bytes) -> bytes:
         """An answer's body without secrets; as it is where there are none, and JSON stays JSON."""
