@@ -33,12 +33,14 @@ const server = process.env["HPCBENCH_PORTAL"] ?? "http://127.0.0.1:8787";
 
 export default defineConfig({
   base: "./",
-  plugins: [react(), themeFirst()],
+  // Every text of a page passes `src/jsx/shown.ts`.
+  plugins: [react({ jsxImportSource: "hpcbench" }), themeFirst()],
   // Plotly's sources name it as Node does.
   define: { global: "globalThis" },
   resolve: {
     // A tenth of Plotly that no figure of ours needs.
     alias: [
+      { find: /^hpcbench\/(jsx(?:-dev)?-runtime)$/, replacement: beside("src/jsx/$1.ts") },
       { find: /^culori$/, replacement: beside("src/ui/chart/colours.ts") },
       { find: /^@plotly\/d3-sankey-circular$/, replacement: beside("src/ui/chart/straight.ts") },
       { find: /^maplibre-gl\/dist\/maplibre-gl\.css$/, replacement: beside("src/ui/chart/none.css") },

@@ -13,6 +13,7 @@ from hpcbench.cli.screen import console, print_json, say
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.registry.catalog import user_site
+from hpcbench.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -367,7 +368,7 @@ def _line(text: str, most: int = 48) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in visible(text))
 
 
 def _name(one: str, other: str) -> str:

@@ -23,6 +23,7 @@ from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import DatasetIterator
 from hpcbench.schema.records import Image, Sample
 from hpcbench.user_files import refuse_pipes
+from hpcbench.visible import finalize
 
 ON_SHEET = 40
 """Samples on the contact sheet, evenly spread over the dataset."""
@@ -267,7 +268,9 @@ def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
 def sheet_html(name: str, found: Survey, cards: Sequence[Card]) -> str:
     """The same as one page that fetches nothing, with what was found above it."""
     environment = Environment(
-        loader=PackageLoader("hpcbench.data"), autoescape=select_autoescape(default=True)
+        loader=PackageLoader("hpcbench.data"),
+        autoescape=select_autoescape(default=True),
+        finalize=finalize,
     )
     shown = [
         {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CUT = 300
 """Characters of an answer or reference that are told."""
 
-ENDS = ("right", "partly right", "wrong", "unreadable", "failed")
+ENDS = ("right", "partly right", "wrong", "unreadable", "no answer")
 """How a sample can end: with the best value of a metric, between, with the least; without a value."""
 
 _COLUMNS = ("sample", "document", "outcome", "reason", "answer", "references")
@@ -111,7 +111,7 @@ def _ends(kind: Any, frame: Any, values: NDArray[Any]) -> NDArray[Any]:
         best, least = least, best
     answered, invalid = (frame[name].to_numpy() for name in ("answered", "invalid"))
     conditions = [~answered, invalid, values == best]
-    choices = ["failed", "unreadable", "right"]
+    choices = ["no answer", "unreadable", "right"]
     if least is not None:
         conditions.append(values == least)
         choices.append("wrong")

@@ -34,6 +34,7 @@ from hpcbench.portal.routes import (
 )
 from hpcbench.portal.state import Portal
 from hpcbench.portal.static import Client
+from hpcbench.schema.forms import complaint
 
 THREADS = 3
 """Requests that may touch files at once: more would take the interpreter from each other, and all be late."""
@@ -143,7 +144,7 @@ async def _http_fault(request: Request, error: Exception) -> Response:
 async def _bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # What was sent is not repeated: it may be long, or secret.
-    said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5]]
+    said = [f"{'.'.join(map(str, one['loc']))}: {complaint(one)}" for one in error.errors()[:5]]
     return answer(request, 422, "bad_request", "; ".join(said))
 
 

@@ -69,7 +69,7 @@ class Caller:
         except OSError as error:
             raise EnvironmentFault(
                 f"the portal (pid {self.state['pid']}) does not answer: {error}",
-                remedy="hpcbench portal stop, then start it again",
+                remedy="`hpcbench portal stop`, then start it again",
             ) from None
         finally:
             connection.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.evaluation.comparing import Compared, Held, Sides, column, hold_each, matched
 from hpcbench.evaluation.flips import shortened
+from hpcbench.experiment.counts import OUTCOMES
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.kept import Kept, stamp_of
@@ -523,7 +524,8 @@ def _said(row: Mapping[str, Any]) -> str | None:
 
 
 def _noted(row: Mapping[str, Any]) -> str:
-    return sound((row["outcome"] if row["answer"] is None else row["reason"]) or "")
+    outcome, reason = row["outcome"], row["reason"]
+    return str(sound(OUTCOMES.get(outcome, outcome) if row["answer"] is None else reason or ""))
 
 
 # --- figures --------------------------------------------------------------------------------------------

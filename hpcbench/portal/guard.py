@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 
@@ -101,6 +102,7 @@ class _Asked:
     began: float = field(default_factory=time.perf_counter)
     who: Who | None = None
     peer: Peer | None = None
+    slashes: int = 0
     status: int = 0
     size: int = 0
 
@@ -129,6 +131,9 @@ class Guard:
         answer = _Answer(asked, send, socket=scope["type"] == "websocket")
         try:
             self._admit(asked)
+            if asked.slashes and asked.method in _SAFE and not answer.socket:
+                await answer.lead(asked.slashes)
+                return
             await self._pass(asked, receive, answer)
         except PortalFault as fault:
             await answer.refuse(fault)
@@ -145,13 +150,17 @@ class Guard:
     def _asked(self, scope: Scope) -> _Asked:
         identity = secrets.token_hex(6)
         path = self._below_prefix(str(scope["path"]))
+        bare = path.rstrip("/") or path
+        slashes, path = len(path) - len(bare), bare
         # Routes see no prefix: they only ever answer with relative addresses.
         scope["path"], scope["root_path"] = path, ""
         scope["raw_path"] = path.encode("utf-8", "surrogateescape")
         scope[IDENTITY] = identity
         peer = scope.get(PEER)
         method = str(scope.get("method", "GET"))
-        return _Asked(scope, identity, method, path, path.startswith("/api"), peer=peer)
+        return _Asked(
+            scope, identity, method, path, path.startswith("/api"), peer=peer, slashes=slashes
+        )
 
     def _below_prefix(self, path: str) -> str:
         """A path without the proxy's prefix; some proxies take it off themselves."""
@@ -212,7 +221,6 @@ class Guard:
             if asked.who is None:
                 desk.backoff.failed(one)
                 raise PortalFault(401, "not_signed_in", "this token is not known, or has ended")
-            desk.backoff.succeeded(one)
         elif asked.path.startswith(PLAIN):
             asked.who = desk.sessions.who(jar.get(desk.plain_cookie, ""))
         if asked.who is None:
@@ -339,6 +347,15 @@ class _Answer:
     def _private(self) -> bool:
         return self._asked.path.startswith(("/api", PLAIN, HEALTH))
 
+    async def lead(self, slashes: int) -> None:
+        """Send a browser to the same address without its last slashes: links of a page are relative to it."""
+        query = bytes(self._asked.scope.get("query_string", b""))
+        name = quote(self._asked.path.rpartition("/")[2], safe="").encode()
+        there = b"../" * slashes + name + (b"?" + query if query else b"")
+        pairs = [(b"location", there), (b"content-length", b"0")]
+        await self({"type": "http.response.start", "status": 308, "headers": pairs})
+        await self({"type": "http.response.body", "body": b""})
+
     async def refuse(self, fault: PortalFault) -> None:
         """Say why not, if nothing was said yet; else the connection is cut in the middle."""
         asked = self._asked
@@ -359,7 +376,7 @@ class _Answer:
         if fault.status == 401 and asked.path.startswith(PLAIN):
             text = b""
             fault = PortalFault(303, fault.code, fault.error)
-            depth = asked.path.strip("/").count("/")
+            depth = asked.path.strip("/").count("/") + asked.slashes
             pairs = [(b"location", b"../" * depth + b"plain/login"), (b"content-length", b"0")]
             asked.status = 303
         if isinstance(fault, _TooOften):

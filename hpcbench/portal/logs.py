@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from hpcbench.experiment.plain import neutral
 from hpcbench.portal.beneath import open_beneath
 from hpcbench.portal.kept import Kept
 from hpcbench.portal.models.run_tasks import LogChunk, LogLine, LogSource
-from hpcbench.wrapper.masking import Mask, hidden_values
+from hpcbench.wrapper.masking import MASK, Mask, hidden_values
 
 LINES, MOST_LINES = 200, 1000
 """Lines of an answer, unless asked otherwise, and at most."""
@@ -42,7 +43,10 @@ COUNTED = 4 << 20
 """Lines of a longer beginning are not counted."""
 
 WIDTH = 4000
-"""Characters of a line."""
+"""Bytes of a line that are shown in one piece."""
+
+AROUND = 8192
+"""Bytes before and behind a part of a line that are looked at for secrets that begin or end there."""
 
 LOGS = 400
 """Logs in a list, the newest by name."""
@@ -339,21 +343,84 @@ def _error_places(log: Log) -> tuple[int, ...]:
 
 
 def _answer(log: Log, found: Sequence[Line], begin: int, end: int) -> LogChunk:
-    texts = readable([line for _, line in found])
     first = None
     if begin <= COUNTED and _follow_each_other(found):
         first = 1 + log.read(begin, 0).count(b"\n")
+    lines: list[LogLine] = []
+    for at, text, continued in _pieces(log, found):
+        number = lines[-1].number + (not continued) if lines else first or 1
+        line = LogLine(number=number, at=at, text=text, level=level_of(text), continued=continued)
+        lines.append(line)
     return LogChunk(
-        lines=tuple(
-            LogLine(number=(first or 1) + place, at=at, text=text, level=level_of(text))
-            for place, ((at, _), text) in enumerate(zip(found, texts, strict=True))
-        ),
+        lines=tuple(lines),
         first=first,
         begin=begin,
         end=end,
         size=log.size,
         errors=_errors.of(log.identity, log.size, lambda: _error_places(log)),
     )
+
+
+def _pieces(log: Log, found: Sequence[Line]) -> Iterator[tuple[int, str, bool]]:
+    """Lines as text that obeys nobody and holds no secret, long ones in pieces: offset, text, whether it is
+    a further piece."""
+    if not found:
+        return
+    before, behind = _around(log, found)
+    shown = [_last_state(line) for _, line in found]
+    data = b"\n".join([before + shown[0][1], *(text for _, text in shown[1:])]) + behind
+    secrets, place = _mask.places(data), len(before)
+    for (at, _), (skipped, text) in zip(found, shown, strict=True):
+        low, end, continued = place, place + len(text), bool(before) and place == len(before)
+        while True:
+            high = _cut(data, low, end)
+            offset = at + (low - place + skipped if low > place else 0)
+            piece = _without(data, low, high, secrets)
+            yield offset, secret.mask(neutral(piece.decode(errors="replace"))), continued
+            low, continued = high, True
+            if low >= end:
+                break
+        place = end + 1
+
+
+def _around(log: Log, found: Sequence[Line]) -> tuple[bytes, bytes]:
+    """What stands before the first line and behind the last where these are parts of longer ones."""
+    begin, (last, line) = found[0][0], found[-1]
+    low, end = max(0, begin - AROUND), last + len(line)
+    before = re.split(rb"[\r\n]", log.read(begin - low, low))[-1] if begin else b""
+    whole = line.endswith(b"\n") or end >= log.size
+    return before, b"" if whole else re.split(rb"[\r\n]", log.read(AROUND, end))[0]
+
+
+def _last_state(line: bytes) -> tuple[int, bytes]:
+    """Of a bar that was drawn over and over its last state, and how many bytes stand before it."""
+    text = line.rstrip(b"\r\n")
+    skipped = text.rfind(b"\r") + 1
+    return skipped, text[skipped:]
+
+
+def _cut(data: bytes, low: int, end: int) -> int:
+    """Where a piece ends: within no character, and within no escape sequence of a usual length."""
+    high = low + WIDTH
+    if high >= end:
+        return end
+    escape = data.rfind(b"\x1b", high - 32, high)
+    if escape > low:
+        return escape
+    while high > low + WIDTH - 4 and data[high] & 0xC0 == 0x80:
+        high -= 1
+    return high
+
+
+def _without(data: bytes, low: int, high: int, secrets: Sequence[tuple[int, int]]) -> bytes:
+    """A part of a text without the secrets that lie in it, or reach into it."""
+    parts, done = [], low
+    for begin, end in secrets[bisect_right(secrets, low, key=lambda one: one[1]) :]:
+        if begin >= high:
+            break
+        parts += [data[done : max(begin, low)], MASK]
+        done = min(end, high)
+    return b"".join([*parts, data[done:high]])
 
 
 def _follow_each_other(found: Sequence[Line]) -> bool:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import secrets
+import time
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
+from hpcbench.portal import headers as rules
 from hpcbench.portal.guard import PEER
 from hpcbench.portal.peers import Doorkeeper, Peer
 
 MOST_CONNECTIONS = 32
 """Connections at once."""
 
-SLOWEST_HEAD_SECONDS = 30.0
-"""A connection that has not sent a whole request's head by then is closed: it takes a place from others."""
+SLOWEST_HEAD_SECONDS = 10.0
+"""A connection that has not sent a whole head by then, or the rest of a request that is answered, is
+closed: it takes a place from others."""
+
+STUCK_SECONDS = 5.0
+"""A connection that has taken nothing of its answer for so long may lose its place to another."""
 
 _FAULT = b'{"error":"too many connections","remedy":"close tabs","code":"busy","id":""}'
 _FULL = (
@@ -29,6 +37,10 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
     """A protocol class for uvicorn that only lets in whom the doorkeeper knows."""
 
     class Guarded(HttpToolsProtocol):
+        _impatience: asyncio.TimerHandle | None = None
+        _since: float = 0.0
+        _stuck: float | None = None
+
         def connection_made(self, transport: Any) -> None:
             # It counts among the connections from here on; losing it takes it off.
             super().connection_made(transport)
@@ -40,7 +52,7 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
             if peer is None:
                 transport.abort()
                 return
-            if len(self.connections) > MOST_CONNECTIONS:
+            if len(self.connections) > MOST_CONNECTIONS and not self._make_room():
                 transport.write(_FULL)
                 transport.close()
                 return
@@ -54,15 +66,89 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
                 return made
 
             self.ws_protocol_class = make_web_socket  # type: ignore[assignment]
-            self._impatience = self.loop.call_later(SLOWEST_HEAD_SECONDS, self._give_up)
+            self._await()
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self._await()
 
         def on_headers_complete(self) -> None:
-            self._impatience.cancel()
+            self._have()
+            # A whole address is for proxies, and its host would stand beside the one that is checked.
+            if not self.url.startswith(b"/"):
+                raise ValueError("the target of a request is a path")
             super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            super().on_message_complete()
+            self._have()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._since = time.monotonic()
+            # Whoever is answered and still sends would never be idle.
+            if self.cycle.more_body:
+                self._await()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stuck = time.monotonic()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stuck = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._have()
+            super().connection_lost(exc)
+
+        def send_400_response(self, msg: str) -> None:
+            identity = secrets.token_hex(6)
+            body = json.dumps({"error": msg, "remedy": "", "code": "bad_request", "id": identity})
+            given = (b"application/json", b"close", str(len(body)).encode())
+            pairs = zip((b"content-type", b"connection", b"content-length"), given, strict=True)
+            told = rules.finish(pairs, api=True, identity=identity)
+            head = b"".join(b"%s: %s\r\n" % pair for pair in told)
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body.encode())
+            self.transport.close()
+
+        def _await(self) -> None:
+            """The other end has to send something soon."""
+            self._have()
+            self._since = time.monotonic()
+            self._impatience = self.loop.call_later(SLOWEST_HEAD_SECONDS, self._give_up)
+
+        def _have(self) -> None:
+            """The other end has sent it."""
+            if self._impatience is not None:
+                self._impatience.cancel()
+                self._impatience = None
 
         def _give_up(self) -> None:
             if not self.transport.is_closing():
                 self.transport.close()
+
+        def waits(self) -> tuple[int, float] | None:
+            """How little a connection needs its place, the least first; None: it is being answered."""
+            if self._impatience is not None or (self.cycle and self.cycle.more_body):
+                return 0, self._since
+            if self.cycle is None or self.cycle.response_complete:
+                return 1, self._since
+            if self._stuck is not None and time.monotonic() - self._stuck > STUCK_SECONDS:
+                return 2, self._stuck
+            return None
+
+        def _make_room(self) -> bool:
+            """End the connection of all others that needs its place least; False: all are being answered."""
+            others = [one for one in self.connections if one is not self]
+            waiting = [(one.waits(), one) for one in others if isinstance(one, Guarded)]
+            found = [(rank, one) for rank, one in waiting if rank is not None]
+            if not found:
+                return False
+            _, victim = min(found, key=lambda pair: pair[0])
+            self.connections.discard(victim)
+            victim.transport.abort()
+            return True
 
     return Guarded
 

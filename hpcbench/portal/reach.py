@@ -55,12 +55,12 @@ def links(state: dict[str, Any], code: str) -> dict[str, str]:
 def how_to_reach(state: dict[str, Any], code: str) -> str:
     """What to type and to open, for people; as `links`."""
     found = links(state, code)
-    hint = "(once, within 60 s; another: hpcbench portal url)"
+    hint = "(once, within 60 s; another: `hpcbench portal url`)"
     if "path" in found:
         return f"Open, below your proxy's address:  {found['path']}   {hint}"
     lines = [f"On your laptop:  {found['tunnel']}", f"Then open:       {found['link']}   {hint}"]
     if "here" in found:
         lines.append(f"On this host:    {found['here']}")
     else:
-        lines.append("Where ssh forwards no sockets: hpcbench portal --tcp")
+        lines.append("Where ssh forwards no sockets: `hpcbench portal --tcp`")
     return "\n".join(lines)

@@ -15,6 +15,7 @@ import os
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -311,7 +312,8 @@ class Tokens:
 
 
 class Backoff:
-    """Waits that grow with failures, for each one who fails.
+    """Waits that grow with failures, for each one who fails. Nothing but time takes a failure back: whoever
+    may come in himself could else try as many secrets of others as he likes.
 
     Args:
         clock: seconds, from anywhere.
@@ -322,34 +324,32 @@ class Backoff:
     LONGEST = 30.0
     """The longest wait, seconds."""
     FORGIVEN = 600.0
-    """So long after its last failure one is as good as new, seconds."""
+    """So long a failure counts, seconds."""
+    MOST = 30
+    """Failures that are kept of each, the newest."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._failed: dict[str, tuple[int, float]] = {}
+        self._failed: dict[str, deque[float]] = {}
 
     def wait(self, one: str) -> float:
         """How long somebody has to wait before trying again, seconds."""
-        count, last = self._failed.get(one, (0, 0.0))
-        if count < self.FREE:
+        now = self._clock()
+        times = [at for at in self._failed.get(one, ()) if now - at <= self.FORGIVEN]
+        if len(times) < self.FREE:
             return 0.0
-        pause = min(0.5 * 2.0 ** (count - self.FREE), self.LONGEST)
-        return max(0.0, last + pause - self._clock())
+        pause = min(0.5 * 2.0 ** (len(times) - self.FREE), self.LONGEST)
+        return max(0.0, times[-1] + pause - now)
 
     def failed(self, one: str) -> None:
         """Somebody showed something wrong."""
         now = self._clock()
-        old = [name for name, (_, last) in self._failed.items() if now - last > self.FORGIVEN]
+        old = [name for name, times in self._failed.items() if now - times[-1] > self.FORGIVEN]
         for name in old:
             del self._failed[name]
-        if len(self._failed) > 1000:
-            self._failed.clear()
-        count, _ = self._failed.get(one, (0, 0.0))
-        self._failed[one] = (min(count + 1, 30), now)
-
-    def succeeded(self, one: str) -> None:
-        """Somebody showed something right."""
-        self._failed.pop(one, None)
+        while len(self._failed) > 1000:
+            del self._failed[min(self._failed, key=lambda name: self._failed[name][-1])]
+        self._failed.setdefault(one, deque(maxlen=self.MOST)).append(now)
 
 
 @dataclass

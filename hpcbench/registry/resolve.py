@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +15,10 @@ from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_document
 from hpcbench.registry.check import Checks
 from hpcbench.registry.collections import read_collection
 from hpcbench.registry.in_flight import auto
+from hpcbench.registry.named import named
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
-from hpcbench.registry.source import Loc, Source, parse, validate
+from hpcbench.registry.source import Loc, Source, Unfit, parse, validate
 from hpcbench.schema.documents import (
     KINDS,
     Cell,
@@ -74,7 +76,8 @@ def load_plan(
         UserError: every mistake found in the plan and the documents it names.
     """
     catalog = Catalog(registries, mode=mode, settings=read_settings(settings))
-    return _Resolver(catalog, locks=locks).plan(*catalog.plan(path))
+    resolver = _Resolver(catalog, locks=locks)
+    return resolver.plan(*resolver.read(lambda: catalog.plan(path)))
 
 
 def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None = None) -> Model:
@@ -168,7 +171,7 @@ def _look_at_plan(
 ) -> Look:
     resolved = None
     try:
-        resolved = resolver.plan(*read_plan())
+        resolved = resolver.plan(*resolver.read(read_plan))
     except UserError as error:
         resolver.problems.extend(error.problems)
     found = tuple(_ordered(resolver.problems, path))
@@ -213,6 +216,28 @@ class _Resolver:
         self.expanded: list[RunTask] = []
         """Run tasks of the plan that was looked at."""
         self._resolved: dict[tuple[str, str], tuple[Document, Source]] = {}
+
+    def read(
+        self, read_plan: Callable[[], tuple[ExperimentPlan, Source]]
+    ) -> tuple[ExperimentPlan, Source]:
+        """A plan; one that does not fit the schema is looked through for names that stand for nothing, too.
+
+        Raises:
+            UserError: every mistake found.
+        """
+        try:
+            return read_plan()
+        except Unfit as error:
+            known = {(one.line, one.column) for one in error.problems}
+            for model, name, loc in named(error.source.data):
+                place = error.source.place(loc)
+                if place[1:] not in known:  # that it is no name at all is said
+                    look_up = partial(
+                        self.catalog.get_with_source, model, name, (error.source, loc)
+                    )
+                    self._try(look_up)
+            whole = _ordered([*error.problems, *self.problems], error.source.path)
+            raise UserError(*whole) from error
 
     def plan(self, plan: ExperimentPlan, source: Source) -> ResolvedPlan:
         """The plan with all its names resolved."""

@@ -128,11 +128,20 @@ def overlay(base: Source, over: Source) -> Source:
     return laid
 
 
+class Unfit(UserError):
+    """Data that does not fit the schema of its document."""
+
+    def __init__(self, source: Source, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.source = source
+        """What was read."""
+
+
 def validate(model: type[ModelT], source: Source) -> ModelT:
     """Make a document of the data.
 
     Raises:
-        UserError: every mistake in it, each at its line and column.
+        Unfit: every mistake in it, each at its line and column.
     """
     try:
         return model.model_validate(source.data)
@@ -146,7 +155,7 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
         problems = [
             _problem(model, source, detail) for detail in details if not _echo(detail, typos)
         ]
-        raise UserError(*dict.fromkeys(problems)) from error
+        raise Unfit(source, *dict.fromkeys(problems)) from error
 
 
 # --- reading ------------------------------------------------------------------------------------------

@@ -37,7 +37,12 @@ class SlurmFault(EnvironmentFault):
     def __init__(self, command: str, said: str) -> None:
         self.said = said.strip()
         """All that it printed."""
-        super().__init__(f"{command}: {_last_line(said)}")
+        super().__init__(named(command, _last_line(said)))
+
+
+def named(command: str, said: str) -> str:
+    """What a command said, with its name before it once: most of Slurm's say it themselves."""
+    return f"{command}: {re.sub(rf'^(?:{re.escape(command)}: *)+', '', said)}"
 
 
 def silent(message: str) -> bool:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.slurm.ask import named
 
 LIVE = frozenset(
     {
@@ -159,7 +160,7 @@ def parse_squeue(text: str, user: str | None = None) -> list[Job]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EnvironmentFault(f"squeue: JSON of an unknown shape: {error!r:.200}") from error
     first = errors[0] if isinstance(errors[0], Mapping) else {"error": errors[0]}
-    raise EnvironmentFault(f"squeue: {first.get('description') or first.get('error')}")
+    raise EnvironmentFault(named("squeue", str(first.get("description") or first.get("error"))))
 
 
 def parse_runs(text: str) -> list[Job]:

@@ -3,7 +3,7 @@
 Known values are hidden as they are and as programs like to print them: quoted for a URL or for JSON, in
 base64 (also in the middle of a longer text), and line by line. Shapes are those of the keys people meet:
 Hugging Face, OpenAI, Google, Groq, GitHub, GitLab, NVIDIA, AWS, Slack, JSON Web Tokens, passwords in URLs,
-`password=…`, `Bearer …`.
+`password=…` and the like in any of the forms that logs have, `Bearer …`.
 """
 
 from __future__ import annotations
@@ -55,26 +55,62 @@ _SHAPES = [
 ]
 
 
-def _named(word: str, *before: str) -> re.Pattern[bytes]:
-    """What stands behind `word = `, in lower case; with `before`, only behind `BEFORE_word = `."""
+_SIGNS = r"\\{0,3}[\"']?\s{0,4}[=:]\s{0,4}"
+"""What stands between a name and its value; in JSON within JSON the quotes are escaped."""
+_VALUE = r"(?:[^\s\"',&;\\]|\\(?![\\\"']))"
+"""A sign of a value without quotes."""
+_NO_SECRET = r"(?!(?:none|null|true|false)(?![\w-])|\*\*\*|\$\{|<)"
+"""What is no secret: nothing, a reference, a place for one."""
+_SCHEMES = r"(?:(?:bearer|basic|digest|token|apikey)\s+)?"
+
+
+def _named(word: str, *before: str, least: int = 3, value: str = _VALUE) -> re.Pattern[bytes]:
+    """What stands behind `word = `, in lower case; with `before`, only behind `BEFORE_word = `.
+
+    Args:
+        word: the name, or how it ends.
+        before: how the name begins.
+        least: length of the shortest value without quotes.
+        value: a sign of one.
+    """
     names = [f"{first}{between}{word}" for first in before for between in ("", "_", "-")]
     behind = "(?:" + "|".join(f"(?<={name})" for name in names) + ")" if before else ""
-    value = r"[\"']?\s{0,4}[=:]\s{0,4}[\"']?(?:bearer\s+|basic\s+)?([^\s\"',&;]{8,})"
-    return re.compile(f"{word}{behind}{value}".encode())
+    forms = [rf"\\{{0,3}}[\"']?{_SCHEMES}{_NO_SECRET}({value}{{{least},512}})"]
+    if value is _VALUE:
+        forms = [*(_quoted(quote) for quote in "\"'"), *forms]
+    return re.compile(f"{word}{behind}{_SIGNS}(?:{'|'.join(forms)})".encode())
+
+
+def _quoted(quote: str) -> str:
+    return rf"{quote}{_SCHEMES}{_NO_SECRET}((?:[^{quote}\\\n]|\\.){{1,512}}){quote}"
 
 
 _NAMED = [
-    _named("token", "api", "access", "auth", "hf", "hub", "session", "security"),
-    _named("key", "api", "secret", "access", "account", "private"),
+    _named(
+        "token", "api", "access", "auth", "hf", "hub", "session", "security", "refresh", least=4
+    ),
+    _named("key", "api", "secret", "access", "account", "private", least=4),
     _named("secret"),
     _named("passwd"),
     _named("password"),
+    _named("passphrase"),
     _named("authorization"),
-    _named("signature", "amz"),
-    _named("credential", "amz"),
+    _named("pwd(?<![a-z]pwd)", value=r"[^\s\"',&;/~.$\\]"),  # the shell's PWD is a folder
+    # Alone the word mostly means a piece of text: a secret has digits in it.
+    re.compile(
+        rb"token(?<![\w-]token)"
+        + _SIGNS.encode()
+        + rb"[\"']?(?=[a-z._~+/=-]*\d)([a-z0-9._~+/=-]{8,})"
+    ),
+    _named("signature", "amz", least=8),
+    _named("credential", "amz", least=8),
     re.compile(rb"\?(?:sig|signature|key|token)=([^\s\"'&;]{8,})"),
     re.compile(rb"&(?:sig|signature|key|token)=([^\s\"'&;]{8,})"),
     re.compile(rb"bearer\s+([a-z0-9._~+/=-]{12,})"),
+    re.compile(
+        rb"--(?:[a-z0-9]+-)?(?:password|passwd|passphrase|secret|(?:api|secret|access)-?key)"
+        rb"\s+[\"']?(?!--)([^\s\"']{3,})"
+    ),
 ]
 
 
@@ -101,12 +137,22 @@ class Mask:
 
     def clean(self, data: bytes) -> bytes:
         """The bytes without secrets."""
-        parts, done = [], 0
+        places = self.places(data)
+        if not places:
+            return data
+        ends = [0, *(end for _, end in places)]
+        before = (data[end:begin] for end, (begin, _) in zip(ends, places, strict=False))
+        return MASK.join([*before, data[ends[-1] :]])
+
+    def places(self, data: bytes) -> list[tuple[int, int]]:
+        """Where secrets begin and end, in order; none touches another's inside."""
+        found: list[tuple[int, int]] = []
         for begin, end in sorted(self._secrets(data)):
-            if begin >= done:
-                parts += [data[done:begin], MASK]
-            done = max(done, end)
-        return b"".join([*parts, data[done:]]) if parts else data
+            if found and begin < found[-1][1]:
+                found[-1] = found[-1][0], max(found[-1][1], end)
+            else:
+                found.append((begin, end))
+        return found
 
     def answer(self, body: bytes) -> bytes:
         """An answer's body without secrets; as it is where there are none, and JSON stays JSON."""
@@ -132,7 +178,7 @@ class Mask:
                 begin = data.find(form, begin + 1)
         for text, patterns in ((data, _SHAPES), (data.lower(), _NAMED)):
             for pattern in patterns:
-                yield from (found.span(pattern.groups) for found in pattern.finditer(text))
+                yield from (found.span(found.lastindex or 0) for found in pattern.finditer(text))
 
 
 def hidden_values(given: Mapping[str, str], inherited: Mapping[str, str]) -> list[str]:

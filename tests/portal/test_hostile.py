@@ -57,6 +57,9 @@ def test_hostile_text_stays_text_on_every_page(
             page.goto(f"{watch.origin}/#/e/{evil.id}/t/{task}/samples?at={place}")
             sample = page.get_by_role("region", name="Sample", exact=True)
             expect(sample.get_by_role("heading", level=2)).to_have_text(f"s{place}")
+            assert "\u202e" not in page.locator("body").inner_text()
+            if text == "\u202egnp.exe":
+                expect(sample.get_by_text("⟨U+202E⟩gnp.exe", exact=True).first).to_be_visible()
             if text.isprintable():
                 expect(sample.get_by_text(text, exact=True).first).to_be_visible()
         for address in (

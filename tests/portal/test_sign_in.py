@@ -20,6 +20,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     page.goto(link)
     expect(page.get_by_role("navigation").first).to_be_visible()
     assert code not in page.url
+    assert code not in str(page.evaluate("navigation.entries().map((one) => one.url)"))
     assert code not in page.evaluate("JSON.stringify([localStorage, sessionStorage])")
     assert page.evaluate("document.cookie") == "", "no script can read the session"
     assert code not in running.log

@@ -367,7 +367,7 @@ def test_on_a_terminal_a_log_commands_nothing(here: Experiment) -> None:
         [sys.executable, "-m", "hpcbench.cli.main", "logs", "@last", log.name], cwd=ROOT,
         env={**os.environ, "HPCBENCH_HOME": str(here.path.parents[1])}, stdout=theirs, check=True,
     )  # fmt: skip
-    assert os.read(ours, 4096).decode() == "100% ·txt\r\n"
+    assert os.read(ours, 4096).decode() == "100% ⟨U+202E⟩txt\r\n"
     os.close(ours)
     os.close(theirs)
 

@@ -378,6 +378,23 @@ def test_unknown_names_suggest_the_nearest_and_all_are_told_at_once(
     ]  # fmt: skip
 
 
+def test_unknown_names_are_told_beside_values_that_do_not_fit(
+    tmp_path: Path, registry: Path
+) -> None:
+    text = PLAN.replace("model: org/tiny", "model: org/tinny", 1).replace("- shared", "- sharde")
+    text += "limit: many\nsite: 3\nmatrix: [{ml_task: vqq, models: [org/tinny], datasets: 7}, x]\n"
+    told = "\n".join(refusal(tmp_path, registry, text))
+    for what in ("unknown model 'org/tinny'", "unknown run task 'sharde'", "unknown ml task 'vqq'"):
+        assert what in told
+    assert "limit: must be a whole number, not 'many'" in told
+    assert "matrix.0.datasets: must be a list" in told
+
+
+def test_a_value_that_is_no_name_is_told_once(tmp_path: Path, registry: Path) -> None:
+    text = PLAN.replace("model: org/tiny", "model: 'a b'", 1)
+    assert len(refusal(tmp_path, registry, text)) == 1
+
+
 def test_a_name_far_from_all_lists_what_there_is(tmp_path: Path, registry: Path) -> None:
     told = refusal(tmp_path, registry, PLAN.replace("prompt: ask", "prompt: xxxxxx", 1))
     assert len(told) == 1

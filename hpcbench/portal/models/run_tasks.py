@@ -141,7 +141,9 @@ class LogLine(Model):
     at: int
     """Its offset, bytes."""
     text: str
-    """The line, cut at 4,000 characters."""
+    """The line; of one that is longer than 4,000 bytes a piece."""
+    continued: bool = False
+    """Whether it goes on where the one before it ended: a piece of the same line."""
     level: Literal["error", "warning", ""] = ""
     """What it looks like."""
 
@@ -152,7 +154,8 @@ class LogChunk(Model):
     lines: tuple[LogLine, ...]
     """In order."""
     first: int | None = None
-    """Number of the first line in the log; None: too far in to be counted, or these are lines of a search."""
+    """Number of the first line in the log, or of the line that the first piece is of; None: too far in to be
+    counted, or these are lines of a search."""
     begin: int
     """Offset of the first line, bytes; give it as `before` for earlier lines. Of a search: so far back was
     searched, 0 when all was."""

@@ -19,6 +19,7 @@ from hpcbench.portal.index import BadCursor, ExperimentQuery, RunTaskQuery
 from hpcbench.portal.models.experiments import Score
 from hpcbench.portal.routes.session import access_of, exchange, give_cookie, who_of
 from hpcbench.portal.state import Here
+from hpcbench.visible import finalize
 
 ROWS = 100
 """Rows of a page."""
@@ -92,6 +93,7 @@ def _pages() -> Environment:
     pages = Environment(
         loader=FileSystemLoader(Path(__file__).parent.parent / "pages"),
         autoescape=True,
+        finalize=finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

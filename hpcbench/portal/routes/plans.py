@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -252,9 +252,19 @@ def _note(documents: Documents, file: File, problem: Mapping[str, Any], severity
 def _commands(file: File) -> tuple[CommandLine, ...]:
     if file.kind != "plans" or file.origin != "own":
         return ()
-    name = "/".join(file.parts)
+    return commands_of(file.root, file.parts)
+
+
+def commands_of(root: Path, parts: Sequence[str]) -> tuple[CommandLine, ...]:
+    """Commands for a plan, as a shell takes them.
+
+    Args:
+        root: folder of the plan's documents.
+        parts: names from there to the plan.
+    """
+    name = "/".join(parts)
     plan = shlex.quote(f"./{name}" if name.startswith("-") else name)
-    there = f"cd {shlex.quote(str(file.root))} && hpcbench"
+    there = f"cd {shlex.quote(str(root))} && hpcbench"
     return (
         CommandLine(title="Check it", text=f"{there} validate {plan}"),
         CommandLine(title="What it would take", text=f"{there} submit {plan} --estimate"),

@@ -53,7 +53,9 @@ async def renew(request: Request, response: Response, portal: Here) -> Session:
     shown = request.cookies.get(desk.refresh_cookie, "")
     keys = desk.sessions.renew(shown) if shown else None
     if keys is None:
-        raise PortalFault(401, "not_signed_in", "the session has ended", "hpcbench portal url")
+        raise PortalFault(
+            401, "not_signed_in", "the session has ended", "`hpcbench portal url` gives a new link"
+        )
     set_cookies(request, response, portal, keys)
     return _session(portal, keys.expires)
 
@@ -122,9 +124,8 @@ def exchange(request: Request, code: str, *, plain: bool) -> Keys:
             401,
             "not_signed_in",
             "this link is used up or too old",
-            "hpcbench portal url gives another",
+            "`hpcbench portal url` gives another",
         )
-    desk.backoff.succeeded(one)
     return keys
 
 

@@ -14,6 +14,7 @@ from hpcbench.reporting.blocks import Link, Plot, Section, Strong, Table
 from hpcbench.reporting.formats import Options as Shared
 from hpcbench.reporting.formats import drawn
 from hpcbench.reporting.thumbnails import thumbnails
+from hpcbench.visible import finalize
 
 
 class Options(Shared):
@@ -74,6 +75,7 @@ def written(
     environment = Environment(
         loader=PackageLoader("hpcbench.reporting"),
         autoescape=True,
+        finalize=finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -25,6 +25,7 @@ from hpcbench.reporting.blocks import (
     Text,
 )
 from hpcbench.reporting.formats import Options, drawn
+from hpcbench.visible import visible
 
 _SIGNS = re.compile(r"([\\`*|~]|(?<=\])[(\[:])")
 _EDGE = re.compile(r"(?<!\w)_|_(?!\w)")
@@ -65,7 +66,7 @@ def written(
 
 def escaped(text: str) -> str:
     """Text that Markdown shows as it is, on one line: no markup, no HTML, nobody notified."""
-    whole = " ".join(str(text).split())
+    whole = visible(" ".join(str(text).split()))
     whole = _EDGE.sub(r"\\_", _SIGNS.sub(r"\\\1", whole))
     whole = _LEADING.sub(r"\1\\\2", whole)
     return whole.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
@@ -119,7 +120,7 @@ def _(block: Code) -> list[str]:
     if block.title:
         return []  # long, and a file beside the report
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", block.text)), default=0))
-    return [fence, block.text, fence]
+    return [fence, visible(block.text), fence]
 
 
 @_block.register

@@ -38,9 +38,11 @@ def flow(
         candidate: what the right side is called.
         what: flows, in a word: `outcomes`, the name of a run task.
     """
-    pairs = sorted(counts, key=lambda pair: (outcome_rank(pair[0]), outcome_rank(pair[1])))
+    pairs = sorted(counts, key=lambda pair: (_rank(pair[0]), _rank(pair[1])))
     flows = tuple(
-        Flow(one, other, counts[one, other]) for one, other in pairs if counts[one, other]
+        Flow(_WORDS.get(one, one), _WORDS.get(other, other), counts[one, other])
+        for one, other in pairs
+        if counts[one, other]
     )
     if not flows:
         return None
@@ -51,6 +53,14 @@ def flow(
         Axis(baseline), Axis(candidate), flows=flows, outcomes=True,
         notes=(f"{moved} of {whole} samples ended otherwise.",),
     )  # fmt: skip
+
+
+_WORDS = {"no answer": "failed"}
+"""End of a sample in `compare --json` → its word in figures."""
+
+
+def _rank(end: str) -> tuple[int, str]:
+    return outcome_rank(_WORDS.get(end, end))
 
 
 def history(

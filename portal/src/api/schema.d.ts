@@ -2428,7 +2428,8 @@ export interface components {
             readonly errors: readonly number[];
             /**
              * First
-             * @description Number of the first line in the log; None: too far in to be counted, or these are lines of a search.
+             * @description Number of the first line in the log, or of the line that the first piece is of; None: too far in to be
+             *     counted, or these are lines of a search.
              */
             readonly first?: number | null;
             /**
@@ -2453,6 +2454,12 @@ export interface components {
              */
             readonly at: number;
             /**
+             * Continued
+             * @description Whether it goes on where the one before it ended: a piece of the same line.
+             * @default false
+             */
+            readonly continued: boolean;
+            /**
              * Level
              * @description What it looks like.
              * @default
@@ -2466,7 +2473,7 @@ export interface components {
             readonly number: number;
             /**
              * Text
-             * @description The line, cut at 4,000 characters.
+             * @description The line; of one that is longer than 4,000 bytes a piece.
              */
             readonly text: string;
         };

@@ -1,7 +1,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type CSSProperties, type Ref, useEffect, useImperativeHandle, useLayoutEffect, useMemo, useRef } from "react";
 import { join } from "../ui/join";
-import { indexAt, type Line, marked } from "./log-buffer";
+import { indexAt, type Line, marked, numbersOf } from "./log-buffer";
 import styles from "./log.module.css";
 
 export interface LogLinesHandle {
@@ -22,6 +22,8 @@ interface Props {
   /** Whether to stay at the last line. */
   readonly atEnd: boolean;
   readonly onChoose: (at: number) => void;
+  /** Whether to read back until there is enough to scroll. */
+  readonly fill: boolean;
   /** Somebody scrolled back. */
   readonly onLeave: () => void;
   /** The begin or the end of what is held comes into view. */
@@ -36,7 +38,7 @@ const HEIGHT = 19;
 const NEAR = 40 * HEIGHT;
 
 /** Lines of a log, those in view alone. */
-export function LogLines({ ref, lines, first, words, wrap, chosen, label, atEnd, onChoose, onLeave, onTop, onBottom }: Props) {
+export function LogLines({ ref, lines, first, words, wrap, chosen, label, atEnd, fill, onChoose, onLeave, onTop, onBottom }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const before = useRef(0);
   // eslint-disable-next-line react-hooks/incompatible-library -- it is used here alone
@@ -70,6 +72,12 @@ export function LogLines({ ref, lines, first, words, wrap, chosen, label, atEnd,
     if (index >= 0) virtual.scrollToIndex(index, { align: "center" });
   }, [index, chosen, virtual]);
 
+  // What does not fill the box cannot be scrolled, and nothing before it would ever be asked for.
+  useEffect(() => {
+    const element = box.current;
+    if (fill && element && element.scrollHeight - element.clientHeight < NEAR) onTop();
+  });
+
   const scrolled = (element: HTMLDivElement) => {
     const back = element.scrollTop < before.current - 1;
     const on = element.scrollTop > before.current + 1;
@@ -81,6 +89,7 @@ export function LogLines({ ref, lines, first, words, wrap, chosen, label, atEnd,
   };
 
   const longest = useMemo(() => lines.reduce((most, line) => Math.max(most, line.text.length), 0), [lines]);
+  const numbers = useMemo(() => (first === null ? [] : numbersOf(lines, first)), [lines, first]);
   const digits = first === null ? 1 : String(first + lines.length).length;
   const style = {
     height: virtual.getTotalSize(),
@@ -102,7 +111,7 @@ export function LogLines({ ref, lines, first, words, wrap, chosen, label, atEnd,
               style={{ transform: `translateY(${item.start}px)` }}
             >
               <button type="button" tabIndex={-1} className={styles.number} title="Link to this line" onClick={() => onChoose(line.at)}>
-                {first === null ? "·" : first + item.index}
+                {line.continued ? "⋯" : (numbers[item.index] ?? "·")}
               </button>
               <LevelSign level={line.level} />
               <code className={styles.text}>

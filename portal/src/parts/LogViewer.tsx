@@ -111,6 +111,7 @@ export function LogViewer({ experiment, log, title, grows, search, onSearch }: P
           chosen={at}
           label={`Lines of ${title}`}
           atEnd={atEnd}
+          fill={!only}
           onChoose={(offset) => onSearch({ at: offset })}
           onLeave={() => setFollow(false)}
           onTop={() => void (read.hasEarlier && read.earlier())}

@@ -16,6 +16,7 @@ import {
   type LogBuffer,
   marked,
   next,
+  numbersOf,
   prepended,
 } from "./log-buffer";
 
@@ -32,6 +33,22 @@ function answer(begin: number, texts: readonly string[], rest: Partial<Answer> =
 }
 
 const texts = (buffer: LogBuffer) => linesOf(buffer).map((one) => one.text);
+
+describe("a long line", () => {
+  const piece = (at: number, text: string): Line => ({ ...line(at, text), continued: true });
+
+  it("has one number for all its pieces", () => {
+    expect(numbersOf([line(0, "a"), line(2, "b"), piece(3, "b"), piece(4, "b"), line(6, "c")], 7)).toEqual([7, 8, 8, 8, 9]);
+    expect(numbersOf([piece(3, "b"), line(6, "c")], 8)).toEqual([8, 9]);
+  });
+
+  it("keeps it when its beginning goes", () => {
+    const begun = fresh({ begin: 0, end: 3, size: 6, first: 1, lines: [line(0, "a"), line(2, "b")] });
+    const grown = appended(begun, { begin: 3, end: 6, size: 6, lines: [piece(3, "b"), line(4, "c")] }, 3);
+    expect(grown.first).toBe(2);
+    expect(numbersOf(linesOf(grown), grown.first ?? 0)).toEqual([2, 3]);
+  });
+});
 
 describe("a log that grows", () => {
   it("puts new lines behind those it has", () => {

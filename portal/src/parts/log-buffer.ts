@@ -7,6 +7,8 @@ export interface Line {
   readonly at: number;
   readonly text: string;
   readonly level: Level;
+  /** Whether it is a further piece of the line before it. */
+  readonly continued?: boolean;
 }
 
 /** A stretch of a log as the server read or searched it, at ends of lines. */
@@ -49,6 +51,12 @@ export function linesOf(buffer: LogBuffer): readonly Line[] {
   return buffer.stretches.flatMap((one) => one.lines);
 }
 
+/** Number of each line; pieces of one line have the same. */
+export function numbersOf(lines: readonly Line[], first: number): number[] {
+  let number = first;
+  return lines.map((line, at) => (number += at > 0 && !line.continued ? 1 : 0));
+}
+
 /** A buffer that holds one answer alone. */
 export function fresh(answer: Answer): LogBuffer {
   return { stretches: [cut(answer)], size: answer.size, first: answer.first ?? null };
@@ -63,9 +71,9 @@ export function appended(buffer: LogBuffer, answer: Answer, most = MOST_LINES): 
   let { first } = buffer;
   let count = countOf(stretches);
   while (count > most && stretches.length > 1) {
-    const gone = stretches.shift()?.lines.length ?? 0;
-    count -= gone;
-    first = first === null ? null : first + gone;
+    const gone = stretches.shift()?.lines ?? [];
+    count -= gone.length;
+    first = first === null ? null : (numbersOf([...gone, ...(stretches[0]?.lines.slice(0, 1) ?? [])], first).at(-1) ?? first);
   }
   return { stretches, size: answer.size, first };
 }

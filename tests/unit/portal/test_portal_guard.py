@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -136,6 +137,24 @@ def test_every_route_asks_who_it_is_but_those_that_say_nothing(portal: Served) -
 
 
 @pytest.mark.parametrize(
+    ("path", "there"),
+    [("/plain/", "../plain"), ("/healthz//", "../../healthz"), ("/plain/login/?x=1&y", "../login?x=1&y"),
+     ("/api/v1/session/", "../session"), ("/assets/", "../assets"), ("/plain/e%3Ff/", "../e%3Ff")],
+)  # fmt: skip
+def test_a_slash_too_many_leads_to_the_same_page(portal: Served, path: str, there: str) -> None:
+    found = portal.get(path)
+    assert (found.status, found.header("location")) == (308, there)
+    assert found.header("x-content-type-options") == "nosniff"
+
+
+def test_a_slash_too_many_changes_nothing_about_who_may(portal: Served) -> None:
+    assert portal.ask("GET", "/api/v1/session/").status == 401
+    assert portal.ask("GET", "/plain/").header("location") == "../plain/login"
+    assert portal.ask("PUT", "/api/v1/probe/change/").status == 403
+    assert portal.ask("PUT", "/api/v1/probe/change/", portal.owner, b"x").data == {"bytes": 1}
+
+
+@pytest.mark.parametrize(
     "path",
     ["/%61pi/v1/session", "/api/v1/../v1/session", "/api%2fv1/session", "//api/v1/session",
      "/assets/..%2fapi/v1/session", "/healthz/../api/v1/session", "/API/v1/session", "/api/v1/session/",
@@ -222,6 +241,27 @@ def test_failures_have_to_wait_and_say_how_long(portal: Served) -> None:
     assert portal.get("/api/v1/session", {"Authorization": f"Bearer {good.token}"}).status == 200
 
 
+def test_ones_own_success_takes_no_failure_back(portal: Served) -> None:
+    good = portal.access.desk.tokens.create(NewToken(name="x")).token
+    wrong = f"{good[:-4]}xxxx"  # with the id of a token that one may know
+    seen = []
+    for _ in range(9):
+        for token in (wrong, good):
+            headers = {"Authorization": f"Bearer {token}"}
+            seen.append(portal.get("/api/v1/session", headers).status)
+    assert seen[:10] == [401, 200, 401, 200, 401, 200, 401, 200, 401, 429]
+    assert seen.count(401) <= 7
+
+
+def test_ones_own_sign_in_takes_no_failure_back(portal: Served) -> None:
+    seen = []
+    for _ in range(7):
+        wrong = portal.ask("POST", "/api/v1/session", portal.browser, {"code": "x"})
+        seen += [wrong.status, portal.sign_in().status]
+    assert seen[:10] == [401, 200, 401, 200, 401, 200, 401, 200, 401, 429]
+    assert 429 in seen[10::2]
+
+
 def test_wrong_codes_have_to_wait_too(portal: Served) -> None:
     codes = [
         portal.ask("POST", "/api/v1/session", portal.browser, {"code": "x"}).status
@@ -300,6 +340,21 @@ def test_names_that_are_not_ours_are_refused(portal: Served, host: str) -> None:
             GET.format(path, f"Host: {host}\r\nAuthorization: Bearer {'o' * 43}\r\n").encode()
         )
         assert status(answer) == 400, path
+
+
+@pytest.mark.parametrize(
+    "target", ["http://evil.example/healthz", "http://localhost/healthz", "http://localhost@evil.example/healthz",
+               "//evil.example/healthz/..", "evil.example:80", "*", "https://evil.example/"],
+)  # fmt: skip
+@pytest.mark.parametrize("host", ["localhost", "evil.example"])
+def test_a_target_that_is_no_path_is_refused(portal: Served, target: str, host: str) -> None:
+    for more in ("", "Upgrade: websocket\r\nConnection: Upgrade\r\n"):
+        lines = f"Host: {host}\r\nAuthorization: Bearer {'o' * 43}\r\n{more}"
+        answer = portal.raw(GET.format(target, lines).encode())
+        assert status(answer) in {400, 404}, target
+        assert b"nosniff" in answer, (
+            "an answer to what is no request has the headers of all answers"
+        )
 
 
 def test_a_request_without_a_name_is_refused(portal: Served) -> None:
@@ -594,9 +649,10 @@ def test_there_are_not_too_many_connections(
         for _ in range(protocol.MOST_CONNECTIONS):
             line = socket.create_connection(("127.0.0.1", portal.port))
             line.settimeout(20)
-            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert line.recv(65536).startswith(b"HTTP/1.1 200")
             lines.append(line)
+            who = f"Host: localhost\r\nAuthorization: Bearer {'o' * 43}\r\n"
+            line.sendall(f"GET /api/v1/events HTTP/1.1\r\n{who}\r\n".encode())
+            assert line.recv(65536).startswith(b"HTTP/1.1 200")
         found = portal.raw(b"")
         assert status(found) == 503
         head, _, body = found.partition(b"\r\n\r\n")
@@ -608,6 +664,67 @@ def test_there_are_not_too_many_connections(
     finally:
         for line in lines:
             line.close()
+
+
+SLOW = {
+    "say nothing": b"",
+    "send half a head": b"GET /healthz HTTP/1.1\r\nHost: loc",
+    "send half a second head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+    "send half a body": b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nX-Hpcbench: 1\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 900\r\n\r\n{",
+    "send a body that nobody reads": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Length: 900\r\n\r\n{",
+    "are idle": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+"""What connections do that take places."""
+
+
+@pytest.mark.parametrize("unix", [False, True])
+@pytest.mark.parametrize("what", SLOW)
+def test_hundreds_of_slow_connections_keep_nobody_out(
+    portal: Served, what: str, unix: bool
+) -> None:
+    lines = []
+    try:
+        for number in range(200):
+            line = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+            line.settimeout(20)
+            line.connect(str(portal.socket) if unix else ("127.0.0.1", portal.port))
+            lines.append(line)
+            with contextlib.suppress(ConnectionError):
+                line.sendall(SLOW[what])
+            if number % 50 == 49:
+                for _ in range(5):
+                    answer = portal.raw(
+                        GET.format("/healthz", "Host: localhost\r\n").encode(), unix=unix
+                    )
+                    assert status(answer) == 200
+    finally:
+        for line in lines:
+            line.close()
+
+
+@pytest.mark.parametrize(
+    "what", [one for one in SLOW if one not in {"are idle", "send half a body"}]
+)
+def test_who_drips_loses_his_place(
+    portal: Served, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(protocol, "SLOWEST_HEAD_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", portal.port)) as line:
+        line.settimeout(0.02)
+        line.sendall(SLOW[what])
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                if line.recv(65536) == b"":
+                    return
+            except TimeoutError:
+                with contextlib.suppress(ConnectionError):
+                    line.sendall(b"x" if SLOW[what] else b"")
+            except ConnectionError:
+                return
+        raise AssertionError("it still has its place")
 
 
 def test_who_says_nothing_loses_his_place(portal: Served, monkeypatch: pytest.MonkeyPatch) -> None:

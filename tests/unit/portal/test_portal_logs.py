@@ -200,7 +200,7 @@ def test_whatever_stands_in_a_log_a_line_obeys_nobody(lines: list[bytes]) -> Non
         (b"\x1b[31mred\x1b[0m text", "red text"),
         (b"\x1b]8;;http://evil/\x07click\x1b]8;;\x07 here", "click here"),
         (b"\x1b]0;title\x1b\\after", "after"),
-        ("\u202egnp.exe".encode(), "·gnp.exe"),
+        ("\u202egnp.exe".encode(), "⟨U+202E⟩gnp.exe"),
         (b"10%\r50%\r100%\n", "100%"),
         (b"\x9b31mbytes", "\ufffd31mbytes"),
         (b"<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"),
@@ -225,8 +225,56 @@ def test_what_looks_like_a_secret_is_not_shown(line: bytes) -> None:
     assert not any(part in text for part in ("hf_abc", "sk-abc", "verysecret", "abcdefgh12345678"))
 
 
-def test_a_long_line_is_cut() -> None:
-    assert len(readable([b"a" * 100_000])[0]) == logs.WIDTH
+def test_a_long_line_comes_in_pieces_that_are_the_whole_of_it() -> None:
+    long = "".join(f"{number:06}é" for number in range(5000)).encode()
+    data = b"first\n" + long + b"\nlast\n"
+    part = chunk(log_of(data))
+    assert part.lines[0].text == "first"
+    assert part.lines[-1].text == "last"
+    pieces = part.lines[1:-1]
+    assert "".join(one.text for one in pieces).encode() == long
+    assert all(data[one.at :].startswith(one.text.encode()) for one in pieces)
+    assert [one.continued for one in pieces] == [False] + [True] * (len(pieces) - 1)
+    assert {one.number for one in pieces} == {2}
+    assert part.lines[-1].number == 3
+
+
+@given(st.lists(st.integers(0, 900), max_size=5), st.integers(1, 50), st.binary(max_size=400))
+def test_whatever_is_long_all_that_comes_before_is_reached(
+    lengths: list[int], number: int, end: bytes
+) -> None:
+    """The last MiB of the log is one line, or any other; reading back ends at its beginning."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs, "READ", 256)
+        patch.setattr(logs, "BLOCK", 64)
+        patch.setattr(logs, "WIDTH", 40)
+        text = b"".join(b"x" * length + b"\n" for length in lengths) + b"begin\n" * number
+        data = text + end.replace(b"\n", b" ").replace(b"\r", b" ")
+        part = chunk(log_of(data))
+        lines = list(part.lines)
+        while part.begin:
+            before = part.begin
+            part = chunk(log_of(data), before=part.begin)
+            assert part.begin < before
+            lines = [*part.lines, *lines]
+        assert lines[0].at == 0
+        assert [one.at for one in lines] == sorted({one.at for one in lines})
+        assert sum(one.text == "begin" for one in lines) >= number
+        assert sum(one.text.count("x") for one in lines) >= sum(lengths)
+
+
+@given(st.integers(0, 300))
+def test_a_secret_is_hidden_where_a_piece_ends(shift: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs, "READ", 256)
+        patch.setattr(logs, "WIDTH", 40)
+        data = b"y" * shift + b" password=QQQQQQQQQQQQ " + b"y" * 500
+        log, part = log_of(data), chunk(log_of(data))
+        assert not any("Q" in one.text for one in part.lines)
+        while part.begin:
+            part = chunk(log, before=part.begin)
+            assert not any("Q" in one.text for one in part.lines)
+        assert not any("Q" in one.text for one in chunk(log, after=0).lines)
 
 
 @pytest.mark.parametrize(

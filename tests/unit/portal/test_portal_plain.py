@@ -133,7 +133,6 @@ def test_a_wrong_code_gets_the_form_again(portal: Served) -> None:
     assert found.status == 401
     assert "used up or too old" in found.body.decode()
     assert not found.cookies
-    portal.access.desk.backoff.succeeded(f"code:{__import__('os').geteuid()}")
 
 
 def test_a_form_of_another_site_is_refused(portal: Served) -> None:

@@ -98,6 +98,37 @@ def check(api: Unguarded, text: str, **more: Any) -> dict[str, Any]:
     return answer.body
 
 
+def test_a_check_tells_unknown_names_beside_values_that_do_not_fit(serve: Serve) -> None:
+    told = "\n".join(one["message"] for one in check(serve(), PLAN_WITH_FAULTS)["problems"])
+    assert "unknown dataset 'nowhere'" in told
+    assert "time_limit: must be of the form [DAYS-]HH:MM:SS" in told
+    assert "limit: must be greater than 0" in told
+    assert "^" not in told
+
+
+def test_what_a_request_lacks_is_told_in_words(serve: Serve) -> None:
+    api = serve()
+    fault = api.ask("POST", "documents", {"kind": "elsewhere", "name": 3, "text": ""})
+    assert fault.status == 422
+    assert "body.name: must be text" in fault.body["error"]
+    for word in ("Input should", "pattern", "^"):
+        assert word not in fault.body["error"]
+
+
+PLAN_WITH_FAULTS = """\
+schema_version: 1
+name: small
+run_tasks:
+  - name: vqa
+    ml_task: vqa
+    model: tiny-vlm
+    dataset: nowhere
+    prompt: demo_vqa
+    limit: -3
+    resources: {cpus: 1, time_limit: soon}
+"""
+
+
 # --- finding ------------------------------------------------------------------------------------------------
 
 

@@ -268,9 +268,31 @@ def test_waits_grow_with_failures_and_end(clock: Clock) -> None:
     assert backoff.wait("y") == 0, "others do not wait"
     clock.now += Backoff.LONGEST
     assert backoff.wait("x") == 0
-    backoff.succeeded("x")
     backoff.failed("x")
-    assert backoff.wait("x") == 0, "all is forgiven"
+    assert backoff.wait("x") == Backoff.LONGEST, "to wait takes nothing back"
+
+
+def test_a_failure_counts_until_it_is_old(clock: Clock) -> None:
+    backoff = Backoff(clock)
+    for _ in range(Backoff.FREE + 1):
+        backoff.failed("x")
+        clock.now += Backoff.FORGIVEN / 10
+    clock.now += Backoff.FORGIVEN / 2
+    assert backoff.wait("x") == 0, "the first ones are old"
+    for _ in range(Backoff.FREE):
+        backoff.failed("x")
+    assert backoff.wait("x") > 0
+
+
+def test_many_names_take_no_endless_memory_and_clear_no_others(clock: Clock) -> None:
+    backoff = Backoff(clock)
+    for number in range(3000):
+        backoff.failed(f"other {number}")
+        clock.now += 0.001
+        if number % 100 == 0:
+            backoff.failed("x")
+    assert len(backoff._failed) <= 1001
+    assert backoff.wait("x") > 0
 
 
 def test_the_owners_token_is_new_at_every_start_unless_it_is_kept(tmp_path: Path) -> None:

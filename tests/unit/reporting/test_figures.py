@@ -390,14 +390,14 @@ def test_long_names_are_cut_in_the_middle_and_stay_apart() -> None:
 def test_outcomes_have_one_colour_and_one_order_wherever_they_are_drawn() -> None:
     flows = (
         Flow("wrong", "right", 1),
-        Flow("right", "no answer", 2),
+        Flow("right", "failed", 2),
         Flow("right", "partly right", 3),
     )
     figure = Figure("f", "", "sankey", Axis("a"), Axis("b"), flows=flows, outcomes=True)
-    order = ["right", "partly right", "wrong", "no answer"]
+    order = ["right", "partly right", "wrong", "failed"]
     left, right, _ = laid_out(flows)
     names = [side.name for side in (*left, *right)]
-    assert names == ["right", "wrong", "right", "partly right", "no answer"]
+    assert names == ["right", "wrong", "right", "partly right", "failed"]
     node = plotly(figure, "light")["data"][0]["node"]
     assert node["label"] == names
     assert node["color"] == [OUTCOMES[name] for name in names]

@@ -102,6 +102,14 @@ def test_an_rpc_error_keeps_the_last_good_snapshot_and_says_so(fake: Fake, folde
     assert snapshot(0, folder=folder).fault is None
 
 
+@pytest.mark.parametrize(
+    "said", ["squeue: error: Invalid user: x", "squeue: squeue: error: Invalid user: x"]
+)
+def test_a_fault_names_its_command_once(fake: Fake, folder: Path, said: str) -> None:
+    fake.fails("squeue", said)
+    assert snapshot(folder=folder).fault == "squeue: error: Invalid user: x"
+
+
 def test_a_slurm_that_never_answered_gives_no_jobs_of_no_time_with_the_cause(
     fake: Fake, folder: Path
 ) -> None:

@@ -114,6 +114,17 @@ def test_a_known_value_is_hidden_in_every_form_programs_print(text: str) -> None
         ("https://b/x?a=1&sig=0123456789abcdef", "https://b/x?a=1&sig=***"),
         ("password = hunter2hunter2", "password = ***"),
         ("X-API-Key: 0123456789abcdef", "X-API-Key: ***"),
+        ("password=abc", "password=***"),
+        ("DB_PASSWORD: hunter2", "DB_PASSWORD: ***"),
+        ("passwd='a b, c'", "passwd='***'"),
+        ('"password": "correct horse, battery"', '"password": "***"'),
+        (r"{\"password\": \"hunter2\"}", r"{\"password\": \"***\"}"),
+        ("pwd=hunter2;Server=x", "pwd=***;Server=x"),
+        ("client_secret=s3c", "client_secret=***"),
+        ("token=8f14e45fceea167a", "token=***"),
+        ("Authorization: Digest abc123", "Authorization: Digest ***"),
+        ("--password hunter2 --port 80", "--password *** --port 80"),
+        ("vllm serve x --api-key abcdef", "vllm serve x --api-key ***"),
         ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: Basic ***"),
     ],
 )
@@ -132,10 +143,90 @@ def test_what_has_the_shape_of_a_secret_is_hidden(text: str, masked: str) -> Non
         'File "/usr/lib/python3.11/asyncio/base_events.py", line 653, in run_until_complete',
         "Loading safetensors checkpoint shards: 100% Completed | 4/4 [00:03<00:00, 1.20it/s]",
         "AIza gsk_kernel glpat-x xoxo-and-good-night xoxb-",
+        'max_tokens=512 tokens: 34 n_tokens=1234567890 "prompt_tokens": 34 token: <|endoftext|> token=151645',
+        "PWD=/home/ada OLDPWD=/work secretary: Ada monkey=banana keyboard: qwerty passwords: 3 tried",
+        "password=None api_key: null password: ${env:DB_PASSWORD} secret=<your secret> password=***",
+        "--max-tokens 512 --tokenizer /models/x --token-limit 12345678 unknown token: 'Beispielwort'",
     ],
 )
 def test_innocent_text_stays_as_it_is(text: str) -> None:
     assert Mask()(text) == text
+
+
+NAMES = st.sampled_from(
+    [
+        "password",
+        "PASSWORD",
+        "db_password",
+        "passwd",
+        "PGPASSWD",
+        "passphrase",
+        "pwd",
+        "secret",
+        "client_secret",
+        "api_key",
+        "apikey",
+        "X-Api-Key",
+        "access_key",
+        "AWS_SECRET_ACCESS_KEY",
+        "private_key",
+        "access_token",
+        "hf_token",
+        "auth-token",
+        "Authorization",
+    ]
+)
+WAYS = st.sampled_from(
+    (
+        "{}={}",
+        "{}: {}",
+        "{} = {}",
+        '"{}": "{}"',
+        "'{}': '{}'",
+        '{}="{}"',
+        r"\"{}\": \"{}\"",
+        "?{}={}&x=1",
+        "--{}={}",
+    )
+)
+SECRETS = st.text("abcdefgXYZ0123456789!@#%^*()+-", min_size=4, max_size=60).filter(
+    lambda text: not text.startswith("*") and text[0].isalnum()
+)
+
+
+@given(NAMES, WAYS, SECRETS)
+def test_a_value_with_a_secrets_name_is_hidden_in_every_form(
+    name: str, way: str, value: str
+) -> None:
+    line = "at start " + way.format(name, value) + " then"
+    masked = Mask()(line)
+    assert masked == "at start " + way.format(name, "***") + " then"
+    assert Mask()(masked) == masked
+
+
+COUNTED = st.sampled_from(
+    [
+        "max_tokens",
+        "tokens",
+        "n_tokens",
+        "prompt_tokens",
+        "num_tokens",
+        "max_new_tokens",
+        "token_count",
+        "top_k",
+        "key_value_heads",
+        "tokenizer_mode",
+        "eos_token_id",
+        "pad_token_id",
+        "password_length",
+    ]
+)
+
+
+@given(COUNTED, WAYS, st.integers(0, 10**12))
+def test_a_count_of_tokens_is_no_secret(name: str, way: str, value: int) -> None:
+    line = way.format(name, value)
+    assert Mask()(line) == line
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Pro
       ) : !data ? (
         <Skeleton lines={6} />
       ) : data.why || !data.baseline ? (
-        <Empty title={data.why || "There is no baseline"}>Choose another run of this plan above, or name one: hpcbench baseline set</Empty>
+        <Empty title={data.why || "There is no baseline"}>Choose another run of this plan above, or name one: <code>{`hpcbench baseline set --name main EXPERIMENT`}</code></Empty>
       ) : data.differences.length === 0 ? (
         <Empty title={`Nothing differs from ${data.baseline}`}>Models, datasets, prompts, generation and resources are the same.</Empty>
       ) : (

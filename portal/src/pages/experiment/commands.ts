@@ -6,12 +6,12 @@ const ENDED: readonly string[] = ["done", "incomplete", "failed", "cancelled", "
 /** What can be done with an experiment in its state, as commands to copy. Ids need no quoting. */
 export function commandsOf(row: Pick<ExperimentRow, "id" | "state">): CommandLine[] {
   const ended = ENDED.includes(row.state);
-  const line = (title: string, verb: string) => ({ title, text: `hpcbench ${verb}` });
-  const found = [line("How it stands", `status ${row.id}`)];
-  if (!ended) found.push(line("Watch until the end", `watch ${row.id}`));
-  if (!ended && row.state !== "paused") found.push(line("Pause: what is answered stays", `pause ${row.id}`));
-  if (row.state === "paused" || (ended && row.state !== "done")) found.push(line("Go on", `resume ${row.id}`));
-  if (!ended) found.push(line("Cancel its jobs", `cancel ${row.id}`));
-  if (ended && row.state !== "interrupted") found.push(line("Write the report again", `report ${row.id} --format html`), line("Hold it against another run", `compare BASELINE ${row.id}`));
+  const line = (title: string, text: string) => ({ title, text });
+  const found = [line("How it stands", `hpcbench status ${row.id}`)];
+  if (!ended) found.push(line("Watch until the end", `hpcbench watch ${row.id}`));
+  if (!ended && row.state !== "paused") found.push(line("Pause: what is answered stays", `hpcbench pause ${row.id}`));
+  if (row.state === "paused" || (ended && row.state !== "done")) found.push(line("Go on", `hpcbench resume ${row.id}`));
+  if (!ended) found.push(line("Cancel its jobs", `hpcbench cancel ${row.id}`));
+  if (ended && row.state !== "interrupted") found.push(line("Write the report again", `hpcbench report ${row.id} --format html`), line("Hold it against another run", `hpcbench compare BASELINE ${row.id}`));
   return found;
 }

@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import type { ExperimentRow } from "../../api/schema";
 import { Ago, Bar, type Column, lookOf, ScoreText, Spark, StateChip } from "../../ui";
 import { samplesDone } from "../../ui/counts";
-import { count, number } from "../../ui/format";
+import { count, counted, number } from "../../ui/format";
 import { Names } from "./Names";
 import styles from "./experiments.module.css";
 

@@ -2,21 +2,22 @@ import type { CSSProperties, MouseEvent } from "react";
 
 import type { Regression, TrendPoint, TrendRow } from "../../api/schema";
 import { Icon } from "../../ui";
+import { moment } from "../../ui/format";
 import { join } from "../../ui/join";
-import { type Bucket, type Cell, cellsOf, shown } from "./heat";
+import { type Cell, cellsOf, type Column, shown } from "./heat";
 import styles from "./HeatMap.module.css";
 import { alarmOf, isMuted, mutedOf } from "./rows";
 
 interface Props {
   readonly rows: readonly TrendRow[];
-  readonly columns: readonly Bucket[];
+  readonly columns: readonly Column[];
   readonly now: number;
   /** Id of the row looked at. */
   readonly current: string;
   readonly onOpen: (row: TrendRow, change: Regression | null) => void;
 }
 
-/** Figures over time: a row a trend, a column a stretch of time, a shade and a number how far it is from its beginning. */
+/** Figures over time: a row a trend, a cell a run, a shade and a number how far it is from the row's first run. */
 export function HeatMap({ rows, columns, now, current, onOpen }: Props) {
   return (
     // It scrolls by itself and needs a stop for the keyboard.
@@ -24,7 +25,7 @@ export function HeatMap({ rows, columns, now, current, onOpen }: Props) {
     <div ref={keepAtEnd} className={styles["scroll"]} role="region" aria-label="Trends" tabIndex={0}>
       <table className={styles["map"]} style={{ "--columns": columns.length } as CSSProperties} data-testid="heat">
         <caption className="visually-hidden">
-          Each cell says how far a figure is from the beginning of its row: plus is better, minus is worse; points for shares, percent for all else.
+          Each cell is a run and says how far its figure is from the first run of its row: plus is better, minus is worse; points for shares, percent for all else.
         </caption>
         <thead>
           <tr>
@@ -32,8 +33,9 @@ export function HeatMap({ rows, columns, now, current, onOpen }: Props) {
               plan, run task, figure
             </th>
             {columns.map((column) => (
-              <th key={column.begin} scope="col" className={styles["time"]}>
-                <span>{column.label}</span>
+              <th key={keyOf(column)} scope="col" className={styles["time"]}>
+                <span className={styles["day"]}>{column.day}</span>
+                {column.clock && <span>{column.clock}</span>}
               </th>
             ))}
           </tr>
@@ -46,6 +48,10 @@ export function HeatMap({ rows, columns, now, current, onOpen }: Props) {
       </table>
     </div>
   );
+}
+
+function keyOf(column: Column | undefined): string {
+  return [...(column?.runs ?? [])].join();
 }
 
 /** The newest stand at the right end and are what one comes for: it stays there until somebody scrolls away. */
@@ -68,7 +74,7 @@ function keepAtEnd(element: HTMLDivElement): () => void {
 
 interface RowProps {
   readonly row: TrendRow;
-  readonly columns: readonly Bucket[];
+  readonly columns: readonly Column[];
   readonly now: number;
   readonly chosen: boolean;
   readonly onOpen: Props["onOpen"];
@@ -98,7 +104,7 @@ function HeatRow({ row, columns, now, chosen, onOpen }: RowProps) {
         </button>
       </th>
       {cellsOf(row, columns).map((cell, at) => (
-        <HeatCell key={columns[at]?.begin} cell={cell} now={now} />
+        <HeatCell key={keyOf(columns[at])} cell={cell} now={now} />
       ))}
     </tr>
   );
@@ -111,8 +117,8 @@ interface CellProps {
 
 function HeatCell({ cell, now }: CellProps) {
   if (!cell) return <td className={styles["empty"]} aria-label="no run" />;
-  const { change, step, shift, point, count } = cell;
-  const told = `${point.experiment}: ${point.value}${count > 1 ? `, the newest of ${count} runs` : ""}`;
+  const { change, step, shift, point } = cell;
+  const told = `${point.experiment}, ${moment(point.time).slice(0, 16)}: ${point.value}`;
   if (!change) {
     return (
       <td className={styles["cell"]} data-step={step} title={told}>

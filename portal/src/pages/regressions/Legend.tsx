@@ -7,7 +7,7 @@ export function Legend() {
   return (
     <div className={styles["legend"]}>
       <span>
-        Points of a share, percent of all else, from where the row began; <strong>+</strong> is better:
+        A cell is one run: how far it is from the first run shown in its row, in points of a share, in percent of all else; <strong>+</strong> is better:
       </span>
       <ul className={styles["steps"]}>
         {legend().map(({ step, text }) => (

@@ -1,9 +1,8 @@
 /**
  * The heat map: figures over time as steps of a diverging scale.
  *
- * A cell says how far a value is from where its row began (the level before its first change, else the middle
- * of its values), with the sign turned so that more is always better. Shares are told in points, all else in
- * percent. Each cell has its number as text: colour is never all there is.
+ * A cell is one run. It says how far its value is from the row's first run that is shown, with the sign turned so
+ * that more is always better. Shares are told in points, all else in percent. Each cell has its number as text: colour is never all there is.
  */
 
 export interface HeatPoint {
@@ -28,20 +27,24 @@ export interface HeatRow {
   readonly changes: readonly HeatChange[];
 }
 
-/** A stretch of time: a column. */
-export interface Bucket {
-  /** Seconds since the epoch. */
+/** A column: runs of one day, of which each row has one at most. */
+export interface Column {
+  /** Time of its first run, seconds since the epoch. */
   readonly begin: number;
+  /** Time of its last run; the same where there is one. */
   readonly end: number;
-  readonly label: string;
+  /** Its experiments. */
+  readonly runs: ReadonlySet<string>;
+  /** Its day. */
+  readonly day: string;
+  /** When within its day; empty where the day has no other column. */
+  readonly clock: string;
 }
 
 export interface Cell<P extends HeatPoint, C extends HeatChange> {
-  /** The newest of the stretch. */
+  /** The run. */
   readonly point: P;
-  /** How many the stretch has. */
-  readonly count: number;
-  /** How far it is from the row's beginning; above zero is better. */
+  /** How far it is from the row's first run; above zero is better. */
   readonly shift: number;
   /** From -3, much worse, to 3. */
   readonly step: number;
@@ -49,66 +52,82 @@ export interface Cell<P extends HeatPoint, C extends HeatChange> {
   readonly change: C | null;
 }
 
-const HOUR = 3600;
-const DAY = 24 * HOUR;
-
-/** Lengths that columns may have, and how their beginnings are told. */
-const LENGTHS: readonly (readonly [number, Intl.DateTimeFormatOptions])[] = [
-  [HOUR, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }],
-  [6 * HOUR, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }],
-  [DAY, { day: "numeric", month: "short" }],
-  [7 * DAY, { day: "numeric", month: "short" }],
-  [28 * DAY, { day: "numeric", month: "short", year: "2-digit" }],
-];
-
-/** Columns at most. */
-const MOST = 60;
+/** Columns at most; the oldest are left out. */
+export const MOST_COLUMNS = 200;
 
 /** From which shift on a cell has which step: points of shares, percent of all else. */
 const STEPS = [1, 3, 8] as const;
 
-/** Columns for all points, empty stretches left out: as many as tell runs apart, and not too many. */
-export function buckets(rows: readonly HeatRow[]): Bucket[] {
-  const times = [...new Set(rows.flatMap((row) => row.points.map((point) => point.time)))].sort((a, b) => a - b);
-  const choices = LENGTHS.map(([length, told]) => ({
-    length,
-    told,
-    begins: [...new Set(times.map((time) => Math.floor(time / length) * length))],
-  }));
-  const few = choices.filter(({ begins }) => begins.length <= MOST);
-  const most = Math.max(...few.map(({ begins }) => begins.length));
-  // Of those that tell as much the longest: nights are days, not hours.
-  const chosen = few.findLast(({ begins }) => begins.length === most) ?? choices.at(-1);
-  if (!chosen) return [];
-  const format = new Intl.DateTimeFormat("en-GB", { ...chosen.told, timeZone: "UTC" });
-  return chosen.begins.map((begin) => ({ begin, end: begin + chosen.length, label: format.format(begin * 1000) }));
+const DAY_FORMAT = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const YEAR_FORMAT = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "2-digit" });
+const TIME_FORMAT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+
+interface Run {
+  readonly experiment: string;
+  readonly time: number;
+  readonly rows: Set<number>;
 }
 
-/** A row's cells, one a column; null where it has no value. */
-export function cellsOf<P extends HeatPoint, C extends HeatChange>(
-  row: Omit<HeatRow, "points" | "changes"> & { readonly points: readonly P[]; readonly changes: readonly C[] },
-  columns: readonly Bucket[],
-): (Cell<P, C> | null)[] {
-  const level = levelOf(row);
-  const changes = new Map(row.changes.map((change) => [change.first, change]));
-  return columns.map((column) => {
-    const within = row.points.filter((point) => point.time >= column.begin && point.time < column.end);
-    const point = within.at(-1);
-    if (!point) return null;
-    const shift = shiftOf(row, level, point.value);
-    const change = within.map((one) => changes.get(one.experiment)).findLast((one) => one !== undefined);
-    return { point, count: within.length, shift, step: stepOf(shift), change: change ?? null };
+/** Columns of all runs, oldest first. Runs of one day share a column where no row has two of them. */
+export function columnsOf(rows: readonly HeatRow[]): Column[] {
+  const made: { runs: Run[]; rows: Set<number> }[] = [];
+  for (const run of runsOf(rows)) {
+    const last = made.at(-1);
+    if (last && dayOf(last.runs[0]) === dayOf(run) && ![...run.rows].some((row) => last.rows.has(row))) {
+      last.runs.push(run);
+      run.rows.forEach((row) => last.rows.add(row));
+    } else made.push({ runs: [run], rows: new Set(run.rows) });
+  }
+  const days = made.map((one) => dayOf(one.runs[0]));
+  const years = new Set(days.map((day) => day.slice(-4))).size > 1;
+  return made.map(({ runs }, at) => {
+    const begin = runs[0]?.time ?? 0;
+    const end = runs.at(-1)?.time ?? begin;
+    const several = days[at] === days[at - 1] || days[at] === days[at + 1];
+    return { begin, end, runs: new Set(runs.map((run) => run.experiment)), day: (years ? YEAR_FORMAT : DAY_FORMAT).format(begin * 1000), clock: several ? clockOf(begin, end) : "" };
   });
 }
 
-/** Where a row began. */
-export function levelOf(row: HeatRow): number {
-  const before = row.changes[0]?.before;
-  if (before !== undefined) return before;
-  const values = row.points.map((point) => point.value).sort((a, b) => a - b);
-  const middle = Math.floor(values.length / 2);
-  const upper = values[middle] ?? 0;
-  return values.length % 2 === 1 ? upper : ((values[middle - 1] ?? 0) + upper) / 2;
+function runsOf(rows: readonly HeatRow[]): Run[] {
+  const found = new Map<string, Run>();
+  rows.forEach((row, at) => {
+    for (const { experiment, time } of row.points) {
+      const run = found.get(experiment) ?? { experiment, time, rows: new Set() };
+      run.rows.add(at);
+      found.set(experiment, run);
+    }
+  });
+  return [...found.values()].sort((a, b) => a.time - b.time || (a.experiment < b.experiment ? -1 : 1));
+}
+
+/** A day of local time, as all times of the pages. */
+function dayOf(run: Run | undefined): string {
+  return new Date(1000 * (run?.time ?? 0)).toDateString();
+}
+
+function clockOf(begin: number, end: number): string {
+  const [from, to] = [TIME_FORMAT.format(begin * 1000), TIME_FORMAT.format(end * 1000)];
+  return from === to ? from : `${from}–${to}`;
+}
+
+/** A row's cells, one a column; null where it has no run. */
+export function cellsOf<P extends HeatPoint, C extends HeatChange>(
+  row: Omit<HeatRow, "points" | "changes"> & { readonly points: readonly P[]; readonly changes: readonly C[] },
+  columns: readonly Column[],
+): (Cell<P, C> | null)[] {
+  const first = firstOf(row);
+  const changes = new Map(row.changes.map((change) => [change.first, change]));
+  return columns.map((column) => {
+    const point = row.points.find((one) => column.runs.has(one.experiment));
+    if (!point) return null;
+    const shift = shiftOf(row, first, point.value);
+    return { point, shift, step: stepOf(shift), change: changes.get(point.experiment) ?? null };
+  });
+}
+
+/** Value of a row's first run: zero of its scale. */
+export function firstOf(row: HeatRow): number {
+  return row.points[0]?.value ?? 0;
 }
 
 /** Whether a row's shifts are points of a share; else percent. */
@@ -118,12 +137,12 @@ export function inPoints(row: HeatRow): boolean {
     : false;
 }
 
-/** Points or percent from a level to a value, above zero where it is better. */
-export function shiftOf(row: HeatRow, level: number, value: number): number {
+/** Points or percent from a value to another, above zero where that is better; infinite percent of nothing. */
+export function shiftOf(row: HeatRow, from: number, value: number): number {
   const towards = row.higher_is_better ? 1 : -1;
-  if (inPoints(row)) return 100 * (value - level) * towards || 0;
-  if (level === 0) return 0;
-  return ((100 * (value - level)) / Math.abs(level)) * towards || 0;
+  if (inPoints(row)) return 100 * (value - from) * towards || 0;
+  if (value === from) return 0;
+  return ((100 * (value - from)) / Math.abs(from)) * towards || 0;
 }
 
 /** The step of the scale for a shift, from -3 to 3. */
@@ -132,9 +151,10 @@ export function stepOf(shift: number): number {
   return shift < 0 ? -size || 0 : size;
 }
 
-/** A shift as a cell has it: `−4.2`, `+12`, `0`. */
+/** A shift as a cell has it: `−4.2`, `+12`, `0`, `+∞`. */
 export function shown(shift: number): string {
   const size = Math.abs(shift);
+  if (size === Infinity) return shift < 0 ? "−∞" : "+∞";
   const text = size >= 9.95 ? size.toFixed(0) : size.toFixed(1);
   if (Number(text) === 0) return "0";
   return (shift < 0 ? "−" : "+") + text;

@@ -3,11 +3,11 @@ import { useState } from "react";
 import { useApi } from "../../api";
 import { usePlace } from "../../app/place";
 import { usePageTitle } from "../../app/title";
-import { Button, Empty, FaultBox, Select, Skeleton, TextInput, Toggle, useNow } from "../../ui";
+import { Button, Command, Empty, FaultBox, Select, Skeleton, TextInput, Toggle, useNow } from "../../ui";
 import { counted } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import { Details } from "./Details";
-import { buckets } from "./heat";
+import { columnsOf, MOST_COLUMNS } from "./heat";
 import { HeatMap } from "./HeatMap";
 import { Legend } from "./Legend";
 import styles from "./Regressions.module.css";
@@ -37,6 +37,8 @@ export default function RegressionsPage() {
   if (pending !== working) setWorking(pending);
   const rows = passing(data?.rows ?? [], search, now);
   const shown = rows.slice(0, some);
+  const columns = columnsOf(shown);
+  const older = Math.max(0, columns.length - MOST_COLUMNS);
   const once = (data?.rows ?? []).filter((row) => row.points.length < 2).length;
   const current = data?.rows.find((row) => row.id === search.row);
   const filtered = search.plan !== "" || search.name !== "" || search.text !== "" || search.fell || !search.muted;
@@ -57,22 +59,19 @@ export default function RegressionsPage() {
       <FaultBox fault={found.error} retry={() => void found.refetch()} />
       {found.isPending && <Skeleton lines={8} />}
       {data && rows.length === 0 && (
-        <Empty title={filtered ? "No trend passes the filter" : "No trends yet"} next={filtered && <Button onClick={() => update({ plan: "", name: "", text: "", fell: false, muted: true })}>Clear the filter</Button>}>
-          {filtered ? null : (
-            <p>
-              A trend needs finished experiments of one plan: <code>hpcbench cron plan.yaml</code> or <code>hpcbench regress plan.yaml</code> make them night by night.
-            </p>
-          )}
+        <Empty title={filtered ? "No trend passes the filter" : "No trends yet"} next={filtered ? <Button onClick={() => update({ plan: "", name: "", text: "", fell: false, muted: true })}>Clear the filter</Button> : <Begin />}>
+          {filtered ? null : "A trend needs two finished experiments of one plan."}
         </Empty>
       )}
       {rows.length > 0 && (
         <div className={current ? styles["both"] : styles["one"]}>
           <div className={layout["stack"]}>
             <Legend />
-            <HeatMap rows={shown} columns={buckets(rows)} now={now} current={search.row} onOpen={(row, change) => update({ row: row.id, change: change?.id ?? "" })} />
+            <HeatMap rows={shown} columns={columns.slice(older)} now={now} current={search.row} onOpen={(row, change) => update({ row: row.id, change: change?.id ?? "" })} />
             <p className={styles["notes"]}>
               {pending && <span role="status">{counted(data?.pending ?? 0, "row")} still being worked out. </span>}
               {data !== undefined && data.left_out > 0 && <span>{counted(data.left_out, "more row")} left out: choose a plan or a figure. </span>}
+              {older > 0 && <span>{counted(older, "older column")} not shown: choose a plan or a shorter time. </span>}
               {once > 0 && <span>{counted(once, "row")} of a single run not shown. </span>}
               {rows.length > some && (
                 <Button small onClick={() => setSome(some + SOME)}>
@@ -84,6 +83,15 @@ export default function RegressionsPage() {
           {current && <Details row={current} chosen={search.change} now={now} onChoose={(change) => update({ change }, { replace: true })} onClose={() => update({ row: "", change: "" })} />}
         </div>
       )}
+    </div>
+  );
+}
+
+function Begin() {
+  return (
+    <div className={layout["stack"]}>
+      <Command title="Run a plan again" text="hpcbench submit plan.yaml" />
+      <Command title="Have it run each night" text="hpcbench cron install plan.yaml --at '0 2 * * *'" />
     </div>
   );
 }

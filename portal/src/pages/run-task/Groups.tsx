@@ -19,7 +19,7 @@ export function Groups({ groups, by, onBy, experiment, task }: Props) {
   const levels = groups.map((level) => ({ name: nameOf(level), level }));
   const current = levels.find((one) => one.name === by) ?? levels[0];
   if (!current) {
-    return <Empty title="No groups">A dataset names the columns of its metadata to group by under group_by; hpcbench score --by COLUMN groups by any other.</Empty>;
+    return <Empty title="No groups">A dataset names the columns of its metadata to group by under group_by; <code>{`hpcbench score ${experiment} --by COLUMN`}</code> groups by any other.</Empty>;
   }
   const rows = entriesOf(current.level["rows"]);
   const amount = numberIn(current.level, "groups") ?? rows.length;
@@ -27,7 +27,9 @@ export function Groups({ groups, by, onBy, experiment, task }: Props) {
   return (
     <Panel title={`By ${current.name}`} actions={actions} bare>
       {rows.length === 0 ? (
-        <Empty title={`${counted(amount, "group is", "groups are")} too many to show`}>hpcbench score --by shows all.</Empty>
+        <Empty title={`${counted(amount, "group is", "groups are")} too many to show`}>
+          <code>{`hpcbench score ${experiment} --by COLUMN`}</code> shows all.
+        </Empty>
       ) : (
         <Table label={`Scores by ${current.name}`} height="fit" rows={rows} columns={columnsOf(current.level, experiment, task)} rowKey={(row) => JSON.stringify([row["by"], row["metric"]])} />
       )}

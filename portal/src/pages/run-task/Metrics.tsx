@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { type Entry, numberIn, textIn } from "../../parts/entries";
 import { CopyButton, Icon, Panel } from "../../ui";
-import { count, number } from "../../ui/format";
+import { count, counted, number } from "../../ui/format";
 import { Interval } from "./Interval";
 import styles from "./run-task.module.css";
 
@@ -51,7 +51,7 @@ export function Metrics({ metrics, experiment, task }: Props) {
                 </td>
                 <td className={styles.end}>
                   {count(numberIn(one, "n"))}
-                  <span className={styles.dim}> of {count(numberIn(one, "clusters"))} doc.</span>
+                  <span className={styles.dim}> from {counted(numberIn(one, "clusters") ?? 0, "document")}</span>
                 </td>
                 <td>
                   <Link className={styles.small} to="/e/$experiment/t/$task/samples" params={{ experiment, task }} search={{ metric: textIn(one, "metric"), wrong: true, sort: textIn(one, "metric"), order: one["higher_is_better"] === false ? "desc" : "asc" }}>

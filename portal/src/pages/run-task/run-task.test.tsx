@@ -38,7 +38,7 @@ describe("the page of a run task", () => {
     await renderAt("/e/e1/t/vqa-a");
     const row = (await screen.findByText("anls|tau:0.5")).closest("tr");
     expect(row?.textContent).toContain("0.770 to 0.850");
-    expect(row?.textContent).toContain("98 of 40 doc.");
+    expect(row?.textContent).toContain("98 from 40 documents");
     expect(within(row ?? document.body).getByRole("link", { name: /worst first/ }).getAttribute("href")).toContain("wrong=1");
     expect(screen.getByRole("link", { name: /what went wrong/ }).getAttribute("href")).toContain("/e/e1/t/vqa-a/samples?wrong=1");
   });

@@ -2,6 +2,7 @@ import { useEffect, useRef } from "react";
 import type { Figure } from "../../api/schema";
 import plotly from "./plotly";
 import styles from "./Chart.module.css";
+import { visibleIn } from "../visible";
 
 const CONFIG = {
   displaylogo: false,
@@ -24,7 +25,7 @@ export default function Drawing({ figure, height }: { readonly figure: Figure; r
     // Plotly writes into what it is given: a copy, the answer is shared.
     // The title stands in the caption, so the figure needs no room for it.
     const margin = { ...(layout["margin"] as object | undefined), t: 34 };
-    const own = structuredClone({ data, layout: { ...layout, autosize: true, height, margin, width: undefined, title: undefined } });
+    const own = visibleIn(structuredClone({ data, layout: { ...layout, autosize: true, height, margin, width: undefined, title: undefined } }));
     void plotly.react(box, own.data, own.layout, CONFIG);
     return undefined;
   }, [figure, height]);

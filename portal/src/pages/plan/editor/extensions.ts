@@ -5,7 +5,7 @@ import { bracketMatching, codeFolding, foldGutter, foldKeymap, indentUnit } from
 import { type Diagnostic, lintGutter, lintKeymap } from "@codemirror/lint";
 import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
 import { EditorState, type Extension, Prec, type Text } from "@codemirror/state";
-import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, keymap, lineNumbers } from "@codemirror/view";
+import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, keymap, lineNumbers } from "@codemirror/view";
 import type { Note } from "../../../api/schema";
 import { hover, type Known, source } from "./complete";
 import { lineStarts, meant, placeOf } from "./notes";
@@ -34,6 +34,7 @@ export function extensions(told: Told, readOnly: boolean): readonly Extension[] 
     foldGutter(),
     history(),
     drawSelection(),
+    highlightSpecialChars(),
     highlightActiveLine(),
     highlightActiveLineGutter(),
     highlightSelectionMatches(),

@@ -1,0 +1,63 @@
+"""What nobody sees and what turns text around is written out; letters of all scripts stay."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from hpcbench.experiment.plain import neutral
+from hpcbench.reporting.formats import markdown
+from hpcbench.visible import finalize, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u202egnp.exe", "⟨U+202E⟩gnp.exe"),
+        ("a\u2066b\u2069", "a⟨U+2066⟩b⟨U+2069⟩"),
+        ("pass\u200bword", "pass⟨U+200B⟩word"),
+        ("pay\u200dpal", "pay⟨U+200D⟩pal"),
+        ("\ufeffx\u00ad", "⟨U+FEFF⟩x⟨U+00AD⟩"),
+        ("x\U000e0041", "x⟨U+E0041⟩"),
+    ],
+)
+def test_what_deceives_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert neutral(text) == shown
+    assert shown in markdown.escaped(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "שלום 12",
+        "مرحبا",
+        "می\u200cخواهم",
+        "क्\u200dष",
+        "👩\u200d👧",
+        "❤\ufe0f\u200d🔥",
+        "数字 – naïve",
+        "1\u202f000 €",
+    ],
+)
+def test_letters_and_the_joiners_that_they_need_stay(text: str) -> None:
+    assert visible(text) == text
+
+
+@given(st.text())
+def test_no_control_of_direction_is_left(text: str) -> None:
+    turning = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
+    for shown in (visible(text), neutral(text)):
+        assert not {unicodedata.bidirectional(sign) for sign in shown} & turning
+    assert visible(visible(text)) == visible(text)
+
+
+def test_markup_stays_markup() -> None:
+    assert finalize(Markup("<b>\u202e</b>")) == Markup("<b>⟨U+202E⟩</b>")
+    assert isinstance(finalize(Markup("<b>\u202e</b>")), Markup)
+    assert finalize("<\u202e>") == "<⟨U+202E⟩>"
+    assert finalize(3) == 3
