@@ -1,1 +1,0 @@
-var e={figure:`_figure_gvnrg_1`,head:`_head_gvnrg_5`,title:`_title_gvnrg_13`,drawing:`_drawing_gvnrg_17`,notes:`_notes_gvnrg_21`,scroll:`_scroll_gvnrg_26`,table:`_table_gvnrg_33`};export{e as t};

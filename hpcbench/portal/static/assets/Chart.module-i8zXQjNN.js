@@ -1,0 +1,1 @@
+var e={figure:`_figure_1a5dp_1`,head:`_head_1a5dp_5`,title:`_title_1a5dp_13`,drawing:`_drawing_1a5dp_17`,notes:`_notes_1a5dp_21`,scroll:`_scroll_1a5dp_26`,table:`_table_1a5dp_34`};export{e as t};

@@ -1,1 +1,0 @@
-import"./ui-DqZYqr88.js";
