@@ -69,7 +69,7 @@ def test_arms_that_are_told_apart_stop_early_and_the_experiment_is_done(bench: B
     assert look["done"] < look["of"]
     assert now["answered"] == now["samples"] < 80
     assert "stopped early at" in trial.bench.run("ab", trial.id)[0]
-    assert "answered enough" in trial.bench.run("events", trial.id)[0]
+    assert "has enough answers" in trial.bench.run("events", trial.id)[0]
     metrics = json.loads(trial.metrics)["run_tasks"]
     assert metrics["numbers.a"]["coverage"] == 1.0
     outcome = json.loads((trial.path / "outcome.json").read_text())

@@ -36,7 +36,10 @@ def home(made: list[Experiment]) -> Path:
 @pytest.fixture
 def growing(made: list[Experiment]) -> Iterator[Experiment]:
     """An experiment whose worker is at it."""
-    worker = subprocess.Popen([sys.executable, portal_home.__file__, "--grow", made[-1].path])
+    # Slow: several tests of a process share what there is to answer, also on a slow machine.
+    worker = subprocess.Popen(
+        [sys.executable, portal_home.__file__, "--grow", made[-1].path, "--per-second", "1"]
+    )
     yield made[-1]
     worker.kill()
     worker.wait()
