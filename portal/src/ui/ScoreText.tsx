@@ -1,5 +1,5 @@
 import type { Score } from "../api/schema";
-import { count, number, signed } from "./format";
+import { count, counted, number, signed } from "./format";
 import styles from "./ScoreText.module.css";
 
 interface Props {
@@ -18,7 +18,7 @@ export function ScoreText({ score, interval, delta }: Props) {
   const told = [
     `${metric} ${number(value)}`,
     known ? `95 % interval ${number(low)} to ${number(high)}` : "no interval",
-    `n = ${count(n)}${documents ? ` of ${count(documents)} documents` : ""}`,
+    `n = ${count(n)}${documents ? ` from ${counted(documents, "document")}` : ""}`,
   ].join(", ");
   return (
     <span className={styles.score} title={told}>

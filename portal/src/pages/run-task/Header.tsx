@@ -65,7 +65,7 @@ function factsOf(row: RunTaskRow): (Fact | null)[] {
       note: `${count(row.answered)} of ${counted(row.samples, "sample")}`,
       wide: true,
     },
-    score ? { label: score.metric, value: <ScoreText score={score} interval />, note: score.value === null && row.reason ? row.reason : `n = ${count(score.n)}${score.documents ? ` of ${counted(score.documents, "document")}` : ""}`, wide: true } : null,
+    score ? { label: score.metric, value: <ScoreText score={score} interval />, note: score.value === null && row.reason ? row.reason : `n = ${count(score.n)}${score.documents ? ` from ${counted(score.documents, "document")}` : ""}`, wide: true } : null,
     going || typeof row.rate === "number" ? { label: "Answers / s", value: number(row.rate), note: left === null ? "over the last minutes" : `at this rate ${duration(left)} left` } : null,
     typeof row.coverage === "number" ? { label: "Coverage", value: percent(row.coverage, 1), note: "ok ÷ (asked + skipped)" } : null,
     score ? { label: "Invalid", value: count(row.invalid), note: "answers that cannot be read" } : null,
