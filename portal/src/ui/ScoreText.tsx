@@ -18,7 +18,7 @@ export function ScoreText({ score, interval, delta }: Props) {
   const told = [
     `${metric} ${number(value)}`,
     known ? `95 % interval ${number(low)} to ${number(high)}` : "no interval",
-    `n = ${count(n)}${documents ? ` of ${counted(documents, "document")}` : ""}`,
+    `n = ${count(n)}${documents ? ` from ${counted(documents, "document")}` : ""}`,
   ].join(", ");
   return (
     <span className={styles.score} title={told}>

@@ -41,7 +41,7 @@ describe("states", () => {
 describe("figures", () => {
   it("say their interval and n", () => {
     render(<ScoreText score={{ metric: "anls", value: 0.8123, low: 0.79, high: 0.83, n: 1200, documents: 80, higher_is_better: true }} />);
-    expect(screen.getByText(/anls 0.812, 95 % interval 0.790 to 0.830, n = 1.200 of 80 documents/)).toBeTruthy();
+    expect(screen.getByText(/anls 0.812, 95 % interval 0.790 to 0.830, n = 1.200 from 80 documents/)).toBeTruthy();
   });
 
   it("never say that all is done before it is", () => {
