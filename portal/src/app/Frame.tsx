@@ -48,7 +48,7 @@ export function Frame() {
           <Crumbs />
           <div className={styles.tools}>
             <Connection />
-            <Button kind="quiet" onClick={() => setPalette(true)} className={styles.jump} aria-label={`Jump to… ${keys}`}>
+            <Button kind="quiet" onClick={() => setPalette(true)} className={styles.jump}>
               <Icon name="search" size={14} />
               <span>Jump to…</span>
               <kbd>{keys}</kbd>

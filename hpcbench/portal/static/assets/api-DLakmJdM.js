@@ -1,0 +1,1 @@
+import"./ui-CB9JX0D6.js";
