@@ -46,8 +46,11 @@ TABLES: Mapping[str, Any] = {
     "reason": "",
     "plan": {"name": "example", "description": "An example.", "min_coverage": 0.5},
     "asked": 4,
-    "answered": 3,
+    "responded": 3,
     "ok": 3,
+    "unreadable": 0,
+    "failed": 1,
+    "answered": 3,
     "left": 0,
     "summary": ["m reaches anls 0.500 [0.250, 0.750] on d. Only 75.0 % of samples on d are ok."],
     "verdict": None,
@@ -81,7 +84,8 @@ TABLES: Mapping[str, Any] = {
         "run_tasks": {
             "vqa": {
                 "ml_task": "vqa", "model": "m", "dataset": "d", "split": None, "prompt": "p",
-                "on_failed": "zero", "on_invalid": "exclude", "asked": 4, "answered": 3, "ok": 3,
+                "on_failed": "zero", "on_invalid": "exclude", "asked": 4, "responded": 3, "ok": 3,
+                "unreadable": 0, "failed": 1, "answered": 3,
                 "documents": 3, "invalid": 0, "invalid_reasons": [], "skipped": 0, "coverage": 0.75,
                 "outcomes": {"failed": 1, "ok": 3}, "faults": [], "groups": [],
                 "errors": [

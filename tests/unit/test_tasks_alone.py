@@ -84,7 +84,7 @@ def test_a_table_is_printed_for_people(
     )
     out = capsys.readouterr().out
     assert "exact_match" in out
-    assert "1 of 4 samples answered, 0 invalid" in out
+    assert "samples: 4 asked: 1 responded, 3 failed" in out
 
 
 @pytest.mark.parametrize(

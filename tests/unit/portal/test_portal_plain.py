@@ -105,7 +105,7 @@ def test_the_whole_way_without_a_script(portal: Served) -> None:
     assert "1 of 10000 or more" in page
     detail = get(portal, "/plain/exp-1", jar)
     assert detail.status == 200
-    assert "running: 3 of 4 samples answered" in detail.body.decode()
+    assert "running: 3 of 4 samples done" in detail.body.decode()
     assert get(portal, "/plain/exp-2", jar).status == 404
     assert get(portal, "/plain?after=wrong", jar).status == 400
 

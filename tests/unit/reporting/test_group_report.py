@@ -38,12 +38,12 @@ def test_groups_invalid_answers_and_faults_stand_in_the_report(tmp_path: Path) -
     told(here)
     text = shown(here, written(tmp_path / "other", {"s0": "0"}))
     assert "| a | 2 | 100.0 % | 1.000" in text
-    failed = text[text.index("## Samples without an answer") :]
+    failed = text[text.index("## Samples that failed") :]
     assert (
-        "| rt | 4 | 1 | 75.0 % | count as the worst value the metric knows | are left out |"
-        in failed
+        "| rt | 4 | 4 | 3 | 1 | 0 | 0 | 75.0 % | 4 answered | count as the worst value the metric knows |"
+        " are left out |" in failed
     )
-    assert "| rt | invalid | " in failed
+    assert "| rt | unreadable | " in failed
     assert "| rt | byfield | 1.000 | 0.750 |" in failed
     assert "| rt | not scored by broken | RuntimeError: never well | 4 | s0 |" in failed
 

@@ -119,7 +119,7 @@ def test_an_experiment_without_any_answer_still_has_a_report(tmp_path: Path, pol
     here = written(tmp_path, {"s0": None, "s1": None}, on_failed=policy)
     text = shown(here).read_text()
     assert "Failed: nothing was scored: 2 of 2 requests failed" in text
-    assert "0 of 2 samples are ok" in text
+    assert "Samples: 2 asked: 0 responded, 2 failed; coverage 0.0 %." in text
     assert ("count as the worst" if policy == "zero" else "are left out") in text
 
 
@@ -128,7 +128,7 @@ def test_rows_that_nobody_can_use_count_against_coverage_in_the_lead(tmp_path: P
     metrics = read_json(here.metrics_file)
     metrics["run_tasks"]["rt"]["skipped"] = 2
     write_json(here.metrics_file, metrics)
-    assert "2 of 4 samples are ok (50.0 %), 2 in bad rows." in shown(here).read_text()
+    assert "Samples: 2 asked: 2 responded; 2 skipped; coverage 50.0 %." in shown(here).read_text()
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
