@@ -187,7 +187,9 @@ def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.
     if one["speed"]:
         out.print()
         out.print(_speeds(one["speed"]))
-    for line in (*not_comparable(one["speed"]), *one["speed_notes"]):
+    for line in not_comparable(one["speed"]):
+        print(f"careful, {line}")
+    for line in one["speed_notes"]:
         print(line)
     if one["flips"]:
         out.print()

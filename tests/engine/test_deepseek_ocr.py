@@ -179,9 +179,8 @@ def reader(
         patch.setenv(
             "TORCHDYNAMO_DISABLE", "1"
         )  # else PyTorch compiles with g++ and Python's headers
-        # vLLM takes minutes a page in bfloat16 on a processor without instructions for it.
-        dtype = "float32" if name == VLLM else "bfloat16"
-        with contract.started(name, python, dtype=dtype, **told) as engine:
+        # Engines take minutes a page in bfloat16 on a processor without instructions for it.
+        with contract.started(name, python, dtype="float32", **told) as engine:
             yield Reader(name, version, engine, fields, {"logit_bias": {str(ref): 100}})
 
 

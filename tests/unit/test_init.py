@@ -210,7 +210,7 @@ def test_init_writes_what_is_set_over_what_was_found(
         ),
         (
             "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
-            "scontrol: scontrol: fatal: Could not establish a configuration source",
+            "scontrol: fatal: Could not establish a configuration source",
         ),
         ("echo 'No partitions in the system'", "it has no partition"),
     ],
