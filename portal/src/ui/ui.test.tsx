@@ -1,7 +1,7 @@
 import { fireEvent, render, screen } from "@testing-library/react";
 import { describe, expect, it, vi } from "vitest";
 import { FaultError } from "../api/client";
-import { Bar, Diff, FaultBox, ScoreText, Spark, StateChip, Tabs, TextInput, useHotkeys } from ".";
+import { Bar, Coded, Diff, FaultBox, ScoreText, Spark, StateChip, Tabs, TextInput, useHotkeys } from ".";
 import { pressed } from "./hotkeys";
 
 describe("differences by words", () => {
@@ -23,6 +23,15 @@ describe("differences by words", () => {
   it("say that an answer without a word is empty, and strike out nothing", () => {
     const { container } = render(<Diff words={[{ kind: "lost", text: "the reference" }]} />);
     expect(container.textContent).toBe("empty");
+  });
+});
+
+describe("sentences", () => {
+  it("show commands between backticks as code, and a backtick alone as it is", () => {
+    const { container } = render(<Coded text="mend it, then `hpcbench resume <b>x</b>`" />);
+    expect(container.querySelector("code")?.textContent).toBe("hpcbench resume <b>x</b>");
+    expect(container.querySelector("b")).toBeNull();
+    expect(render(<Coded text="a ` b" />).container.textContent).toBe("a ` b");
   });
 });
 
