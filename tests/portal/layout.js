@@ -35,9 +35,9 @@
       return right - left > 2 && bottom - top > 2 ? { left, top, right, bottom } : null;
     };
     const found = [];
-    const add = (box, owner, word) => {
+    const add = (box, owner, word, mark = false) => {
       const left = cut(box, owner);
-      if (left) found.push({ ...left, owner, word });
+      if (left) found.push({ ...left, owner, word, mark });
     };
     const apart = ".cm-editor *, .js-plotly-plot *, main svg, [aria-roledescription], [role=grid] [role=row], [data-layers]";
     for (const one of document.querySelectorAll("#root *")) {
@@ -45,7 +45,7 @@
       const { backgroundColor, borderTopWidth } = getComputedStyle(one);
       const painted = backgroundColor !== "rgba(0, 0, 0, 0)" || borderTopWidth !== "0px";
       const leaf = one.childNodes.length === 0 && painted || one.matches(".cm-editor, .js-plotly-plot");
-      if (leaf || ["BUTTON", "INPUT", "SELECT", "SVG"].includes(one.tagName.toUpperCase())) add(one.getBoundingClientRect(), one, one.tagName);
+      if (leaf || ["BUTTON", "INPUT", "SELECT", "SVG"].includes(one.tagName.toUpperCase())) add(one.getBoundingClientRect(), one, one.tagName, one.matches("span:empty"));
       for (const text of one.childNodes) {
         if (text.nodeType !== Node.TEXT_NODE || !text.data.trim()) continue;
         const range = document.createRange();
@@ -56,7 +56,9 @@
     const faults = [];
     for (const [at, one] of found.entries()) {
       for (const other of found.slice(at + 1)) {
-        const inside = one.owner.contains(other.owner) || other.owner.contains(one.owner);
+        // Marks of one drawing: a value over its interval.
+        const drawn = one.mark && other.mark && one.owner.parentElement === other.owner.parentElement;
+        const inside = drawn || one.owner.contains(other.owner) || other.owner.contains(one.owner);
         const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
         const high = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
         if (!inside && wide > 2 && high > 2) faults.push(`${one.word} and ${other.word} overlap`);

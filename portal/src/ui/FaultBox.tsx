@@ -1,5 +1,6 @@
 import { FaultError } from "../api/client";
 import { Button } from "./Button";
+import { Coded } from "./Coded";
 import { CopyButton } from "./CopyButton";
 import { Icon } from "./Icon";
 import styles from "./FaultBox.module.css";
@@ -17,8 +18,8 @@ export function FaultBox({ fault, retry }: Props) {
     <div className={styles.box} role="alert">
       <Icon name="warning" />
       <div className={styles.text}>
-        <p className={styles.error}>{fault.message || "Something went wrong."}</p>
-        {told?.remedy && <p className={styles.remedy}>{told.remedy}</p>}
+        <p className={styles.error}><Coded text={fault.message || "Something went wrong."} /></p>
+        {told?.remedy && <p className={styles.remedy}><Coded text={told.remedy} /></p>}
         {told?.id && (
           <p className={styles.id}>
             <span>

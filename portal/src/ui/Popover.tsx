@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
 import { Button } from "./Button";
 import type { IconName } from "./Icon";
 import styles from "./Popover.module.css";
@@ -33,6 +33,11 @@ export function Popover({ label, icon, iconOnly, small, kind = "plain", align = 
       document.removeEventListener("focusin", away);
     };
   }, [open]);
+  const panel = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const shown = panel.current;
+    if (open && shown) shown.style.translate = `${shiftInto(shown.getBoundingClientRect(), edges(shown))}px`;
+  }, [open]);
   const close = () => {
     setOpen(false);
     box.current?.querySelector("button")?.focus();
@@ -53,7 +58,7 @@ export function Popover({ label, icon, iconOnly, small, kind = "plain", align = 
         {iconOnly ? undefined : label}
       </Button>
       {open && (
-        <div id={id} className={styles.panel} data-align={align} role="group" aria-label={label}>
+        <div ref={panel} id={id} className={styles.panel} data-align={align} role="group" aria-label={label}>
           {/* It is called by what is inside, after the drawing. */}
           {/* eslint-disable-next-line react-hooks/refs */}
           {children(close)}
@@ -61,4 +66,24 @@ export function Popover({ label, icon, iconOnly, small, kind = "plain", align = 
       )}
     </div>
   );
+}
+
+interface Span {
+  readonly left: number;
+  readonly right: number;
+}
+
+/** Pixels at the edges of a page that stay free. */
+const EDGE = 4;
+
+/** What a panel may cover: the page, not the rail beside it. */
+function edges(panel: Element): Span {
+  return panel.closest("main")?.getBoundingClientRect() ?? { left: 0, right: innerWidth };
+}
+
+/** How far a panel is moved so that it stands within a page; where it is too wide, its start does. */
+export function shiftInto(panel: Span, page: Span): number {
+  const back = Math.min(0, page.right - EDGE - panel.right);
+  const begin = page.left + EDGE - panel.left;
+  return begin > back ? begin : back;
 }

@@ -2,6 +2,7 @@ export { Bar } from "./Bar";
 export { Button } from "./Button";
 export { Chart } from "./chart/Chart";
 export { ServedChart } from "./chart/ServedChart";
+export { Coded } from "./Coded";
 export { Command } from "./Command";
 export { copyText } from "./copy";
 export { CopyButton } from "./CopyButton";

@@ -1,8 +1,9 @@
 import { fireEvent, render, screen } from "@testing-library/react";
 import { describe, expect, it, vi } from "vitest";
 import { FaultError } from "../api/client";
-import { Bar, Diff, FaultBox, ScoreText, Spark, StateChip, Tabs, TextInput, useHotkeys } from ".";
+import { Bar, Coded, Diff, FaultBox, ScoreText, Spark, StateChip, Tabs, TextInput, useHotkeys } from ".";
 import { pressed } from "./hotkeys";
+import { shiftInto } from "./Popover";
 
 describe("differences by words", () => {
   it("say to everybody which words are where", () => {
@@ -23,6 +24,25 @@ describe("differences by words", () => {
   it("say that an answer without a word is empty, and strike out nothing", () => {
     const { container } = render(<Diff words={[{ kind: "lost", text: "the reference" }]} />);
     expect(container.textContent).toBe("empty");
+  });
+});
+
+describe("panels of popovers", () => {
+  it("stay within the page, their start before their end", () => {
+    const page = { left: 48, right: 390 };
+    expect(shiftInto({ left: 60, right: 200 }, page)).toBe(0);
+    expect(shiftInto({ left: -40, right: 100 }, page)).toBe(92);
+    expect(shiftInto({ left: 300, right: 400 }, page)).toBe(-14);
+    expect(shiftInto({ left: 60, right: 500 }, page)).toBe(-8);
+  });
+});
+
+describe("sentences", () => {
+  it("show commands between backticks as code, and a backtick alone as it is", () => {
+    const { container } = render(<Coded text="mend it, then `hpcbench resume <b>x</b>`" />);
+    expect(container.querySelector("code")?.textContent).toBe("hpcbench resume <b>x</b>");
+    expect(container.querySelector("b")).toBeNull();
+    expect(render(<Coded text="a ` b" />).container.textContent).toBe("a ` b");
   });
 });
 

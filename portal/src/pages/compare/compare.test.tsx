@@ -46,7 +46,7 @@ it("what is refused or to be careful about is told plainly", async () => {
 it("a part of the flip bar lists its samples, and the address says so", async () => {
   const { asked } = serve({ "/compare": comparison(metric("anls")), "/compare/flips": flips });
   const shown = await renderAt("/compare?runs=a&runs=b");
-  fireEvent.click(within(await screen.findByTestId("scores")).getByRole("button", { name: /2 won/ }));
+  fireEvent.click(within(await screen.findByTestId("scores")).getByRole("button", { name: /won 2/ }));
   await waitFor(() => expect(shown.history.location.search).toContain("change=won"));
   await waitFor(() => expect(asked.some(({ url }) => url.searchParams.get("change") === "won")).toBe(true));
 });

@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import type { ExperimentDetail, ExperimentRow } from "../../api/schema";
 import { Commands } from "../../parts/Commands";
 import { Facts } from "../../parts/Facts";
-import { Ago, Bar, CopyButton, Icon, Moment, Popover, ScoreText, StateChip } from "../../ui";
+import { Ago, Bar, Coded, CopyButton, Icon, Moment, Popover, ScoreText, StateChip } from "../../ui";
 import { countsSentence, DEFINITIONS, samplesDone } from "../../ui/counts";
 import { count, counted, duration, number, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
@@ -35,10 +35,10 @@ export function Header({ detail }: { readonly detail: ExperimentDetail }) {
           )}
         </Popover>
       </div>
-      <p className={styles.sentence}>{sentence}</p>
+      <p className={styles.sentence}><Coded text={sentence} /></p>
       {needs && (
         <p className={styles.needs}>
-          <Icon name="warning" size={14} /> <span>{needs}</span>
+          <Icon name="warning" size={14} /> <span><Coded text={needs} /></span>
         </p>
       )}
       <p className={styles.about}>

@@ -1,6 +1,6 @@
 import { Link } from "@tanstack/react-router";
 import type { Note } from "../../api/schema";
-import { Empty, FaultBox, Icon, Skeleton } from "../../ui";
+import { Coded, Empty, FaultBox, Icon, Skeleton } from "../../ui";
 import type { Check } from "./use-check";
 import styles from "./plan.module.css";
 
@@ -17,8 +17,8 @@ export function ProblemList({ check, onJump }: { readonly check: Check; readonly
           <Icon name={note.severity === "error" ? "cross" : "warning"} size={14} label={note.severity} />
           <Place note={note} onJump={onJump} />
           <span className={styles.what}>
-            {note.message}
-            {note.remedy && <span className={styles.remedy}>{note.remedy}</span>}
+            <Coded text={note.message} />
+            {note.remedy && <span className={styles.remedy}><Coded text={note.remedy} /></span>}
           </span>
         </li>
       ))}

@@ -1,5 +1,5 @@
 import type { Advice } from "../../api/schema";
-import { CopyButton, Icon, Panel } from "../../ui";
+import { Coded, CopyButton, Icon, Panel } from "../../ui";
 import styles from "./run-task.module.css";
 
 /** What to ask for next time, with the line that would do it. */
@@ -11,7 +11,7 @@ export function AdviceList({ advice }: { readonly advice: readonly Advice[] }) {
           <li key={one.text} data-level={one.level}>
             <Icon name={one.level === "warning" ? "warning" : "note"} label={one.level === "warning" ? "Warning" : "Note"} />
             <div>
-              <p>{one.text}</p>
+              <p><Coded text={one.text} /></p>
               {one.change && (
                 <p className={styles.change}>
                   <code>{one.change}</code>

@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import type { RunTaskDetail, RunTaskRow } from "../../api/schema";
 import { type Fact, Facts } from "../../parts/Facts";
 import { SpeedFigure } from "../../parts/SpeedFigure";
-import { Bar, Icon, ScoreText, StateChip } from "../../ui";
+import { Bar, Coded, Icon, ScoreText, StateChip } from "../../ui";
 import { countsSentence, DEFINITIONS, samplesDone } from "../../ui/counts";
 import { count, counted, duration, number, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
@@ -32,7 +32,7 @@ export function Header({ detail }: { readonly detail: RunTaskDetail }) {
       </div>
       {row.reason && (
         <p className={styles.reason}>
-          <Icon name="warning" size={14} /> <span>{row.reason}</span>
+          <Icon name="warning" size={14} /> <span><Coded text={row.reason} /></span>
         </p>
       )}
       <dl className={styles.about}>

@@ -1,0 +1,1 @@
+import"./ui-B8l_E_T0.js";

@@ -1,1 +1,0 @@
-import"./ui-CB9JX0D6.js";
