@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.evaluation import format as form
-from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, counts_of, outcomes_in_words
+from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, outcomes_in_words
 from hpcbench.reporting import pictures
 from hpcbench.reporting.artefact import Tables
 from hpcbench.reporting.blocks import (
@@ -40,7 +40,7 @@ def failures(tables: Tables) -> Section | None:
         return None
     rows = tuple(
         (
-            name, *(form.count(getattr(counts_of(table), count)) for count in COUNTS),
+            name, *(form.count(table[count]) for count in COUNTS),
             form.share(table["coverage"]), outcomes_in_words(table["outcomes"]),
             POLICY[table["on_failed"]], POLICY[table["on_invalid"]],
         )
