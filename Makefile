@@ -53,7 +53,7 @@ static: .venv/client.done
 	cd portal && $(NPM) run types && $(NPM) run build
 
 test-quick: .venv/dev.done
-	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto
+	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto --timeout 300
 
 # Properties on examples drawn anew, more of them, and verbs with bad values: what they find becomes a test.
 search: .venv/dev.done

@@ -11,13 +11,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hpcbench.secret import in_texts
 from tests.cluster.lab import Lab
 from tests.user import User
 
@@ -41,6 +42,13 @@ settings.load_profile("tests")
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda number, frame: None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Write lone surrogates in a report as escapes: a worker of xdist that sends them ends there."""
+    found: Any = yield
+    return in_texts(lambda text: text.encode(errors="backslashreplace").decode(), found)
 
 
 def unavailable(reason: str) -> NoReturn:

@@ -73,6 +73,8 @@ class Guard:
 
     def _look(self, number: int, frame: FrameType | None) -> None:
         if self._since is not None and time.monotonic() - self._since >= self.seconds:
+            # The call may be over already and not yet say so: the next look must not end what comes after it.
+            self._since = None
             raise TookTooLong
 
 

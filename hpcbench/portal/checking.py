@@ -41,6 +41,9 @@ IDLE_SECONDS = 120
 AT_ONCE = 2
 """Checks at the same time."""
 
+TURN_SECONDS = 30
+"""A check waits so long for its turn; with it, it stays below what the portal gives a route."""
+
 MEMORY = 3 << 30
 """Bytes of data that a check may hold."""
 
@@ -72,7 +75,7 @@ class Checker:
         Raises:
             PortalFault: it takes too long, too much memory, or others are being checked (503).
         """
-        if not self._free.acquire(blocking=False):
+        if not self._free.acquire(timeout=TURN_SECONDS):
             raise PortalFault(503, "busy", "other texts are being checked", "try again in a moment")
         try:
             seconds = ESTIMATE_SECONDS if request.get("estimate") else CHECK_SECONDS

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from markupsafe import Markup
 
 from hpcbench.experiment.plain import neutral
 from hpcbench.reporting.formats import markdown
-from hpcbench.visible import finalize, visible
+from hpcbench.visible import HIDDEN, finalize, visible
 
 
 @pytest.mark.parametrize(
@@ -61,3 +64,20 @@ def test_markup_stays_markup() -> None:
     assert isinstance(finalize(Markup("<b>\u202e</b>")), Markup)
     assert finalize("<\u202e>") == "<⟨U+202E⟩>"
     assert finalize(3) == 3
+
+
+def test_the_pages_have_the_same_rule() -> None:
+    """Over all characters: alone, and joiners beside each of them."""
+    source = (Path(__file__).parents[2] / "portal/src/ui/visible.ts").read_text(encoding="utf-8")
+    joined = re.search(r"JOINED = String.raw`(.*)`", source)
+    hidden = re.findall(r"String.raw`(.*)`", source.partition("HIDDEN")[2])
+    assert joined is not None
+    pattern = "".join(hidden).replace("${JOINED}", joined[1])
+    pages = re.compile(
+        re.sub(r"\\u(?:\{(\w+)\}|(\w{4}))", lambda one: f"\\U{one[1] or one[2]:0>8}", pattern)
+    )
+    signs = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    for text in ("\n".join(signs), "".join(f"{one}\u200d{one}\n" for one in signs)):
+        assert [one.span() for one in pages.finditer(text)] == [
+            one.span() for one in HIDDEN.finditer(text)
+        ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.evaluation.guard import LONGEST, Guard
+from hpcbench.evaluation.guard import LONGEST, Guard, TookTooLong
 from tests.unit.evaluation.scene import HERE, asked, strange, told, with_metrics
 
 ANSWERS = [str(number) for number in range(5)]
@@ -73,6 +73,15 @@ def test_a_call_is_ended_soon_after_its_limit() -> None:
     with Guard(0.1) as guard:
         assert guard.call(forever) == (None, "took longer than 0.1 s")
         assert guard.call(int, "7") == (7, None), "the next one has a limit of its own"
+
+
+def test_a_call_over_its_limit_is_ended_once() -> None:
+    """Where the alarm rings after the call and before it says that it is over, what comes next goes on."""
+    guard = Guard(0.1)
+    guard._since = time.monotonic() - 1
+    with pytest.raises(TookTooLong):
+        guard._look(signal.SIGALRM, None)
+    guard._look(signal.SIGALRM, None)
 
 
 def test_many_quick_calls_are_not_one_long_one() -> None:

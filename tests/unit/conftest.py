@@ -1,0 +1,13 @@
+"""Fixtures of all unit tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcbench import secret
+
+
+@pytest.fixture(autouse=True)
+def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test reveals is not masked in the texts of the tests after it."""
+    monkeypatch.setattr(secret, "_revealed", set(secret._revealed))
