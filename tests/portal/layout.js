@@ -16,6 +16,23 @@
       const scrolls = [overflowX, overflowY].some((how) => ["auto", "scroll"].includes(how));
       if (scrolls && position === "static") faults.push(`what scrolls is not positioned: ${one.tagName} ${one.className}`);
     }
+    for (const list of document.querySelectorAll("[role=tablist]")) {
+      const [edge, tab] = [list, list.querySelector("[aria-selected=true]")].map((one) => one.getBoundingClientRect());
+      if (tab.left < edge.left - 1 || tab.right > edge.right + 1) faults.push("the chosen tab is out of sight");
+    }
+    for (const cell of document.querySelectorAll("[role=gridcell]")) {
+      const edge = cell.getBoundingClientRect();
+      for (const one of [cell, ...cell.querySelectorAll("*")].filter((one) => [...one.childNodes].some((node) => node.nodeType === Node.TEXT_NODE))) {
+        const cuts = (around) => getComputedStyle(around).overflowX !== "visible" || (around !== cell && cuts(around.parentElement));
+        const box = one.getBoundingClientRect();
+        if (!cuts(one) && (box.right > edge.right + 1 || box.bottom > edge.bottom + 1)) faults.push(`text leaves its cell: ${one.textContent.slice(0, 40)}`);
+      }
+    }
+    for (const drawing of document.querySelectorAll(".js-plotly-plot")) {
+      const words = [...drawing.querySelectorAll(".annotation-text-g")].map((one) => one.getBoundingClientRect());
+      const meet = (one, other) => Math.min(one.right, other.right) - Math.max(one.left, other.left) > 2 && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 2;
+      if (words.some((one, at) => words.slice(at + 1).some((other) => meet(one, other)))) faults.push("words of a chart overlap");
+    }
     return [...new Set(faults)];
   };
   // Texts, controls and marks that lie over one another, as far as nothing cuts them off.

@@ -101,13 +101,14 @@ def _layout(figure: Figure, page: Page) -> dict[str, Any]:
         "meta": {"described": described(figure), "notes": _notes(figure)},
     }
     if figure.kind == "sankey":
-        heads = ((0, "left", figure.x.titled), (1, "right", figure.y.titled))
+        # One above the other: side by side, long names meet where the page is narrow.
+        heads = ((0, "left", figure.x.titled, 18), (1, "right", figure.y.titled, 0))
         layout["annotations"] = [
             {
                 "text": _short(text), "x": x, "xanchor": side, "y": 1.02, "yanchor": "bottom",
-                "xref": "paper", "yref": "paper", "showarrow": False,
+                "xref": "paper", "yref": "paper", "yshift": above, "showarrow": False,
             }
-            for x, side, text in heads
+            for x, side, text, above in heads
         ]  # fmt: skip
         return layout
     if figure.kind in ("bar", "interval"):

@@ -1,4 +1,4 @@
-import { type KeyboardEvent, type ReactNode, useId, useRef } from "react";
+import { type KeyboardEvent, type ReactNode, useId, useLayoutEffect, useRef } from "react";
 import styles from "./Tabs.module.css";
 
 export interface Tab<Id extends string> {
@@ -19,6 +19,14 @@ interface Props<Id extends string> {
 export function Tabs<Id extends string>({ label, tabs, current, onChange, children }: Props<Id>) {
   const base = useId();
   const list = useRef<HTMLDivElement>(null);
+  const words = tabs.map(({ label, count }) => `${label} ${count ?? ""}`).join("\n");
+  // Where not all tabs fit, the chosen one is among those that are seen. The page itself does not scroll.
+  useLayoutEffect(() => {
+    const tab = list.current?.querySelector<HTMLElement>(`[data-tab="${current}"]`);
+    if (!list.current || !tab) return;
+    const past = tab.offsetLeft + tab.offsetWidth - list.current.clientWidth;
+    list.current.scrollLeft = Math.min(Math.max(list.current.scrollLeft, past), tab.offsetLeft);
+  }, [current, words]);
   const move = (event: KeyboardEvent) => {
     const place = tabs.findIndex((tab) => tab.id === current);
     const to = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 }[event.key];

@@ -26,7 +26,7 @@ describe("samples in the palette", () => {
     const { history } = await renderAt("/e/e1/t/read");
     const field = look("inv-7");
     await screen.findByRole("option", { name: /inv-70/ });
-    expect(names().slice(0, 3)).toEqual(["inv-7e1 · read, ok", "inv-70e1 · read, ok", "Samples with “inv-7”e1 · read"]);
+    expect(names().slice(0, 3)).toEqual(["inv-7e1 · read, answered", "inv-70e1 · read, answered", "Samples with “inv-7”e1 · read"]);
     expect(asked.find(({ url }) => url.pathname.endsWith("/named"))?.url.search).toBe("?limit=5&text=inv-7");
     fireEvent.keyDown(field, { key: "Enter" });
     await waitFor(() => expect(history.location.pathname).toBe("/e/e1/t/read/samples"));

@@ -117,7 +117,7 @@ function Verdict({ row }: { readonly row: MetricCompared }) {
   return (
     <span className={styles["verdict"]}>
       <StateChip state={verdict} />
-      {typeof detectable === "number" && <span className={styles["soft"]} title="A true difference of this size would be found in 80 % of cases">
+      {typeof detectable === "number" && <span className={styles["soft"]} title="The test (p) finds a true difference of this size in 80 % of cases; the interval is more cautious">
           finds ≥ {detectable.toFixed(digitsFor(detectable))}
         </span>}
       {if_worst && if_worst !== verdict && (

@@ -30,7 +30,7 @@ export function Matrix({ experiment, matrix }: Props) {
   const longest = useMemo(() => Math.max(5, ...rows.flatMap((row) => [row.model.length, row.variant.length])), [rows]);
   const head = Math.min(narrow ? 132 : 240, Math.round(longest * 7.8) + 28);
   const room = Math.max(0, width - head);
-  const column = Math.max(106, Math.min(240, Math.floor((room - 2) / Math.max(1, columns.length))));
+  const column = Math.max(128, Math.min(240, Math.floor((room - 2) / Math.max(1, columns.length))));
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<Place>({ row: 0, column: 0 });
   const walked = useRef(false);

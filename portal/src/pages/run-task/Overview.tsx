@@ -26,7 +26,7 @@ export function Overview({ detail, search, update }: TabProps) {
         </div>
       )}
       {advice.length > 0 && <AdviceList advice={advice} />}
-      <Timeline phases={detail.timeline} />
+      <Timeline phases={detail.timeline} begun={detail.row.answered > 0} />
       <DatasetObjects experiment={row.experiment} task={row.name} chosen={search.object} asTable={search.table} onChoose={(object) => update({ object }, { replace: true })} onTable={(table) => update({ table })} />
     </div>
   );

@@ -14,7 +14,7 @@ const BAR = 18;
 const AXIS = 24;
 
 /** Queued, loading, asking, evaluating: a lane a worker, as a drawing and as a table. */
-export function Timeline({ phases }: { readonly phases: readonly Phase[] }) {
+export function Timeline({ phases, begun }: { readonly phases: readonly Phase[]; readonly begun: boolean }) {
   const [all, setAll] = useState(false);
   const [table, setTable] = useState(false);
   const [width, measure] = useWidth();
@@ -30,7 +30,9 @@ export function Timeline({ phases }: { readonly phases: readonly Phase[] }) {
   return (
     <Panel title="When what happened" actions={actions}>
       {drawn.lanes.length === 0 ? (
-        <Empty title="Nothing has happened yet">Its jobs wait to be submitted or to start.</Empty>
+        <Empty title={begun ? "No times are recorded" : "Nothing has happened yet"}>
+          {begun ? "There are answers, but no events of the workers." : "Its jobs wait to be submitted or to start."}
+        </Empty>
       ) : (
         <div ref={measure} className={styles.whole}>
           <Totals drawn={drawn} />

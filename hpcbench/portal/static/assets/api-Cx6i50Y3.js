@@ -1,1 +1,0 @@
-import"./ui-B8l_E_T0.js";

@@ -1,0 +1,1 @@
+import"./ui-CsK0C7yR.js";
