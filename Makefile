@@ -11,7 +11,7 @@ AGAIN = --reruns 1 --rerun-show-tracebacks
 # In the order in which they are begun, two at once.
 PARTS = test-cluster test-long test-packages test-engines test-portal client
 
-.PHONY: demo dist test test-quick $(PARTS) static search lint format bench cluster-up cluster-down clean
+.PHONY: demo dist test test-full test-quick $(PARTS) static search lint format bench cluster-up cluster-down clean
 
 demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
@@ -20,6 +20,13 @@ demo: .venv/demo.done
 dist: .venv/bin/python
 	$(PIP) 'build>=1.2'
 	rm -rf dist && .venv/bin/python -m build --outdir dist .
+
+# Every campaign at its full size (`tests/campaign.py`). What passed is not run again before build/full is removed.
+test-full: $(addprefix build/full/,test-quick $(PARTS))
+
+build/full/%: .venv/dev.done
+	HPCBENCH_FULL=1 $(MAKE) $*
+	mkdir -p $(@D) && git rev-parse HEAD > $@
 
 # The cluster's tests mostly wait for Slurm: the others run beside them, in this order. A part that fails does not
 # keep the others from running.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import evaluation, gate, slurm
-from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
 from hpcbench.evaluation.ended import endings
 from hpcbench.evaluation.looks import last_looks
 from hpcbench.experiment.claims import ShardState, shard_states
@@ -35,6 +35,7 @@ from hpcbench.launch.living import (
     release_dead,
     remaining,
     reopen_damaged,
+    supervisors,
     working,
 )
 from hpcbench.launch.lock import LOCK_SECONDS, alone
@@ -68,7 +69,12 @@ def main(argv: Sequence[str]) -> None:
 
 
 def advance(
-    experiment: Experiment, *, patience: float = 0, again: bool = False, supervised: bool = False
+    experiment: Experiment,
+    *,
+    patience: float = 0,
+    again: bool = False,
+    supervised: bool = False,
+    force: bool = False,
 ) -> str:
     """Do what is due; returns what was found or done, in a word.
 
@@ -79,9 +85,11 @@ def advance(
         patience: how long to wait while somebody else is doing the same, seconds.
         supervised: the local executor's supervisor says that all its workers have ended.
         again: somebody wants it to go on although it has ended: what was given up is tried again.
+        force: somebody says that a supervisor and workers of another host are gone.
 
     Raises:
         RunFailed: somebody else is doing the same.
+        UserError: the local executor's supervisor is of another host, where alone it can be seen.
         EnvironmentFault: Slurm does not answer or refuses.
     """
     with alone(experiment, patience):
@@ -98,7 +106,9 @@ def advance(
             return "submitted"
         now = wishes(experiment)
         alive = [] if supervised else _alive(experiment)
-        release_dead(experiment, alive)
+        if not (supervised or force or before):
+            _refuse_unseen(experiment)
+        release_dead(experiment, alive, elsewhere_gone=force)
         if again:
             forgive(experiment)
         busy = working(experiment, alive)
@@ -252,6 +262,20 @@ def _alive(experiment: Experiment) -> list[slurm.Job]:
         return []  # its supervisor, if it is still there, is on its way out
     own = {job for one in rounds(experiment) for job in one.finalisers}
     return [job for job in living(experiment) if job.array_job not in own]
+
+
+def _refuse_unseen(experiment: Experiment) -> None:
+    """Start no second supervisor beside one that may run where nobody here can see it."""
+    if experiment.resolved.executor == "slurm":
+        return
+    running, unseen = supervisors(experiment, rounds(experiment))
+    if unseen and not running:
+        raise UserError(
+            Problem(
+                f"{experiment.id} was started on {unseen}, and only there can be seen whether it still runs",
+                remedy="resume it there, or give --force if that machine is gone",
+            )
+        )
 
 
 def _while_others_work(experiment: Experiment, now: Wishes, busy: Sequence[slurm.Job]) -> str:

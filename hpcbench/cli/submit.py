@@ -175,7 +175,7 @@ def resume(arguments: argparse.Namespace) -> int:
         wish(experiment, "resume", names, pilot=arguments.pilot)
     for change in accept(experiment):
         say(f"another environment than before: {change}")
-    found = advance(experiment, again=True)
+    found = advance(experiment, again=True, force=arguments.force)
     if found == "running":
         say(f"{experiment.id} is running: nothing to resume")
         return 0

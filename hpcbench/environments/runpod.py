@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from getpass import getuser
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -29,6 +29,7 @@ from hpcbench.environments.inside import Bind, words
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.runpod_api import CONSOLE, Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment import process
 from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.once import boot_id
 from hpcbench.plugins import Command, Environment
@@ -218,8 +219,8 @@ class Rented(BaseModel, frozen=True):
             host=host,
             boot=boot_id(),
             pid=pid,
-            started=_started(pid) or "",
-            worker=(worker, _started(worker) or ""),
+            started=process.started(pid) or "",
+            worker=(worker, process.started(worker) or ""),
             begun=time.time(),
         )
 
@@ -260,7 +261,7 @@ class Rented(BaseModel, frozen=True):
 
     def _gone(self, pid: int, started: str) -> bool:
         """Whether a process of then has ended; never so of another machine's, which cannot be seen."""
-        return self.host == _host() and (self.boot != boot_id() or _started(pid) != started)
+        return self.host == _host() and (self.boot != boot_id() or process.started(pid) != started)
 
     def _file(self, cache: Path) -> Path:
         return cache / "runpod" / f"{self.name}.json"
@@ -335,13 +336,3 @@ def _prefix() -> str:
 
 def _host() -> str:
     return socket.gethostname().partition(".")[0]
-
-
-def _started(pid: int) -> str | None:
-    """When a process began, in ticks since the machine's start; None: there is none."""
-    try:
-        stat: Any = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]

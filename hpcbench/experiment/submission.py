@@ -36,6 +36,8 @@ class Step:
     """Job id; None while it is but intended."""
     throttle: int = 0
     """Workers of an array at once; 0: as its group says."""
+    process: Mapping[str, Any] | None = None
+    """Of the local executor: `process.identity` of the supervisor; None in records of before version 0.2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ def told(last: Round, event: Mapping[str, Any]) -> Round:
         step = Step(name, event.get("group", ""), *numbers)
         return replace(last, steps={**last.steps, name: step}, handed=False)
     if kind == "submitted" and name in last.steps:
-        step = replace(last.steps[name], job=event["job"])
+        step = replace(last.steps[name], job=event["job"], process=event.get("process"))
         return replace(last, steps={**last.steps, name: step})
     if kind == "throttle" and name in last.steps:
         step = replace(last.steps[name], throttle=event["to"])

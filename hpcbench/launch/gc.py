@@ -21,7 +21,7 @@ from hpcbench.experiment.fold import fold, fold_workers
 from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir
 from hpcbench.experiment.submission import rounds
 from hpcbench.launch import secrets_file
-from hpcbench.launch.living import supervisor_lives
+from hpcbench.launch.living import supervisors
 from hpcbench.launch.lock import alone, submitting
 
 DEAD_SECONDS = 3600.0
@@ -186,8 +186,8 @@ def _busy(experiment: Experiment, jobs: frozenset[str] | str) -> str:
     if not passes or passes[-1].intents:
         return f"its submission was interrupted: `hpcbench resume {experiment.id}` goes on"
     if experiment.resolved.executor != "slurm":
-        own = [job for one in passes for job in one.jobs.values()]
-        return "it runs" if any(supervisor_lives(job, experiment) for job in own) else ""
+        own, unseen = supervisors(experiment, passes)
+        return "it runs" if own else f"it was started on {unseen}: look there" if unseen else ""
     if isinstance(jobs, str):
         return jobs
     return "it runs" if any(jobs.intersection(one.jobs.values()) for one in passes) else ""

@@ -23,7 +23,8 @@ from hpcbench.experiment.claims import (
 from hpcbench.experiment.control import wishes
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
-from hpcbench.experiment.submission import job_name, names_of, rounds
+from hpcbench.experiment.process import lives, started
+from hpcbench.experiment.submission import Round, Step, job_name, names_of, rounds
 
 GONE = "its worker is gone"
 
@@ -37,12 +38,8 @@ def living(experiment: Experiment) -> list[slurm.Job]:
         EnvironmentFault: Slurm does not answer, or they are another user's jobs.
     """
     if experiment.resolved.executor != "slurm":
-        return [
-            slurm.Job(job, "supervisor", "RUNNING")
-            for one in rounds(experiment)
-            for job in one.jobs.values()
-            if supervisor_lives(job, experiment)
-        ]
+        found, _ = supervisors(experiment, rounds(experiment))
+        return [slurm.Job(job, "supervisor", "RUNNING") for job in found]
     owner = experiment.submission_file.stat().st_uid
     if owner != os.geteuid():
         # Slurm may hide their jobs from us (PrivateData), and work taken from the living is done twice.
@@ -72,12 +69,15 @@ def working(experiment: Experiment, jobs: Collection[slurm.Job]) -> list[slurm.J
     return [job for job in jobs if _works(job, *last.get(job.id, (-1, True)))]
 
 
-def release_dead(experiment: Experiment, jobs: Collection[slurm.Job]) -> list[ShardState]:
+def release_dead(
+    experiment: Experiment, jobs: Collection[slurm.Job], elsewhere_gone: bool = False
+) -> list[ShardState]:
     """Take shards from owners that are gone; returns those it took.
 
     Args:
         experiment: the experiment.
         jobs: its living jobs.
+        elsewhere_gone: under the local executor, somebody says that workers of other hosts are gone.
     """
     alive = {job.id for job in jobs}
     local = experiment.resolved.executor != "slurm"
@@ -85,7 +85,9 @@ def release_dead(experiment: Experiment, jobs: Collection[slurm.Job]) -> list[Sh
         state
         for state in shard_states(experiment, _names(experiment))
         if state.state == "claimed"
-        and not (_lives_here(state, experiment) if local else _in_slurm(state, alive))
+        and not (
+            _lives_here(state, experiment, elsewhere_gone) if local else _in_slurm(state, alive)
+        )
     ]
     why = {} if local else _ends_of_jobs(experiment, dead)
     return [
@@ -127,22 +129,36 @@ def remaining(experiment: Experiment) -> list[ShardState]:
     ]
 
 
-def process_lives(pid: int, mentions: str) -> bool:
-    """Whether a process of this host runs and is the one meant, not a later one of the same number."""
+def process_lives(pid: int, experiment: Experiment) -> bool:
+    """Whether a process of this host runs and works on the experiment, by whatever path it was started."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+    except OSError:
         return False
-    return mentions in command and state not in "ZX"
+    return experiment.path.resolve().name in command and started(pid) is not None
 
 
-def supervisor_lives(job: str, experiment: Experiment) -> bool:
-    """Whether the local executor's supervisor, `HOST:PID`, runs; on another host nobody can tell."""
-    host, _, pid = job.partition(":")
+def supervisors(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[str], str]:
+    """Supervisors of the local executor.
+
+    Returns:
+        Those that run, as `HOST:PID`; and the host of the newest one, where it cannot be seen from here
+        whether that one runs, else nothing.
+    """
+    steps = [step for one in passes for step in one.steps.values() if step.job]
+    known = [(str(step.job), _supervisor_lives(step, experiment)) for step in steps]
+    unseen = known[-1][0].partition(":")[0] if known and known[-1][1] is None else ""
+    return [job for job, runs in known if runs], unseen
+
+
+def _supervisor_lives(step: Step, experiment: Experiment) -> bool | None:
+    """Whether a supervisor runs; None: that cannot be seen from here."""
+    if step.process is not None:
+        return lives(step.process)
+    host, _, pid = str(step.job).partition(":")
     if host != socket.gethostname() or not pid.isdigit():
-        return False
-    return process_lives(int(pid), str(experiment.path))
+        return None
+    return process_lives(int(pid), experiment)
 
 
 def _user(number: int) -> str:
@@ -173,11 +189,13 @@ def _in_slurm(state: ShardState, alive: Collection[str]) -> bool:
     return state.owner is not None and state.owner["job"] in alive
 
 
-def _lives_here(state: ShardState, experiment: Experiment) -> bool:
+def _lives_here(state: ShardState, experiment: Experiment, elsewhere_gone: bool) -> bool:
     if state.owner is None:
         return False
     owner = Owner(**state.owner)
-    return owner.host != socket.gethostname() or process_lives(owner.pid, str(experiment.path))
+    if owner.host != socket.gethostname():
+        return not elsewhere_gone
+    return process_lives(owner.pid, experiment)
 
 
 def _works(job: slurm.Job, restart: int, works: bool) -> bool:

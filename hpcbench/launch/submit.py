@@ -21,12 +21,13 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.control import wish
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
+from hpcbench.experiment.process import identity
 from hpcbench.experiment.submission import FINALISE, SUPERVISE, Round, Step, job_name, rounds, told
 from hpcbench.launch import secrets_file
 from hpcbench.launch.batch import SMALL, clean_environment, parameters, plain_env, prefixed, python
 from hpcbench.launch.element import Element
 from hpcbench.launch.fingerprint import interpreter
-from hpcbench.launch.living import living, supervisor_lives
+from hpcbench.launch.living import living
 from hpcbench.launch.lock import alone
 from hpcbench.schema.plan import Group
 
@@ -121,7 +122,7 @@ def end_jobs(experiment: Experiment) -> int:
         doomed = sorted({job.array_job for job in alive})
         slurm.cancel(doomed)
         return len(doomed)
-    return sum(_end_supervisor(job.id, experiment) for job in alive)
+    return sum(_end_supervisor(job.id) for job in alive)
 
 
 class _Slurm:
@@ -363,14 +364,15 @@ def _supervise(experiment: Experiment, log: EventLog) -> None:
             start_new_session=True,
         )
     job = f"{socket.gethostname()}:{process.pid}"
-    log.write("submitted", step=SUPERVISE, job=job)
+    log.write("submitted", step=SUPERVISE, job=job, process=identity(process.pid))
     log.write("handed", sync=True, step="")
 
 
-def _end_supervisor(job: str, experiment: Experiment) -> bool:
-    if not supervisor_lives(job, experiment):
+def _end_supervisor(job: str) -> bool:
+    try:
+        os.kill(int(job.rpartition(":")[2]), signal.SIGTERM)
+    except ProcessLookupError:
         return False
-    os.kill(int(job.rpartition(":")[2]), signal.SIGTERM)
     return True
 
 

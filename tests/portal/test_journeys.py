@@ -104,6 +104,8 @@ def test_a_plan_with_a_mistake_is_mended_at_its_line_saved_and_exported(
     expect(editor).to_be_visible()
     problems = page.get_by_text(re.compile("did you mean 'model'"))
     expect(problems.first).to_be_visible()
+    # A key that no schema knows hides no name that no registry knows.
+    expect(page.get_by_text("unknown prompt 'answer'").first).to_be_visible()
     expect(
         page.get_by_text(re.compile(r"\b5\b.*modle|modle.*\b5\b|line 5", re.I)).first
     ).to_be_visible()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hpcbench.parsers import DataParser, label_words
 from hpcbench.parsers.label_sentences import REASONS
 from hpcbench.parsers.labels import read_label
+from tests.campaign import examples
 
 GROUPS = [
     group
@@ -273,7 +274,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(answer=st.lists(PIECES | st.text(max_size=3), max_size=25).map("".join))
 def test_whatever_comes_there_is_a_label_of_the_list_or_a_reason(answer: str) -> None:
     for labels in (

@@ -17,6 +17,7 @@ from hpcbench.errors import UserError
 from hpcbench.launch.batch import FIND_MODULES, SMALL, parameters, sbatch_text, setup
 from hpcbench.schema.documents import Site
 from hpcbench.schema.plan import Group, ResolvedPlan
+from tests.campaign import examples
 from tests.unit.small import resolved, run_task
 
 
@@ -173,7 +174,7 @@ TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)  #
 NAME = st.from_regex(r"\AV[A-Za-z0-9_]{0,8}\Z")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(env=st.dictionaries(NAME, TEXT, max_size=4))
 def test_any_environment_survives_bash_to_the_last_byte_or_is_refused(env: dict[str, str]) -> None:
     if any(_unfit(value) for value in env.values()):
@@ -191,7 +192,7 @@ def test_any_environment_survives_bash_to_the_last_byte_or_is_refused(env: dict[
     assert {name: found[name] for name in env} == env
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(name=TEXT)
 def test_any_name_reaches_module_as_it_is_or_is_refused(name: str) -> None:
     if not name or name.startswith("-") or _unfit(name) or any(map(str.isspace, name)):

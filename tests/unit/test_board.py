@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hpcbench.experiment.board import LOOKED_AT, Board, Candidate
 from hpcbench.experiment.claims import Owner
 from hpcbench.schema.plan import Cut
+from tests.campaign import examples
 from tests.unit.memory_ledger import Memory
 
 
@@ -42,7 +43,7 @@ def take(one: Board, loaded: str | None = None, seconds_left: float = 1e9) -> Ca
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     shards=st.lists(st.integers(1, 30), min_size=1, max_size=5),
     workers=st.integers(1, 9),

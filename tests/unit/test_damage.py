@@ -20,6 +20,7 @@ from hpcbench.experiment.files import Appender, _line, parse_line, read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.submission import rounds
+from tests.campaign import examples
 from tests.unit import small
 
 JUNK = st.sampled_from(
@@ -44,7 +45,7 @@ def fresh(folder: Path) -> Experiment:
     return here
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(place=PLACE, junk=JUNK, number=st.integers(1, 12))
 def test_what_is_not_damaged_is_read_in_order_and_what_is_damaged_is_told(
     tmp_path_factory: pytest.TempPathFactory, place: float, junk: bytes, number: int
@@ -105,7 +106,7 @@ def test_a_log_that_ends_in_nuls_is_cut_there_and_goes_on(tmp_path: Path) -> Non
     assert list(read_lines(path)) == [{"a": 1}, {"b": 2}]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(place=PLACE, junk=JUNK, which=st.sampled_from(["1.responses", "2.responses"]))
 def test_damaged_answers_are_missed_by_nobody_but_their_own_samples(
     tmp_path_factory: pytest.TempPathFactory, place: float, junk: bytes, which: str
@@ -124,7 +125,7 @@ def test_damaged_answers_are_missed_by_nobody_but_their_own_samples(
     assert [state.shard.index for state in damaged(here, ["rt"])] == ([0] if lost else [])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(place=PLACE, junk=JUNK, attempt=st.sampled_from([1, 2]))
 def test_damaged_events_leave_a_shard_that_can_be_claimed_released_or_is_done(
     tmp_path_factory: pytest.TempPathFactory, place: float, junk: bytes, attempt: int

@@ -29,6 +29,7 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Dataset
 from hpcbench.schema.records import Sample
+from tests.campaign import examples
 
 ROOT = Path(__file__).parents[2]
 
@@ -691,7 +692,7 @@ USUAL = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.dictionaries(USUAL | NAMES, CELLS, max_size=6), min_size=1, max_size=6), st.data()
 )

@@ -27,6 +27,7 @@ from hpcbench.launch.outlook import size, span
 from hpcbench.planning import plan_work
 from hpcbench.schema.documents import Partition, Resources
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from tests.campaign import examples
 from tests.unit.past import hashed
 from tests.unit.small import plan_without_weights, resolved, run_task
 
@@ -114,7 +115,7 @@ def test_a_job_too_short_for_a_load_is_told() -> None:
     assert [one.too_short for one in found.shorter] == [("m",), (), (), ()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     samples=st.integers(1, 5000),
     parallelism=st.integers(1, 64),

@@ -24,6 +24,7 @@ from hpcbench.launch.eta import (
     estimate,
     span_text,
 )
+from tests.campaign import examples
 
 SAMPLES = 20
 """Samples a shard, in these tests."""
@@ -45,7 +46,7 @@ def test_nothing_is_said_where_nothing_is_known() -> None:
     assert believe({"a": Pace(0.0)}) is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     planned=some.floats(0.01, 100),
     seen=some.lists(some.floats(0.01, 100), max_size=8),
@@ -59,7 +60,7 @@ def test_an_interval_is_an_interval(
     assert 0 < found.low <= found.likely <= found.high < math.inf
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(some.integers(1, 300), some.integers(1, 16))
 def test_more_work_takes_no_less_time_and_more_workers_no_more(shards: int, workers: int) -> None:
     found = alone(shards=shards, workers=workers)

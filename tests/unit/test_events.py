@@ -24,6 +24,7 @@ from hpcbench.experiment.fold import fold_workers
 from hpcbench.experiment.folded import fold_files
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind, sort_of
+from tests.campaign import examples
 from tests.unit import small
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ def test_events_are_numbered_on_after_a_log_was_opened_again(tmp_path: Path) -> 
     assert all(one["time"] > 1.7e9 for one in lines(path))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(kept=st.integers(0, 200), count=st.integers(0, 4))
 def test_numbers_have_no_gap_and_no_repeat_after_a_torn_tail(
     tmp_path_factory: pytest.TempPathFactory, kept: int, count: int
@@ -393,7 +394,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps=STEPS)
 def test_every_event_comes_once_and_in_order_whatever_is_done_to_the_files(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
@@ -443,7 +444,7 @@ def test_every_event_comes_once_and_in_order_whatever_is_done_to_the_files(
     assert came == written
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     steps=st.lists(
         st.tuples(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hpcbench.errors import EnvironmentFault
 from hpcbench.remote.exchange import Parcel, Sent, fetch, receive, send, serve
 from hpcbench.remote.far_end import Pipes
+from tests.campaign import examples
 
 
 class Broken(OSError):
@@ -112,7 +113,7 @@ def test_what_lies_there_is_not_sent_again_and_of_a_changed_parcel_only_what_cha
     assert laid_out(tmp_path / other.name)["small"] == b"22"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(most=st.integers(0, 260_000), size=st.integers(1, 120_000))
 def test_wherever_it_breaks_the_next_try_goes_on_and_all_is_whole(
     tmp_path_factory: pytest.TempPathFactory, most: int, size: int

@@ -38,6 +38,7 @@ from hpcbench.experiment.files import (
 )
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home, new_id
 from hpcbench.schema.documents import Site
+from tests.campaign import examples
 from tests.unit import small
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +80,7 @@ def taken(here: Experiment) -> Claim:
 # --- files --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(records=st.lists(RECORDS, max_size=4), more=RECORDS)
 def test_a_log_cut_at_any_byte_reads_as_its_whole_lines_and_can_be_continued(
     tmp_path_factory: pytest.TempPathFactory,

@@ -32,6 +32,7 @@ from hpcbench.experiment.fold import fold, fold_workers
 from hpcbench.experiment.folded import FOLDED, Folder, fold_files
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
+from tests.campaign import examples
 from tests.unit import small
 from tests.unit.dying import Dying
 
@@ -126,7 +127,7 @@ def taken(here: Experiment, index: int) -> Claim:
 # --- readers ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(history=HISTORIES)
 def test_readers_see_the_same_before_and_after_whatever_happened(
     tmp_path_factory: pytest.TempPathFactory, history: list[list[Try]]
@@ -141,7 +142,7 @@ def test_readers_see_the_same_before_and_after_whatever_happened(
     assert seen(here) == before
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(history=HISTORIES)
 def test_a_resumed_experiment_goes_on_with_what_is_folded_and_folds_again(
     tmp_path_factory: pytest.TempPathFactory, history: list[list[Try]]
@@ -451,7 +452,7 @@ def test_a_damaged_index_is_found_again(tmp_path: Path, where: str) -> None:
     assert seen(here) == before
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     place=st.floats(0, 1),
     junk=st.sampled_from([b"\0\0\0\0\0", b"\xff\xfe", "é".encode()[:1], b"\n\0"]),
@@ -503,7 +504,7 @@ def test_an_acknowledged_answer_that_the_disk_lost_is_asked_again(tmp_path: Path
 # --- any folder ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(contents=st.dictionaries(st.sampled_from("abcdef"), st.binary(max_size=300), max_size=6))
 def test_every_byte_of_every_file_is_kept(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]

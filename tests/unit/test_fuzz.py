@@ -10,12 +10,13 @@ import pytest
 
 from hpcbench.errors import UserError
 from hpcbench.registry.resolve import load_plan
+from tests.campaign import cases
 from tests.unit.registries import Files
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
-BATCHES, PLANS = 10, 1000
+BATCHES, PLANS = 10, cases(1000)
 
 SOURCES = [
     (ROOT / "examples/demo/plan.yaml").read_text(),

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from hpcbench.cli.parse import parser
+from tests.campaign import examples
 from tests.unit.misuse import ENVIRONMENTS, Command, Outcome, Zygote, commands, leaves, make_world
 
 pytestmark = pytest.mark.long
 
-COMMANDS = 600
+COMMANDS = examples(600)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.source import MAX_BYTES, read, validate
 from hpcbench.schema.documents import Dataset, ExperimentPlan, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedPlan
+from tests.campaign import examples
 
 PLAN = """\
 schema_version: 1
@@ -247,7 +248,7 @@ def fragments() -> st.SearchStrategy[str]:
     )  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     start=st.integers(0, len(PLAN)),
     length=st.integers(0, 12),
@@ -282,7 +283,7 @@ def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place_never_a_crash(
         assert ResolvedPlan.model_validate_json(found.model_dump_json()) == found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     name=st.sampled_from(sorted(DOCUMENTS)),
     place=st.floats(0, 1),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hpcbench import speed
 from hpcbench.schema.documents import Slo
 from hpcbench.schema.records import Response
+from tests.campaign import examples
 from tests.unit.timing import answered, closed_loop, failed, in_columns, measured, open_loop
 
 # --- one request --------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ def test_a_run_of_ramp_and_drain_alone_has_no_steady_rate_and_says_so() -> None:
     assert any("no steady rates" in note for note in figures["notes"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.integers(1, 40), st.integers(1, 12), st.integers(0, 10**6), st.floats(0, 0.5), st.booleans()
 )

@@ -17,6 +17,7 @@ from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.files import parse_lines
 from hpcbench.schema.documents import Slo
 from hpcbench.schema.records import Outcome, Response, Times
+from tests.campaign import examples
 from tests.unit import plain_speed
 from tests.unit.small import experiment, record, write_attempt
 from tests.unit.timing import MS, answered, closed_loop, failed, in_columns, measured, open_loop
@@ -87,7 +88,7 @@ LIMITS = st.none() | st.floats(1, 900)
 SLOS = st.none() | st.builds(Slo, ttft_ms=LIMITS, tpot_ms=LIMITS, e2e_ms=LIMITS)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(responses(), max_size=14), max_size=3), SLOS, st.booleans())
 def test_any_responses_have_the_figures_of_looking_at_each(
     pieces: list[list[Response]], slo: Slo | None, whole: bool
@@ -95,7 +96,7 @@ def test_any_responses_have_the_figures_of_looking_at_each(
     check([list(map(tidy, piece)) for piece in pieces] if whole else pieces, slo)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(responses())
 def test_a_latency_is_the_same_of_a_response_and_of_a_column(one: Response) -> None:
     several = in_columns(one, one)
@@ -142,7 +143,7 @@ def nobody() -> Any:
     yield
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(responses(), max_size=12), st.integers(1, 4), st.sampled_from(["t", "\ud83d", "\0é\r"])
 )

@@ -14,6 +14,7 @@ from hpcbench.errors import UserError
 from hpcbench.remote.ssh import MARK, command_line
 from hpcbench.remote.ssh_config import Hop, KnownHosts, settings_of
 from hpcbench.schema.documents import SshSite
+from tests.campaign import examples
 
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIJUGGn/2NHCWYKqr5Yp4Xb6SmoEVyVd1nTkHRgnkDoBt"
 OTHER = "AAAAC3NzaC1lZDI1NTE5AAAAIF2mmTxpEzZM7BYVXyvAF5aZiAB0MlM7fjTrOSXUjUbD"
@@ -144,7 +145,7 @@ def test_a_certificate_authority_makes_no_host_known_and_a_revoked_key_is_known_
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
 def test_no_word_is_taken_apart_by_a_shell(words: list[str]) -> None:
     script = 'for word; do printf "%s\\0" "$word"; done'

@@ -20,6 +20,7 @@ from hpcbench.statistics import (
     quantile_interval,
     ratio_interval,
 )
+from tests.campaign import examples
 
 CR1 = "t, clustered standard error CR1"
 EXACT = "Clopper-Pearson"
@@ -166,7 +167,7 @@ def test_mean_does_not_depend_on_order_or_names(rows: list, chance: random.Rando
     assert first == again
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_ratio_does_not_depend_on_order_or_names(rows: list, chance: random.Random) -> None:
     rows = [(v, 1 + abs(v) / 3, c) for v, c in rows]
@@ -228,7 +229,7 @@ def test_many_small_slips_do_not_hide_what_a_rare_failure_costs() -> None:
         assert covered / 300 >= 0.93 - 3 * math.sqrt(0.93 * 0.07 / 300)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.floats(0, 1, allow_subnormal=False), min_size=2, max_size=60),
     st.integers(0, 59),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.statistics import changes
+from tests.campaign import examples
 
 Nights = Callable[[numpy.random.Generator, int], numpy.ndarray]
 
@@ -113,7 +114,7 @@ def drawn(levels: list[tuple[float, int, float]]) -> list[float]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps, st.integers(0, 100))
 def test_what_was_shown_once_stays_and_nothing_is_shown_for_earlier_nights(
     levels: list[tuple[float, int, float]], night: int
@@ -124,7 +125,7 @@ def test_what_was_shown_once_stays_and_nothing_is_shown_for_earlier_nights(
     assert early == [one for one in whole if one[1] < night]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps)
 def test_changes_are_in_order_and_means_fit_the_series(
     levels: list[tuple[float, int, float]],
@@ -141,7 +142,7 @@ def test_changes_are_in_order_and_means_fit_the_series(
         assert one.at + 2 <= one.seen < len(series)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steps, st.sampled_from([-4.0, -1.0, 0.25, 8.0]))
 def test_neither_unit_nor_direction_matters(
     levels: list[tuple[float, int, float]], unit: float
@@ -151,7 +152,7 @@ def test_neither_unit_nor_direction_matters(
     assert told == [(one.at, one.seen) for one in changes(series)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steps)
 def test_a_stricter_level_shows_no_first_change_sooner(
     levels: list[tuple[float, int, float]],

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.statistics import compare, documents_needed, holm, mcnemar, pair, with_holm
+from tests.campaign import examples
 
 
 def runs_of_the_vector() -> tuple[list[int], list[int]]:
@@ -203,7 +204,7 @@ def test_a_corpus_metric_is_compared_by_its_own_function() -> None:
     assert (told.wins, told.losses, told.ties) == (0, 0, 60), "no value of its own: a tie"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 40), st.randoms(use_true_random=False))
 def test_order_and_names_of_clusters_change_no_byte(
     seed: int, count: int, chance: random.Random

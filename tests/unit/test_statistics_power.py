@@ -23,6 +23,7 @@ from hpcbench.statistics import (
     samples_needed,
     usual_cv,
 )
+from tests.campaign import examples
 from tests.unit.past import past
 
 
@@ -85,7 +86,7 @@ def test_fewer_documents_can_never_show_a_difference(alpha: float, documents: in
     assert least <= alpha < 2 * least
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.floats(0.001, 0.5), st.floats(0.1, 2), st.floats(-0.5, 0.95), st.floats(1, 20),
     st.floats(0, 2), st.floats(0, 1), st.sampled_from([0.5, 0.8, 0.95]),

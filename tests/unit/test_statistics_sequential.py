@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.statistics import NO_SPREAD, crossover, mean_interval, nominal_levels, spent
+from tests.campaign import examples
 
 fractions = st.lists(st.integers(1, 50), min_size=1, max_size=8, unique=True).map(
     lambda found: [one / 50 for one in sorted(found)]
@@ -27,7 +28,7 @@ def test_one_look_at_all_there_is_is_the_fixed_test() -> None:
     assert spent(1.0, 0.01) == pytest.approx(0.01)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(fractions, st.sampled_from([0.2, 0.05, 0.01]))
 def test_no_look_may_use_more_than_all(times: list[float], alpha: float) -> None:
     assert all(0 <= level <= alpha + 1e-9 for level in nominal_levels(times, alpha))
@@ -40,7 +41,7 @@ def test_at_equal_distances_every_look_may_use_more_than_the_one_before(count: i
     assert levels[-1] > 0.035  # nearly the fixed test's: little is paid for having looked
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(fractions)
 def test_what_a_look_may_use_does_not_depend_on_later_looks(times: list[float]) -> None:
     whole = nominal_levels(times)

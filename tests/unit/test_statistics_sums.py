@@ -25,6 +25,7 @@ from hpcbench.statistics import (
     sums_interval,
 )
 from hpcbench.statistics.sums import ONE_HOLDS_ALL
+from tests.campaign import examples
 
 
 def skewed(chance: numpy.random.Generator, count: int) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -89,7 +90,7 @@ def test_the_jackknife_of_a_mean_is_cr1() -> None:
     assert sums_interval(sums, ratio).error == pytest.approx(mean.error)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 30), st.randoms(use_true_random=False))
 def test_order_and_names_of_clusters_change_no_byte(
     seed: int, count: int, chance: random.Random

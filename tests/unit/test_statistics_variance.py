@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.statistics import intraclass_correlation, mean_interval, repeats
+from tests.campaign import examples
 
 SHROUT_FLEISS = [
     [9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7],
@@ -52,7 +53,7 @@ def test_repeats_are_no_further_samples() -> None:
     assert found.run_deviation == pytest.approx(0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_order_of_repeats_and_samples_changes_no_byte(seed: int, chance: random.Random) -> None:
     values = numpy.random.default_rng(seed).random((4, 9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -12,10 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from hpcbench import slurm
-from hpcbench.errors import EnvironmentFault
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.experiment import once
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import wish
 from hpcbench.experiment.files import Appender, write_json
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.once import boot_id
+from hpcbench.experiment.process import identity
+from hpcbench.finalise import advance
+from hpcbench.launch.gc import _busy
 from hpcbench.launch.status import Observer, briefs, due
 from hpcbench.launch.status import facts as finding
 from hpcbench.launch.status.shards import Life, Owned, judge
@@ -341,17 +348,61 @@ def test_the_word_of_a_worker_does_not_hide_that_a_shard_was_opened_again(scene:
     assert scene.look().shards.done == 0
 
 
-def test_the_local_executor_is_judged_by_its_processes(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, executor="local")
+def supervised(scene: Scene, job: str, **said: object) -> None:
+    """A round of the local executor whose supervisor is this process."""
     with Appender(scene.experiment.submission_file) as log:
         log.write({"event": "round", "round": 0, "groups": [], "time": 0.0})
         log.write({"event": "intent", "step": "supervise"})
-        job = f"{socket.gethostname()}:{2**22 + 1}"
-        log.write({"event": "submitted", "step": "supervise", "job": job})
+        log.write({"event": "submitted", "step": "supervise", "job": job, **said})
         log.write({"event": "handed"})
+
+
+def test_the_local_executor_is_judged_by_its_processes(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, executor="local")
+    supervised(scene, f"{socket.gethostname()}:{2**22 + 1}")
     now = Observer(scene.experiment).look()
     assert now.state == "lost" and now.slurm is None
     assert not due(scene.experiment, now)
+
+
+def test_a_supervisor_is_known_by_whatever_path_is_looked(tmp_path: Path) -> None:
+    """Another mount or a link leads to the same experiment; its supervisor's command line names one path."""
+    scene = Scene(tmp_path / "one", executor="local")
+    supervised(scene, f"{socket.gethostname()}:{os.getpid()}", process=identity(os.getpid()))
+    (tmp_path / "other").symlink_to(scene.experiment.path)
+    for path in (scene.experiment.path, tmp_path / "other"):
+        assert Observer(Experiment(path)).look().state == "running"
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [
+        ({}, "running"),
+        ({"began": "1"}, "lost"),  # a later process has its number
+        ({"pid": 2**22 + 1}, "lost"),
+        ({"host": "elsewhere"}, "pending"),
+        # Another start of this machine, and before it.
+        ({"space": "another-boot-4026531836", "time": 1.0}, "lost"),
+        ({"space": "another-boot-4026532999"}, "pending"),  # a container of it
+    ],
+    ids=["runs", "number given again", "gone", "another host", "restarted", "in a container"],
+)
+def test_a_supervisor_is_gone_only_where_that_can_be_seen(
+    tmp_path: Path, changed: dict[str, object], state: str
+) -> None:
+    scene = Scene(tmp_path, executor="local")
+    who = {**identity(os.getpid()), "space": f"{boot_id()}-4026531836", **changed}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(once, "_space", lambda: f"{boot_id()}-4026531836")
+        supervised(scene, f"{who['host']}:{who['pid']}", process=who)
+        now = Observer(scene.experiment).look()
+        assert now.state == state
+        unseen = state == "pending"
+        assert ("--force" in (now.needs or "")) == unseen
+        assert bool(_busy(scene.experiment, frozenset())) == (state != "lost")
+        if unseen:
+            with pytest.raises(UserError, match="only there can be seen whether it still runs"):
+                advance(scene.experiment, again=True)
 
 
 def test_a_submission_that_ends_while_we_look_is_not_taken_for_cut_off(

@@ -15,6 +15,7 @@ from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import QUEUED, Tree, at_once
 from hpcbench.errors import UserError
+from tests.campaign import examples
 
 NAMES = st.text("ab1 ёЖ#%[]*?-_.", min_size=1, max_size=6).filter(
     lambda name: name.strip(".") and not name.startswith(".")
@@ -31,7 +32,7 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(TREES, st.sampled_from(PATTERNS))
 def test_plain_loose_and_packed_answer_alike(contents: dict[str, bytes], pattern: str) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:

@@ -14,6 +14,7 @@ from hpcbench.experiment.board import Board, Candidate
 from hpcbench.experiment.claims import Owner, ShardState
 from hpcbench.experiment.pairs import PairedBoard
 from hpcbench.schema.plan import Cut
+from tests.campaign import examples
 from tests.unit.memory_ledger import Memory
 
 ARMS = ("x.a", "x.b")
@@ -108,7 +109,7 @@ def test_the_order_of_pairs_is_shuffled_and_the_same_for_one_seed() -> None:
     assert sorted(order(1)) == list(range(20)) != order(1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     shards=st.integers(1, 40),
     workers=st.integers(1, 9),

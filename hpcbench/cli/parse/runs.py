@@ -121,6 +121,10 @@ def add(verb: Verb) -> None:
         "--pilot", type=int, metavar="N",
         help="as of `submit`; 0: go on with a run task although its pilot failed",
     )  # fmt: skip
+    resume.add_argument(
+        "--force", action="store_true",
+        help="its run by the local executor on another host is gone: that machine was switched off",
+    )  # fmt: skip
     resume.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
     with_json(resume)
     with_site(resume)

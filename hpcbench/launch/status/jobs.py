@@ -11,7 +11,7 @@ from hpcbench import slurm
 from hpcbench.experiment.claims import Owner, ShardState
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, names_of
-from hpcbench.launch.living import process_lives, supervisor_lives
+from hpcbench.launch.living import process_lives, supervisors
 from hpcbench.launch.status.records import SlurmWord, Wait
 from hpcbench.launch.status.shards import Life
 
@@ -29,13 +29,17 @@ class Jobs:
     """What Slurm said; None: it was not asked."""
     ours: str = ""
     """What the names of our jobs begin with."""
+    elsewhere: str = ""
+    """Of the local executor: the host on which alone it can be seen whether the supervisor runs."""
     processes: dict[int, bool] = field(default_factory=dict, compare=False)
     """Processes of this host that were looked up in this look, and whether they live."""
 
     @property
     def answered(self) -> bool:
         """Whether a job that is not here is gone."""
-        return self.snapshot is None or self.snapshot.fault is None
+        if self.snapshot is None:
+            return not self.elsewhere
+        return self.snapshot.fault is None
 
     @property
     def word(self) -> SlurmWord | None:
@@ -67,12 +71,13 @@ def look(experiment: Experiment, passes: Sequence[Round], snapshot: slurm.Snapsh
         passes: its rounds.
         snapshot: Slurm's word, where it has been asked already.
     """
-    ids = {job for one in passes for job in one.jobs.values()}
     if experiment.resolved.executor != "slurm":
-        living = [job for job in sorted(ids) if supervisor_lives(job, experiment)]
-        return Jobs(tuple(slurm.Job(job, "supervisor", "RUNNING") for job in living))
+        living, elsewhere = supervisors(experiment, passes)
+        alive = tuple(slurm.Job(job, "supervisor", "RUNNING") for job in living)
+        return Jobs(alive, elsewhere=elsewhere)
     if snapshot is None:
         snapshot = slurm.snapshot(newer_than=last_change(experiment))
+    ids = {job for one in passes for job in one.jobs.values()}
     ours = names_of(experiment)
     alive = tuple(
         job
@@ -97,8 +102,8 @@ def life(experiment: Experiment, state: ShardState, jobs: Jobs, last: int = 0) -
         return "gone"
     owner = Owner(**state.owner)
     if jobs.snapshot is None:
-        here = process_here(experiment, owner.host, owner.pid, jobs)
-        return "lives" if here else "gone"
+        here = process_lives_here(experiment, owner.host, owner.pid, jobs)
+        return "unknown" if here is None else "lives" if here else "gone"
     job = jobs.find(owner.job)
     if job is None:
         return "gone" if jobs.answered else "unknown"
@@ -106,12 +111,12 @@ def life(experiment: Experiment, state: ShardState, jobs: Jobs, last: int = 0) -
     return "requeued" if again else "lives"
 
 
-def process_here(experiment: Experiment, host: str, pid: int, jobs: Jobs) -> bool:
-    """Whether a worker of the local executor lives; of another host nobody can tell: as its supervisor."""
+def process_lives_here(experiment: Experiment, host: str, pid: int, jobs: Jobs) -> bool | None:
+    """Whether a worker of the local executor lives: on another host as its supervisor, if that is known."""
     if host != socket.gethostname():
-        return bool(jobs.alive)
+        return None if jobs.elsewhere else bool(jobs.alive)
     if pid not in jobs.processes:
-        jobs.processes[pid] = process_lives(pid, str(experiment.path))
+        jobs.processes[pid] = process_lives(pid, experiment)
     return jobs.processes[pid]
 
 

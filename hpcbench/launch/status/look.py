@@ -149,7 +149,8 @@ class Observer:
         if worker.last_words is not None:
             return False
         if jobs.snapshot is None:
-            return own_jobs.process_here(self.experiment, worker.host, worker.pid, jobs)
+            here = own_jobs.process_lives_here(self.experiment, worker.host, worker.pid, jobs)
+            return is_news(worker.heard, time.time()) if here is None else here
         if jobs.answered and worker.started > jobs.snapshot.time:
             return True  # it began after Slurm was asked
         job = jobs.find(worker.job)

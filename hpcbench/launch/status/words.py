@@ -78,6 +78,11 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
 def _needs(facts: Facts, state: State) -> str | None:
     experiment, story = facts.experiment, facts.story
     go_on = f"`hpcbench resume {experiment.id}` goes on"
+    if story.jobs.elsewhere and not facts.ended:
+        return (
+            f"it was started on {story.jobs.elsewhere}, and only there can be seen whether it still runs: "
+            f"look there, or `hpcbench resume {experiment.id} --force` if that machine is gone"
+        )
     if state == "stalled":
         return "what is due waits for a command on the login node: `hpcbench status` does it"
     if state == "interrupted":

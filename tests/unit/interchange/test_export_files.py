@@ -23,6 +23,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.interchange import writing
 from hpcbench.interchange.tables import Table
 from hpcbench.interchange.writing import FORMATS, Format, write
+from tests.campaign import examples
 from tests.unit.small import experiment, record, response, write_attempt
 
 SCHEMA = {"text": polars.String, "number": polars.Float64, "many": polars.List(polars.String)}
@@ -98,7 +99,7 @@ UNSEEN = ("Cc", "Cf", "Zs", "Zl", "Zp")
 letters = st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cn"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(letters | st.sampled_from("=+-@ \t\r\n\x1f\u200b＝"), max_size=12))
 def test_no_cell_begins_like_a_formula_and_nothing_else_is_changed(text: str) -> None:
     (cell,) = cells([text])

@@ -23,6 +23,7 @@ from hpcbench.interchange.answers import answer_frames
 from hpcbench.interchange.columns import TABLES, What, dtype
 from hpcbench.interchange.tables import Table, Wanted, open_table
 from hpcbench.schema.records import Response, Times
+from tests.campaign import examples
 from tests.unit.small import experiment, record, response, write_attempt
 
 ROOT = Path(__file__).parents[3]
@@ -143,7 +144,7 @@ def responses(draw: st.DrawFn) -> Response:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(responses(), st.booleans())
 def test_times_are_those_of_speed(
     tmp_path_factory: pytest.TempPathFactory, one: Response, damaged: bool

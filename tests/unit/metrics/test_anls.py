@@ -9,6 +9,7 @@ from text_pairs import pairs
 
 from hpcbench.metrics import Anls, Parts, anls
 from hpcbench.metrics.base import value_of
+from tests.campaign import cases
 
 WORDS = st.text(alphabet="abCÜйЁщ1, .\t\n", max_size=12)
 
@@ -123,7 +124,7 @@ def test_dialects_equal_their_sources_to_the_bit_on_12_000_pairs() -> None:
 
     official, other = Anls(compat="docvqa-official"), Anls(unicode="none")
     shunk031 = Anls(compat="anls-0.0.2")
-    found = list(pairs(1, 12_000))
+    found = list(pairs(1, cases(12_000)))
     for (prediction, reference), (_, further) in zip(found, found[1:] + found[:1], strict=True):
         references = [reference, further]
         ours = value_of(official, official.score(prediction, references))

@@ -5,6 +5,7 @@ from text_pairs import pairs
 
 from hpcbench.metrics import Ned, NedMicro, Parts, corpus_score, ned, ned_micro
 from hpcbench.metrics.base import value_of
+from tests.campaign import cases
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_equals_rapidfuzz_and_the_weights_of_omnidocbench_on_10_000_pairs() -> N
     from rapidfuzz.distance import Levenshtein
 
     options = {"unicode": "none", "whitespace": "keep"}
-    found = list(pairs(3, 10_000))
+    found = list(pairs(3, cases(10_000)))
     rates = [Levenshtein.normalized_distance(p, r) for p, r in found]
     metric, micro = Ned(**options), NedMicro(**options)
     for (prediction, reference), rate in zip(found, rates, strict=True):

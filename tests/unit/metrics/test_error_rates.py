@@ -10,6 +10,7 @@ from text_pairs import pairs
 
 from hpcbench.metrics import Cer, Parts, Wer, cer, wer
 from hpcbench.metrics.base import value_of
+from tests.campaign import cases
 
 TEXT = st.text(alphabet="aB бЮй\t\n.", max_size=15)
 PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6)
@@ -74,7 +75,7 @@ def test_equals_jiwer_on_10_000_pairs(name: str) -> None:
 
     metric, oracle = {"cer": (Cer, jiwer.cer), "wer": (Wer, jiwer.wer)}[name]
     metric = metric(compat="jiwer")
-    found = list(pairs(2, 10_000))
+    found = list(pairs(2, cases(10_000)))
     parts = [metric.score(prediction, [reference]) for prediction, reference in found]
     for (prediction, reference), part in zip(found, parts, strict=True):
         assert value_of(metric, part) == pytest.approx(oracle(reference, prediction), abs=1e-9)
@@ -132,7 +133,7 @@ def test_without_spaces_one_wrong_character_is_one_wrong_word_when_asked() -> No
 
 def test_words_by_script_are_those_between_spaces_where_there_are_spaces() -> None:
     by_script = Wer(words="script")
-    for prediction, reference in pairs(12, 2_000):
+    for prediction, reference in pairs(12, cases(2_000)):
         if not set("總計") & {*prediction, *reference}:
             assert by_script.score(prediction, [reference]) == Wer().score(prediction, [reference])
 

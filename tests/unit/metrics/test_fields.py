@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hpcbench.metrics import KieF1Fields, KieF1Macro, KieF1Micro, Parts, corpus_score, score
 from hpcbench.metrics import kie_f1_macro as macro_f1
 from hpcbench.metrics import kie_f1_micro as micro_f1
+from tests.campaign import cases, examples
 
 JSON = st.recursive(
     st.none()
@@ -145,7 +146,7 @@ def test_elements_are_paired_so_that_most_fields_are_right() -> None:
     assert micro_f1({"rows": [[1, 3], [2, 4]]}, nested) == 0.5
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(OBJECTS, OBJECTS, st.randoms(use_true_random=False))
 def test_with_matching_the_order_of_lists_does_not_matter(
     prediction: dict[str, object], reference: dict[str, object], rng: random.Random
@@ -244,7 +245,7 @@ def test_the_closest_reference_counts_whatever_their_order() -> None:
 
 def test_depth_and_length_do_not_matter() -> None:
     deep: object = "x"
-    for _ in range(5000):
+    for _ in range(cases(5000)):
         deep = [deep]
     assert micro_f1({"a": deep}, {"a": "x"}) == 0.0
     assert micro_f1({"a": deep}, {"a": deep}) == 1.0
@@ -302,7 +303,7 @@ def test_options_are_checked(options: dict[str, object], told: str) -> None:
         KieF1Micro(**options)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(JSON, OBJECTS)
 def test_any_answer_scores_between_0_and_1(
     prediction: object, reference: dict[str, object]
@@ -313,7 +314,7 @@ def test_any_answer_scores_between_0_and_1(
         assert metric.aggregate([metric.score(reference, [reference])]) == 1.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(OBJECTS, OBJECTS)
 def test_micro_is_the_harmonic_mean_of_precision_and_recall(
     prediction: dict[str, object], reference: dict[str, object]

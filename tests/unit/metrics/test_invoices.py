@@ -13,6 +13,7 @@ from hpcbench.metrics import (
     item_count_accuracy,
     score,
 )
+from tests.campaign import examples
 
 WORDS = ("milk", "bread", "salt", "tea", "rice", "oil", "soap", "ham", "jam", "wine")
 
@@ -113,7 +114,7 @@ INVOICES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(INVOICES | st.none() | st.text(), INVOICES)
 def test_equality_is_best_and_values_stay_in_bounds(
     prediction: object, reference: dict[str, object]

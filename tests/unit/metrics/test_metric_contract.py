@@ -20,6 +20,7 @@ import hpcbench.metrics
 from hpcbench.metrics import METRICS, metric, score
 from hpcbench.metrics.base import add_up, take_dialect, value_of
 from hpcbench.schema.records import Fault, Reading
+from tests.campaign import examples
 
 SYMMETRIC = {
     "accuracy", "anls", "exact_match", "kie_f1_macro", "kie_f1_micro", "ned", "ned_micro", "rouge_l",
@@ -104,7 +105,7 @@ COMPARING = pytest.mark.parametrize(
 OF_TEXTS = pytest.mark.parametrize(
     "name", [name for name in sorted(METRICS) if {"text", "label"} & set(kinds(name))]
 )
-FEW = settings(deadline=None, max_examples=25)
+FEW = settings(deadline=None, max_examples=examples(25))
 
 
 # --- shape ----------------------------------------------------------------------------------------------

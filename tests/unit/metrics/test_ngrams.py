@@ -10,6 +10,7 @@ from text_pairs import pairs
 
 from hpcbench.metrics import Bleu, Chrf, RougeL, bleu, chrf, corpus_score, rouge_l
 from hpcbench.metrics.base import add_up, value_of
+from tests.campaign import cases
 
 BLEU_OPTIONS = [
     {},
@@ -72,7 +73,7 @@ def test_chrf_equals_sacrebleu(options: dict[str, Any]) -> None:
 
     compat = {"compat": "sacrebleu"} if not options else {"unicode": "none"}
     theirs = CHRF(**in_their_words(options))
-    count = 10_000 if not options else 500
+    count = cases(10_000) if not options else 500
     equals_sacrebleu(Chrf(**options, **compat), theirs, theirs, count)
 
 
@@ -212,7 +213,7 @@ def test_equals_rouge_score_on_10_000_pairs() -> None:
 
     theirs = RougeScorer(["rougeL"], use_stemmer=False)
     metric = RougeL(compat="rouge-score")
-    found = list(pairs(6, 10_000, longest=16))
+    found = list(pairs(6, cases(10_000), longest=16))
     for (prediction, reference), (_, further) in zip(found, found[1:] + found[:1], strict=True):
         ours = value_of(metric, metric.score(prediction, [reference]))
         assert ours == theirs.score(reference, prediction)["rougeL"].fmeasure

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from hpcbench.metrics import metric, score
 from hpcbench.metrics.ocrbench_rules import OcrBench, OcrBenchV2
+from tests.campaign import cases
 
-PAIRS = 12_000
+PAIRS = cases(12_000)
 
 # --- version 1 ------------------------------------------------------------------------------------------
 

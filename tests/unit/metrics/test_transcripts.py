@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hpcbench.metrics import metric, ocrbench_v2
 from hpcbench.metrics.stems import stem
 from hpcbench.metrics.transcripts import bleu, f_measure, meteor, split, synonyms_in
+from tests.campaign import cases
 
-PAIRS = 10_000
+PAIRS = cases(10_000)
 WORDS = [
     "the", "The", "cat", "cats", "feline", "running", "runs", "run", "go", "goes", "move", "car",
     "automobile", "auto", "cars", "a", "one", "1", ".", "Москва", "x",

@@ -13,6 +13,7 @@ from apted import APTED, Config
 from rapidfuzz.distance import Levenshtein
 
 from hpcbench.metrics.tree_distance import Tree, tree_distance
+from tests.campaign import cases
 
 Nested = tuple[Any, tuple["Nested", ...]]
 """Label and children."""
@@ -150,7 +151,7 @@ def test_deletions_insertions_and_renamings_cost_one(
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_are_as_far_apart_as_by_apted(seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(2500):
+    for _ in range(cases(2500)):
         first, second = a_table(rng), a_table(rng)
         assert abs(ours(first, second, of_cells) - by_apted(first, second, of_cells)) < 1e-9
 
@@ -159,7 +160,7 @@ def test_tables_are_as_far_apart_as_by_apted(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_irregular_trees_are_as_far_apart_as_by_apted(seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(600):
+    for _ in range(cases(600)):
         first, second = a_tree(rng, 12), a_tree(rng, 12)
         assert ours(first, second, unit) == by_apted(first, second, unit)
 
@@ -168,7 +169,7 @@ def test_irregular_trees_are_as_far_apart_as_by_apted(seed: int) -> None:
 def test_with_any_costs_of_renaming_the_distance_is_the_least_by_definition() -> None:
     """apted 1.0.3 is above it for about one in three hundred such pairs."""
     rng = random.Random(5)
-    for _ in range(800):
+    for _ in range(cases(800)):
         costs = [[rng.choice((1.0, rng.random())) for _ in range(4)] for _ in range(4)]
 
         def cost(label: int, other: int, costs: list[list[float]] = costs) -> float:

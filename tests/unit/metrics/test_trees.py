@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hpcbench.metrics import AnlsStar, Parts, score
 from hpcbench.metrics import anls_star as ours
+from tests.campaign import cases, examples
 
 WORDS = [
     "",
@@ -109,7 +110,7 @@ def test_vectors(reference: object, prediction: object, value: float) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_packages_numbers_on_ten_thousand_trees(seed: int) -> None:
     alike, usual = AnlsStar(compat="anls_star-1.0.1"), AnlsStar()
-    for reference, prediction in generated(5_000, seed):
+    for reference, prediction in generated(cases(5_000), seed):
         expected = of_package(reference, prediction)
         found = alike.score(prediction, [reference])
         assert found.numerator == pytest.approx(expected, abs=1e-9), (reference, prediction)
@@ -127,7 +128,7 @@ def test_the_packages_numbers_on_lists_with_ties() -> None:
         {"a": "x", "b": "z", "c": ""},
         None,
     ]
-    for _ in range(1_000):
+    for _ in range(cases(1_000)):
         reference, prediction = (rng.choices(parts, k=rng.randint(1, 7)) for _ in "12")
         expected = of_package(reference, prediction)
         assert ours(prediction, reference) == pytest.approx(expected, abs=1e-9)
@@ -161,7 +162,7 @@ def test_the_best_of_ties_does_not_depend_on_the_order() -> None:
 
     metric = AnlsStar(ties="best")
     differ = 0
-    for reference, prediction in generated(2_000, 4):
+    for reference, prediction in generated(cases(2_000), 4):
         if isinstance(reference, list) and isinstance(prediction, str):
             continue
         value = metric.score(prediction, [reference]).numerator
@@ -201,7 +202,7 @@ def test_any_answer_is_scored(prediction: object) -> None:
 
 def test_depth_and_length_do_not_matter() -> None:
     deep: Any = "x"
-    for _ in range(5000):
+    for _ in range(cases(5000)):
         deep = [deep]
     assert ours(deep, [["x"]]) == ours({"a": deep}, {"a": "x"}) == 0.0
     with pytest.raises(ValueError, match="a reference is nested more than 100 levels deep"):
@@ -237,7 +238,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(JSON, JSON)
 def test_equality_is_best_and_values_stay_in_bounds(prediction: object, reference: object) -> None:
     for options in ({}, {"nothing": "same"}, {"ties": "best"}, {"compat": "anls_star-1.0.1"}):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hpcbench.metrics import metric, score
 from hpcbench.metrics.vqa import _SPELLING, RelaxedAccuracy, VqaAccuracy, plain_answer
+from tests.campaign import cases
 
-PAIRS = 12_000
+PAIRS = cases(12_000)
 
 # --- relaxed accuracy -----------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ def said(rng: random.Random) -> str:
 def test_vqa_accuracy_is_the_rule_said_again(compat: str) -> None:
     rng = random.Random(compat)
     chosen = metric("vqa_accuracy", compat=compat)
-    for _ in range(10_000 if compat == "vlmevalkit" else 2_000):
+    for _ in range(cases(10_000 if compat == "vlmevalkit" else 2_000)):
         pool = [said(rng) for _ in range(rng.randint(1, 4))]
         answer, answers = rng.choice(pool), rng.choices(pool, k=rng.choice([1, 2, 3, 10, 10]))
         lines = [re.sub("[\n\t]", " ", one).strip() for one in (answer, *answers)]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hpcbench.metrics import Bleu, RougeL, bleu, metric, rouge_l, score
 from hpcbench.metrics.ngrams import words_of_13a
 from hpcbench.metrics.words import script_words, spaced
+from tests.campaign import examples
 
-MANY = settings(deadline=None, max_examples=300)
+MANY = settings(deadline=None, max_examples=examples(300))
 WITHOUT_SPACES = (
     "BALINESE", "BOPOMOFO", "CJK", "COMBINING KATAKANA", "HALFWIDTH KATAKANA", "HANGZHOU",
     "HENTAIGANA", "HIRAGANA", "IDEOGRAPHIC", "JAVANESE", "KANGXI", "KATAKANA", "KHITAN", "KHMER",
@@ -250,7 +251,7 @@ def test_bleu_of_chinese_is_that_of_zh(prediction: str, reference: str) -> None:
 
 
 @given(st.text(max_size=30) | st.text("aЖ天1.,-&;'\"/<>[] \n\t", max_size=30))
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=examples(1000))
 def test_13a_cuts_as_sacrebleu_does(text: str) -> None:
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 

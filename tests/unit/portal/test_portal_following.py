@@ -119,7 +119,7 @@ class Running:
             ended=False,
             plan={"executor": "local"},
         )
-        monkeypatch.setattr("hpcbench.launch.status.jobs.supervisor_lives", lambda *_: True)
+        monkeypatch.setattr("hpcbench.launch.status.jobs.supervisors", lambda *_: (["1:1"], ""))
         monkeypatch.setattr("hpcbench.launch.status.jobs.process_lives", lambda *_: True)
         self.owner = Owner.here()
         groups = [one.model_dump(mode="json") for one in self.here.work.groups]

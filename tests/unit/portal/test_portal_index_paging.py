@@ -23,9 +23,12 @@ from hpcbench.portal.index import (
 from hpcbench.portal.index.paging import Place, cursor, place_of
 from hpcbench.portal.index.words import clean
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
+from tests.campaign import examples
 from tests.unit.portal.rows import entry, run_task, score
 
-FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(
+    max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 VALUES = st.one_of(st.none(), st.sampled_from([-1.5, 0.0, 0.1, 0.3, 1e-300, 1e300, 1 / 3]))
 WORDS = st.sampled_from(["", "a", "A", "ä", "zz", "0", "😀", "nightly", "a\tb", "'", "%"])

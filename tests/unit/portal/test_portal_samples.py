@@ -18,6 +18,7 @@ from hpcbench.portal.models.samples import SamplePage
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, named, page_of
 from hpcbench.portal.sheet import Sheet, sheet_of
 from hpcbench.portal.state import Portal
+from tests.campaign import examples
 from tests.unit.portal.asking import NoIndex, evaluated, portal_over, running, scored
 from tests.unit.portal.unguarded import unguarded
 from tests.unit.small import record, response, write_attempt
@@ -114,7 +115,7 @@ def pages(sheet: Sheet, chosen: Chosen, ordered: Sorted, limit: int) -> Iterator
             return
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rows=ROWS, chosen=CHOICES, ordered=ORDERS, limit=st.integers(1, 9))
 def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
     rows: list[dict[str, Any]], chosen: Chosen, ordered: Sorted, limit: int
@@ -145,7 +146,7 @@ def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
         assert [row.place for row in skipped.items] == wanted[2:7]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(rows=ROWS, chosen=CHOICES)
 def test_facets_count_what_is_chosen_and_a_bin_of_scores_chooses_its_samples(
     rows: list[dict[str, Any]], chosen: Chosen

@@ -37,6 +37,7 @@ from hpcbench.reporting.figures.style import (
     short,
     shortened,
 )
+from tests.campaign import examples
 
 CATEGORY = Axis("run task", scale="category")
 HOSTILE = '<script>alert(1)</script> $x_$ & "q" \'r\' ]]> --> \x00\x1b \ud800 \u202e id="a" 日本'
@@ -252,7 +253,7 @@ def test_hostile_names_are_text_in_every_form(kind: str) -> None:
 
 
 @settings(
-    max_examples=12,
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

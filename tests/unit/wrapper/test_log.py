@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hpcbench.wrapper import family
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask, hidden_values
+from tests.campaign import examples
 
 SECRET = "s3cr3t/with+odd=chars & spaces?"
 JWT = ".".join(
@@ -278,7 +279,9 @@ def test_values_of_the_environment_are_hidden_but_for_what_is_no_secret(tmp_path
 
 
 @settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(25),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_a_secret_is_hidden_wherever_the_writes_cut_it(tmp_path: Path, cuts: list[int]) -> None:

@@ -1,0 +1,20 @@
+"""How many cases a campaign takes: all of them in `make test-full`, a share in `make test`.
+
+Both run the same tests. What a test draws is the same in both as far as it goes: the first cases of a series.
+"""
+
+from __future__ import annotations
+
+import os
+
+FULL = os.environ.get("HPCBENCH_FULL") == "1"
+
+
+def cases(count: int) -> int:
+    """Of `count` cases that a test makes itself, as many as are to run."""
+    return count if FULL else max(1, count // 20)
+
+
+def examples(count: int) -> int:
+    """Of `count` examples that Hypothesis draws, as many as are to run."""
+    return count if FULL else max(5, count // 4)
