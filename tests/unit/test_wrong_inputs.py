@@ -15,6 +15,8 @@ from hpcbench.cli.main import main
 from tests.unit.misuse import make_world
 from tests.unit.registries import Files
 
+pytestmark = pytest.mark.long
+
 INPUTS = Path(__file__).parents[1] / "inputs"
 
 PLAN = """\

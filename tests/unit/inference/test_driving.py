@@ -349,6 +349,7 @@ def test_the_engines_own_queue_is_read_from_its_metrics() -> None:
     run(journey())
 
 
+@pytest.mark.long
 def test_the_queue_of_our_own_engine_is_read_by_the_names_it_really_writes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from hpcbench.engines.hf_server import application

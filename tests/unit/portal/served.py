@@ -131,12 +131,12 @@ class Served:
         with socket.socket(socket.AF_UNIX if unix else socket.AF_INET, socket.SOCK_STREAM) as line:
             line.settimeout(20)
             line.connect(str(self.socket) if unix else ("127.0.0.1", self.port))
-            received = b""
+            received = bytearray()
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
                 line.sendall(text)
                 while part := line.recv(65536):
                     received += part
-        return received
+        return bytes(received)
 
 
 def new_desk(folder: Path, clock: Clock) -> Desk:

@@ -659,8 +659,9 @@ def test_there_are_not_too_many_connections(
         assert json.loads(body)["code"] == "busy"
         assert int(re.search(rb"Content-Length: (\d+)", head)[1]) == len(body)  # type: ignore[index]
         lines.pop().close()
+        deadline = time.monotonic() + 60
         while status(portal.raw(GET.format("/healthz", "Host: localhost\r\n").encode())) != 200:
-            pass
+            assert time.monotonic() < deadline, "the place of one that has gone is not free"
     finally:
         for line in lines:
             line.close()

@@ -21,6 +21,8 @@ from hpcbench.portal.state import Options, Portal
 from hpcbench.registry.source import MAX_BYTES
 from tests.unit.portal.unguarded import Answer, Unguarded, unguarded
 
+pytestmark = pytest.mark.long
+
 PLAN = """\
 schema_version: 1
 name: small

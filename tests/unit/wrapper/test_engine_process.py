@@ -21,6 +21,7 @@ from tests.unit.inference.talking import request
 from tests.unit.wrapper.running import ROOT
 
 
+@pytest.mark.long
 def test_each_load_has_a_client_of_its_own_and_the_one_before_is_closed(
     tmp_path: Path, plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
