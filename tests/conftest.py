@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hpcbench.secret import in_texts
+from tests.campaign import FULL
 from tests.cluster.lab import Lab
 from tests.user import User
 
@@ -49,6 +50,16 @@ def pytest_report_to_serializable() -> Generator[None, Any, Any]:
     """Write lone surrogates in a report as escapes: a worker of xdist that sends them ends there."""
     found: Any = yield
     return in_texts(lambda text: text.encode(errors="backslashreplace").decode(), found)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave campaigns to `make test-full`."""
+    if FULL:
+        return
+    left_out = [item for item in items if item.get_closest_marker("campaign")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
 
 
 def unavailable(reason: str) -> NoReturn:

@@ -463,7 +463,14 @@ def test_an_editable_folder_counts_as_it_is_now_in_dev(bench: Bench) -> None:
     assert "is not written for api 1: it says api = 2" in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["local", "git", "pypi"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("local", marks=pytest.mark.campaign),
+        pytest.param("git", marks=pytest.mark.campaign),
+        "pypi",
+    ],
+)
 def test_an_environment_of_a_package_runs_a_real_engine(
     bench: Bench, kind: str, repository: Path, index: Index
 ) -> None:
