@@ -56,10 +56,26 @@ def test_every_verb_has_help_with_an_example() -> None:
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_what_contributors_are_told_to_run_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    told = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE))
+    targets = {one or other for one, other in told}
+    assert {"lint", "test", "test-quick", "test-full", "cluster-up"} <= targets
+    for target in targets:
+        assert re.search(rf"^(\.PHONY:.* )?{target}(:| )", makefile, re.MULTILINE), target
+    for path in re.findall(r"tests/[\w/]+\.py", text):
+        assert (ROOT / path).exists(), path
+    (name,) = re.findall(r"-k (\w+)", text)
+    assert re.search(
+        rf"^def test_\w*{name}", (ROOT / "tests/slurm/test_reliability.py").read_text(), re.M
+    )
 
 
 @pytest.mark.parametrize(
