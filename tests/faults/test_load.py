@@ -195,6 +195,8 @@ def test_screen_and_report_show_every_point_of_a_sweep(swept: tuple[Trial, str])
         sweep = measured(swept)["sweeps"][name]
         for point, load in loads.items():
             marks = [mark for mark in ("knee", "best") if sweep[mark] == f"{name}-{point}"]
+            if not measured(swept)["run_tasks"][f"{name}-{point}"]["valid"]:
+                marks.append("client-bound")  # the machine was too busy for the client
             mark = f" ({', '.join(marks)})" if marks else ""
             assert f"| {load}{mark} | {REQUESTS} / {REQUESTS} |" in part
             assert f"{load}{mark}</th>" in html
