@@ -48,13 +48,7 @@ def _made(folder: Path, name: str) -> Experiment:
         for one in ("whole", "mixed", "never")
     ]
     here = small.submitted(folder, small.resolved(*tasks, shard_size=ASKED), ASKED, name)
-    manifest = json.loads(here.manifest_file.read_text()) | {
-        "hpcbench": "0.1.0", "python": "3.11.2", "created": "2026-11-20T14:32:00+0000",
-        "host": "login1", "plan_key": "f" * 64, "seed": 0, "packages": {},
-        "git": {"plan": None, "hpcbench": None}, "environments": {"": {"digest": None}},
-        "measured": {"model_hashes": {}, "dataset_hashes": {}},
-    }  # fmt: skip
-    write_json(here.manifest_file, manifest)
+    small.describe(here)
     whole = [small.response(f"s{one}", json.dumps({"total": str(one)})) for one in range(ASKED)]
     mixed = [_mixed(one) for one in range(ASKED)]
     never = [
