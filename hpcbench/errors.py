@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 REMEDIES = {
     errno.EACCES: "allow yourself to use it, or name another path",
@@ -62,9 +62,11 @@ class RunFailed(HpcbenchError):
     exit_code = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong with the user's input, at its place."""
+class Problem(NamedTuple):
+    """One thing wrong with the user's input, at its place.
+
+    A named tuple: `dataclasses` takes as long to import as all of `hpcbench --help` besides.
+    """
 
     message: str
     """What is wrong, in one sentence."""

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments: Any = None
     try:
         _check_words(words)
-        arguments = parser().parse_args(words)
+        arguments = parser(words).parse_args(words)
         module, function = _run(arguments).split(":")
         code = getattr(importlib.import_module(module), function)(arguments)
         sys.stdout.flush()
@@ -143,11 +143,10 @@ def _run(arguments: Any) -> str:
 def _print_problems(error: UserError) -> None:
     """What is wrong, for programs: an editor marks the places."""
     import json
-    from dataclasses import asdict
 
     print(
         json.dumps(
-            {"problems": [asdict(one) for one in error.problems]}, ensure_ascii=False, indent=2
+            {"problems": [one._asdict() for one in error.problems]}, ensure_ascii=False, indent=2
         )
     )
 

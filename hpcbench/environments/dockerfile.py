@@ -9,7 +9,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from hpcbench.errors import Problem, UserError
@@ -96,10 +96,10 @@ def instructions(text: str, file: str) -> Iterator[Instruction]:
         bare = line.strip()
         if control := _CONTROL.search(line):
             problem = Problem("a control character", file, number, control.start() + 1)
-            raise UserError(replace(problem, remedy="take it out"))
+            raise UserError(problem._replace(remedy="take it out"))
         if re.match(r"#\s*escape\s*=", bare, re.IGNORECASE):
             problem = Problem("the escape character cannot be changed", file, number, 1)
-            raise UserError(replace(problem, remedy="use the backslash"))
+            raise UserError(problem._replace(remedy="use the backslash"))
         if not bare or bare.startswith("#"):  # also amid an instruction, says Docker
             continue
         kept = line if places else line.lstrip()

@@ -333,7 +333,7 @@ class _Reader:
     def _user(self, one: Instruction) -> None:
         problem = Problem("USER is left out", str(self.path), one.line, 1)
         remedy = "a container of Apptainer runs as who starts it; the build runs as root"
-        self.notes.append(replace(problem, remedy=remedy))
+        self.notes.append(problem._replace(remedy=remedy))
 
     def _label(self, one: Instruction) -> None:
         for word in one.words():

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +188,7 @@ def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     path, kind = Path(request["path"]), request["kind"]
     if request.get("only_read"):
-        yield {"problems": [asdict(one) for one in _unreadable(path, request["text"])]}
+        yield {"problems": [one._asdict() for one in _unreadable(path, request["text"])]}
         return
     base = path.with_name(path.name.replace(".dev.yaml", ".yaml"))
     try:
@@ -200,8 +199,8 @@ def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     except HpcbenchError as error:
         seen = Look(tuple(getattr(error, "problems", (Problem(str(error)),))))
     yield {
-        "problems": [asdict(one) for one in seen.problems[:SHOWN]],
-        "warnings": [asdict(one) for one in _warnings(path, request["text"])],
+        "problems": [one._asdict() for one in seen.problems[:SHOWN]],
+        "warnings": [one._asdict() for one in _warnings(path, request["text"])],
         "run_tasks": list(_expanded(seen)),
         "total": len(seen.run_tasks),
     }

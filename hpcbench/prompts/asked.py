@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ class TaskPrompt:
             yield
         except UserError as error:
             named = (
-                replace(one, message=f"prompts/{self._document}: {one.message}")
+                one._replace(message=f"prompts/{self._document}: {one.message}")
                 for one in error.problems
             )
             raise UserError(*named) from error

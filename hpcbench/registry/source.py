@@ -15,7 +15,7 @@ import copy
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -209,7 +209,7 @@ def _compose_slowly(path: Path, text: str) -> Source:
     except ReaderError as error:
         what = f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
         raise UserError(
-            replace(_after(path, text[: error.position], what), remedy="remove it")
+            _after(path, text[: error.position], what)._replace(remedy="remove it")
         ) from error
     except yaml.MarkedYAMLError as error:
         raise UserError(_yaml_problem(path, error)) from error

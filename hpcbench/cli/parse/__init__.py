@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
+from typing import Any, cast
 
 import hpcbench
 from hpcbench.cli.parse import documents, exchange, judging, models, portal, runs, setup, track
@@ -22,8 +23,13 @@ exit codes: 0 done · 1 the run failed · 2 your input · 3 the environment · 4
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """The command line.
+
+    Args:
+        words: what is to be parsed: of verbs that are not among these words only names are known, which is
+            all that is needed and takes a fraction of the time; None: the whole command line.
+    """
     top = CommandLine(
         prog="hpcbench",
         description="Benchmark vision-language models on document work on Slurm clusters.",
@@ -35,7 +41,13 @@ def parser() -> argparse.ArgumentParser:
         "--site", metavar="NAME", help="run the verb on the cluster of this site profile"
     )
     top.set_defaults(run="hpcbench.cli.start:first_steps", verb=None)
-    verbs = top.add_subparsers(metavar="VERB")
+
+    def made(**more: Any) -> Any:
+        asked = words is None or more["prog"].rpartition(" ")[2] in words
+        return CommandLine(**more) if asked else _Unasked()
+
+    # argparse takes whatever makes a parser; its types speak of a class.
+    verbs = top.add_subparsers(metavar="VERB", parser_class=cast(type[CommandLine], made))
 
     def verb(name: str, run: str, text: str, example: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(
@@ -50,6 +62,13 @@ def parser() -> argparse.ArgumentParser:
     for group in (runs, judging, setup, documents, models, exchange, track, portal):
         group.add(verb)
     return top
+
+
+class _Unasked:
+    """In place of the parser of a verb that is not asked for: takes whatever is told to it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self
 
 
 def words_of(arguments: argparse.Namespace, leave: Collection[str] = ()) -> list[str]:
