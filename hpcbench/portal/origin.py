@@ -32,9 +32,6 @@ REPORT_ENDINGS = frozenset(
 )
 """Endings of report files that may be fetched."""
 
-REPORT_FILES = 300
-"""Files of a report in a list."""
-
 REPORT_BYTES = 64 << 20
 """A larger file is not handed out."""
 
@@ -126,19 +123,6 @@ def _named(portal: Portal, name: str) -> Experiment:
 
 
 # --- report -------------------------------------------------------------------------------------------
-
-
-def report_files(experiment: Experiment) -> tuple[str, ...]:
-    """Names of the files of its report that may be fetched; the pages come first."""
-    try:
-        names = os.listdir(experiment.report_dir)  # noqa: PTH208 - names are all that is wanted
-    except OSError:
-        return ()
-    found = sorted(
-        (name for name in names if may_be_fetched(name)),
-        key=lambda name: (not name.startswith("report."), name),
-    )
-    return tuple(found[:REPORT_FILES])
 
 
 def may_be_fetched(name: str) -> bool:
