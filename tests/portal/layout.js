@@ -32,6 +32,8 @@
       const words = [...drawing.querySelectorAll(".annotation-text-g")].map((one) => one.getBoundingClientRect());
       const meet = (one, other) => Math.min(one.right, other.right) - Math.max(one.left, other.left) > 2 && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 2;
       if (words.some((one, at) => words.slice(at + 1).some((other) => meet(one, other)))) faults.push("words of a chart overlap");
+      const edge = drawing.getBoundingClientRect();
+      if (words.some((one) => one.top < edge.top - 1 || one.bottom > edge.bottom + 1)) faults.push("words of a chart are cut off");
     }
     return [...new Set(faults)];
   };

@@ -101,14 +101,17 @@ def _layout(figure: Figure, page: Page) -> dict[str, Any]:
         "meta": {"described": described(figure), "notes": _notes(figure)},
     }
     if figure.kind == "sankey":
-        # One above the other: side by side, long names meet where the page is narrow.
-        heads = ((0, "left", figure.x.titled, 18), (1, "right", figure.y.titled, 0))
+        # One above and one below: side by side, long names meet where the page is narrow.
+        heads = (
+            (0, "left", 1.02, "bottom", figure.x.titled),
+            (1, "right", -0.02, "top", figure.y.titled),
+        )
         layout["annotations"] = [
             {
-                "text": _short(text), "x": x, "xanchor": side, "y": 1.02, "yanchor": "bottom",
-                "xref": "paper", "yref": "paper", "yshift": above, "showarrow": False,
+                "text": _short(text), "x": x, "xanchor": side, "y": y, "yanchor": edge,
+                "xref": "paper", "yref": "paper", "showarrow": False,
             }
-            for x, side, text, above in heads
+            for x, side, y, edge, text in heads
         ]  # fmt: skip
         return layout
     if figure.kind in ("bar", "interval"):
