@@ -24,7 +24,7 @@ from hpcbench.experiment.files import write_json
 from hpcbench.experiment.fold import fold, fold_workers
 from hpcbench.experiment.layout import Experiment, find
 from hpcbench.experiment.looks import settle
-from hpcbench.experiment.submission import outcome, rounds
+from hpcbench.experiment.submission import Round, outcome, rounds
 from hpcbench.gate import past
 from hpcbench.launch import secrets_file
 from hpcbench.launch.history import remember
@@ -107,7 +107,7 @@ def advance(
         now = wishes(experiment)
         alive = [] if supervised else _alive(experiment)
         if not (supervised or force or before):
-            _refuse_unseen(experiment)
+            _refuse_unseen(experiment, known)
         release_dead(experiment, alive, elsewhere_gone=force)
         if again:
             forgive(experiment)
@@ -264,11 +264,11 @@ def _alive(experiment: Experiment) -> list[slurm.Job]:
     return [job for job in living(experiment) if job.array_job not in own]
 
 
-def _refuse_unseen(experiment: Experiment) -> None:
+def _refuse_unseen(experiment: Experiment, passes: Sequence[Round]) -> None:
     """Start no second supervisor beside one that may run where nobody here can see it."""
     if experiment.resolved.executor == "slurm":
         return
-    running, unseen = supervisors(experiment, rounds(experiment))
+    running, unseen = supervisors(experiment, passes)
     if unseen and not running:
         raise UserError(
             Problem(

@@ -1,4 +1,4 @@
-"""How many cases a campaign takes: all of them in `make test-full`, a share in `make test`.
+"""How many cases a campaign takes: all of them in `make test-full` and `make search`, a share in `make test`.
 
 Both run the same tests. What a test draws is the same in both as far as it goes: the first cases of a series.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 
-FULL = os.environ.get("HPCBENCH_FULL") == "1"
+SEARCH = os.environ.get("HPCBENCH_SEARCH") == "1"
+FULL = SEARCH or os.environ.get("HPCBENCH_FULL") == "1"
 
 
 def cases(count: int) -> int:
@@ -16,5 +17,5 @@ def cases(count: int) -> int:
 
 
 def examples(count: int) -> int:
-    """Of `count` examples that Hypothesis draws, as many as are to run."""
+    """Of `count` examples that a test has Hypothesis draw, as many as are to run."""
     return count if FULL else max(5, count // 4)

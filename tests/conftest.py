@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hpcbench.secret import in_texts
-from tests.campaign import FULL
+from tests.campaign import FULL, SEARCH
 from tests.cluster.lab import Lab
 from tests.user import User
 
@@ -28,7 +28,6 @@ ROOT = Path(__file__).parent.parent
 
 # On a new machine the first text that Hypothesis draws takes seconds: it makes its tables then. The same
 # examples every time, so that a commit is judged by what it changes; `make search` draws others, and more.
-SEARCH = os.environ.get("HPCBENCH_SEARCH") == "1"
 settings.register_profile(
     "tests",
     suppress_health_check=[HealthCheck.too_slow],

@@ -37,7 +37,7 @@ class Step:
     throttle: int = 0
     """Workers of an array at once; 0: as its group says."""
     process: Mapping[str, Any] | None = None
-    """Of the local executor: `process.identity` of the supervisor; None in records of before version 0.2."""
+    """Of the local executor: `process.identity` of the supervisor; None in older records."""
 
 
 @dataclass(frozen=True, slots=True)
