@@ -187,6 +187,18 @@ def tab(
     return opened(browser, watch, running.link(), **options)
 
 
+@contextlib.contextmanager
+def portal_of(
+    browser: Browser, home: Path, plans: Path, folder: Path
+) -> Iterator[tuple[Page, Watch]]:
+    """A page of a portal of its own over a home, signed in and watched; `folder` is the portal's."""
+    with Running(home, plans, folder) as portal:
+        watch = Watch(f"http://localhost:{portal.port}")
+        with tab(browser, portal, watch) as (_, page):
+            yield page, watch
+    watch.check()
+
+
 def answered(page: Page) -> int:
     """Answers that the page of an experiment shows."""
     text = page.get_by_text(re.compile(r"[\d\s]+ of [\d\s]+ samples")).first.inner_text()

@@ -14,7 +14,7 @@ from hpcbench.evaluation import evaluate
 from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.records import Response
-from tests.portal.browsing import Running, Watch, tab
+from tests.portal.browsing import portal_of
 from tests.unit import small
 
 ASKED = 30
@@ -80,11 +80,7 @@ def _facts(page: Page) -> dict[str, str]:
 def test_every_page_counts_the_same(
     browser: Browser, two: tuple[Experiment, Experiment], plans: Path, tmp_path: Path
 ) -> None:
-    portal = Running(two[0].path.parent.parent, plans, tmp_path / "its")
-    with (
-        portal,
-        tab(browser, portal, watch := Watch(f"http://localhost:{portal.port}")) as (_, page),
-    ):
+    with portal_of(browser, two[0].path.parent.parent, plans, tmp_path / "its") as (page, watch):
         here = two[0].id
         page.goto(f"{watch.origin}/#/e/{here}/t/mixed")
         panel = page.get_by_role("region", name="What became of the samples")
@@ -124,7 +120,6 @@ def test_every_page_counts_the_same(
         page.goto(f"{watch.origin}/#/compare?runs={here}&runs={two[1].id}&tab=speed")
         careful = page.get_by_text("of mixed cannot be compared")
         expect(careful.first).to_contain_text("client was too slow")
-    watch.check()
 
 
 def test_the_report_and_the_command_line_count_as_the_pages_do(

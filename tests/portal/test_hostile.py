@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
-from tests.portal.browsing import Running, Watch, tab
+from tests.portal.browsing import portal_of
 from tests.unit import small
 
 HOSTILE = (
@@ -47,11 +47,7 @@ def evil(tmp_path: Path) -> Experiment:
 def test_hostile_text_stays_text_on_every_page(
     browser: Browser, evil: Experiment, plans: Path, tmp_path: Path
 ) -> None:
-    portal = Running(evil.path.parent.parent, plans, tmp_path / "its")
-    with (
-        portal,
-        tab(browser, portal, watch := Watch(f"http://localhost:{portal.port}")) as (_, page),
-    ):
+    with portal_of(browser, evil.path.parent.parent, plans, tmp_path / "its") as (page, watch):
         task = evil.resolved.run_tasks[0].name
         for place, text in enumerate(HOSTILE):
             page.goto(f"{watch.origin}/#/e/{evil.id}/t/{task}/samples?at={place}")
@@ -71,4 +67,3 @@ def test_hostile_text_stays_text_on_every_page(
             expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert page.locator("main iframe, main script, main object, main embed").count() == 0
         assert page.locator("a[href^='javascript']").count() == 0
-    watch.check()

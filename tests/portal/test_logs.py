@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from hpcbench.experiment.layout import Experiment
-from tests.portal.browsing import Running, Watch, tab
+from tests.portal.browsing import portal_of
 from tests.unit import small
 
 
@@ -27,11 +27,7 @@ def logged(tmp_path: Path) -> Experiment:
 def test_what_stands_before_a_line_of_megabytes_is_reached_by_scrolling(
     browser: Browser, logged: Experiment, plans: Path, tmp_path: Path
 ) -> None:
-    portal = Running(logged.path.parent.parent, plans, tmp_path / "its")
-    with (
-        portal,
-        tab(browser, portal, watch := Watch(f"http://localhost:{portal.port}")) as (_, page),
-    ):
+    with portal_of(browser, logged.path.parent.parent, plans, tmp_path / "its") as (page, watch):
         page.goto(f"{watch.origin}/#/e/{logged.id}?tab=logs")
         lines = page.get_by_role("region", name="Lines of")
         expect(lines.get_by_text("000299999", exact=False).first).to_be_visible()
@@ -47,4 +43,3 @@ def test_what_stands_before_a_line_of_megabytes_is_reached_by_scrolling(
         page.wait_for_timeout(300)
         page.mouse.wheel(0, -200_000)
         expect(lines.get_by_text("early line 0", exact=True)).to_be_visible()
-    watch.check()

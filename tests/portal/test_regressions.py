@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from hpcbench.gate import past
-from tests.portal.browsing import Running, Watch, tab
+from tests.portal.browsing import Watch, portal_of
 
 VALUES = (1.00, 0.60, 0.33, 0.96)
 
@@ -51,34 +51,24 @@ def test_each_run_of_a_day_has_a_column_with_its_own_date(
     browser: Browser, day: tuple[Path, list[datetime.datetime]], plans: Path, tmp_path: Path
 ) -> None:
     home, times = day
-    portal = Running(home, plans, tmp_path / "its")
-    with (
-        portal,
-        tab(browser, portal, watch := Watch(f"http://localhost:{portal.port}")) as (_, page),
-    ):
+    with portal_of(browser, home, plans, tmp_path / "its") as (page, watch):
         page.goto(f"{watch.origin}/#/regressions")
         heads = page.get_by_test_id("heat").get_by_role("columnheader")
         expect(heads).to_have_count(5)
         wanted = [f"{at.day} {at:%b}"[:6].strip() for at in times]
         for number, (at, date) in enumerate(zip(times, wanted, strict=True), start=1):
             expect(heads.nth(number)).to_have_text(re.compile(rf"^{date}\w*\s*{at:%H:%M}$"))
-    watch.check()
 
 
 def test_a_shade_says_how_far_a_run_is_from_the_first_of_its_row(
     browser: Browser, day: tuple[Path, list[datetime.datetime]], plans: Path, tmp_path: Path
 ) -> None:
-    portal = Running(day[0], plans, tmp_path / "its")
-    with (
-        portal,
-        tab(browser, portal, watch := Watch(f"http://localhost:{portal.port}")) as (_, page),
-    ):
+    with portal_of(browser, day[0], plans, tmp_path / "its") as (page, watch):
         page.goto(f"{watch.origin}/#/regressions")
         expect(page.get_by_text("first run shown in its row")).to_be_visible()
         expect(cells(page)).to_have_text(["0", "−40", "−67", "−4.0"])
         steps = [cells(page).nth(at).get_attribute("data-step") for at in range(4)]
         assert steps == ["0", "-3", "-3", "-2"]
-    watch.check()
 
 
 def test_an_empty_page_offers_commands_that_exist(page: Page, watch: Watch) -> None:

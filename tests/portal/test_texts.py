@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from hpcbench.cli.main import main
 from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
-from tests.portal.browsing import Running, Watch, tab
+from tests.portal.browsing import portal_of
 from tests.unit import small
 
 LONG = "word " * 6_000
@@ -49,11 +49,8 @@ def opened(
     browser: Browser, two: list[Experiment], plans: Path, tmp_path: Path
 ) -> Iterator[tuple[Page, str]]:
     """A page, signed in at a portal of these two, and its origin."""
-    with Running(two[0].path.parent.parent, plans, tmp_path / "its") as portal:
-        watch = Watch(f"http://localhost:{portal.port}")
-        with tab(browser, portal, watch) as (_, page):
-            yield page, watch.origin
-        watch.check()
+    with portal_of(browser, two[0].path.parent.parent, plans, tmp_path / "its") as (page, watch):
+        yield page, watch.origin
 
 
 def test_texts_are_shown_as_what_they_are(opened: tuple[Page, str], two: list[Experiment]) -> None:
