@@ -32,11 +32,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from hpcbench.experiment.board import Board, Candidate
+from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.files import write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.ledger import Files
+from hpcbench.experiment.scheduler import Candidate, ShardScheduler
+from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
 from tests.unit.small import measured, resolved, run_task
 
@@ -163,10 +163,10 @@ def _claim_and_end(
 def _pull(folder: Path, number: int, processes: int, end: bool) -> tuple[list[int], int, float]:
     """What a worker does, without work."""
     experiment, owner = Experiment(folder), Owner(f"1_{number}", 0, "host", os.getpid())
-    board = Board(
+    board = ShardScheduler(
         experiment.work.cuts,
         {"rt": "m"},
-        Files(experiment, "g0", owner),
+        ClaimStore(experiment, "g0", owner),
         owner,
         place=number / processes,
         workers=processes,

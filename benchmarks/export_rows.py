@@ -25,8 +25,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.evaluate_million import line  # noqa: E402
-from hpcbench.experiment.files import create_exclusive, write_atomic, write_json  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
+from hpcbench.files.atomic import create_exclusive, write_atomic, write_json  # noqa: E402
 from hpcbench.planning import plan_work  # noqa: E402
 from tests.unit.small import measured, resolved, run_task  # noqa: E402
 
@@ -53,7 +53,7 @@ elif form == "polars":
     polars.scan_ndjson(files, schema=_schema()).sink_parquet(out, row_group_size=50_000)
     rows = polars.scan_parquet(out).select(polars.len()).collect().item()
 else:
-    from hpcbench.interchange.tables import Wanted, open_table
+    from hpcbench.interchange.export import Wanted, open_table
     from hpcbench.interchange.writing import write
     rows = write(open_table([here], Wanted(what), print), form, out)
 told = {"rows": rows, "wall": time.perf_counter() - begun, "cpu": time.process_time() - busy}

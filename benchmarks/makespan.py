@@ -24,8 +24,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from hpcbench.experiment.board import Board, Candidate
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.scheduler import Candidate, ShardScheduler
 from hpcbench.planning import plan_work
 from hpcbench.schema.plan import Cut, Shard
 from tests.unit.memory_ledger import Memory
@@ -167,9 +167,9 @@ class _Run:
         )
         return longest / (sum(self.true.values()) / count + self.case.load)
 
-    def _board(self, number: int, restart: int) -> Board:
+    def _board(self, number: int, restart: int) -> ShardScheduler:
         owner = Owner(_id(number).partition("-")[0], restart, "host", 1)
-        return Board(
+        return ShardScheduler(
             self.cuts,
             self.models,
             self.memory.of(owner),

@@ -40,12 +40,12 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # processes share the work
 
 from hpcbench.evaluation import Scored, evaluate, load_metrics, tabulate  # noqa: E402
 from hpcbench.evaluation.scores import KEYS, VERSION, Place  # noqa: E402
+from hpcbench.experiment.archiving import fold, fold_workers  # noqa: E402
 from hpcbench.experiment.baselines import name_it  # noqa: E402
 from hpcbench.experiment.claims import Owner, claim, shard_states  # noqa: E402
-from hpcbench.experiment.files import write_atomic, write_json  # noqa: E402
-from hpcbench.experiment.fold import fold, fold_workers  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
 from hpcbench.experiment.log import EventLog  # noqa: E402
+from hpcbench.files.atomic import write_atomic, write_json  # noqa: E402
 from hpcbench.planning import plan_work  # noqa: E402
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask  # noqa: E402
 from hpcbench.schema.records import Response, Times  # noqa: E402

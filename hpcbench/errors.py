@@ -5,7 +5,7 @@
     ├── UserError            2   the user's input: where, what, remedy
     └── EnvironmentFault     3   what the machine lacks: what, remedy
 
-A gate's verdict is no error: its verbs end in 4 (NO-GO) or 5 (INCONCLUSIVE), see `gate/verdict.py`.
+A verdict of a gate is no error: its verbs end in 4 (NO-GO) or 5 (INCONCLUSIVE), see `gate/verdict.py`.
 Whatever else reaches the top is a bug: the CLI writes its traceback to a file and one line to the user.
 """
 

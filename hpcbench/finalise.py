@@ -13,22 +13,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench import evaluation, gate, slurm
+from hpcbench import evaluation, slurm
+from hpcbench.comparison import gate, history
+from hpcbench.comparison.interim import last_looks
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
-from hpcbench.evaluation.ended import endings
-from hpcbench.evaluation.looks import last_looks
+from hpcbench.evaluation.endings import endings
+from hpcbench.experiment.archiving import fold, fold_workers
 from hpcbench.experiment.claims import ShardState, shard_states
-from hpcbench.experiment.control import Wishes, wishes
+from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.ending import experiment_end
-from hpcbench.experiment.files import write_json
-from hpcbench.experiment.fold import fold, fold_workers
+from hpcbench.experiment.interim import settle
 from hpcbench.experiment.layout import Experiment, find
-from hpcbench.experiment.looks import settle
 from hpcbench.experiment.submission import Round, outcome, rounds
-from hpcbench.gate import past
-from hpcbench.launch import secrets_file
-from hpcbench.launch.history import remember
-from hpcbench.launch.living import (
+from hpcbench.experiment.submission_lock import LOCK_SECONDS, alone
+from hpcbench.files.atomic import write_json
+from hpcbench.notify.dispatch import tell, tell_verdict
+from hpcbench.reporting import report
+from hpcbench.reporting.upload import upload_results
+from hpcbench.resume.rebalance import keep_off_failed_nodes, release_unlaunched, share_workers
+from hpcbench.resume.resubmit import bad_nodes, may_go_on, next_groups
+from hpcbench.status.liveness import (
     ask_again,
     forgive,
     living,
@@ -38,14 +42,10 @@ from hpcbench.launch.living import (
     supervisors,
     working,
 )
-from hpcbench.launch.lock import LOCK_SECONDS, alone
-from hpcbench.launch.next import bad_nodes, may_go_on, next_groups
-from hpcbench.launch.submit import begin_round, hand_over
-from hpcbench.launch.tending import keep_off_failed_nodes, release_unlaunched, share_workers
-from hpcbench.launch.uploading import upload_results
-from hpcbench.launch.usage import account
-from hpcbench.reporting import report
-from hpcbench.reporting.telling import tell, tell_verdict
+from hpcbench.submit import secrets_file
+from hpcbench.submit.rounds import begin_round, hand_over
+from hpcbench.usage.history import remember
+from hpcbench.usage.report import account
 
 UPLOAD_SECONDS = 300.0
 """How long the end of an experiment waits while somebody uploads what was there before."""
@@ -104,7 +104,7 @@ def advance(
         if not known[-1].handed:
             hand_over(experiment)
             return "submitted"
-        now = wishes(experiment)
+        now = control_state(experiment)
         alive = [] if supervised else _alive(experiment)
         if not (supervised or force or before):
             _refuse_unseen(experiment, known)
@@ -183,7 +183,7 @@ def scored_again(experiment: Experiment) -> None:
 
 def _ended_as(experiment: Experiment) -> dict[str, Any]:
     """What `outcome.json` is to say."""
-    now = wishes(experiment)
+    now = control_state(experiment)
     found = endings(experiment)
     state, reason = experiment_end(found, cancelled=now.cancelled)
     left = [
@@ -198,7 +198,7 @@ def _ended_as(experiment: Experiment) -> dict[str, Any]:
         "reason": reason,
         "run_tasks": {name: one.to_json() for name, one in found.items()},
         "shards_left": left,
-        # Who is killed before anybody is told leaves it to the next look, see `reporting/telling.py`.
+        # Who is killed before anybody is told leaves it to the next look, see `notify/dispatch.py`.
         **({"notify": True} if experiment.resolved.plan.notifications else {}),
     }
 
@@ -231,7 +231,7 @@ def _remember_results(experiment: Experiment) -> None:
     if not experiment.metrics_file.exists():
         return
     try:
-        past.record(experiment)
+        history.record(experiment)
     except Exception as error:  # noqa: BLE001 - as above
         print(f"not in the history: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
 
@@ -278,7 +278,7 @@ def _refuse_unseen(experiment: Experiment, passes: Sequence[Round]) -> None:
         )
 
 
-def _while_others_work(experiment: Experiment, now: Wishes, busy: Sequence[slurm.Job]) -> str:
+def _while_others_work(experiment: Experiment, now: ControlState, busy: Sequence[slurm.Job]) -> str:
     if experiment.resolved.executor != "slurm" or now.cancelled or now.paused:
         return "running"
     release_unlaunched(busy)

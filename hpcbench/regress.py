@@ -5,7 +5,7 @@ it says so; once it has ended, it is held against the baseline, who wants to kno
 verdict is written down. The next call begins anew. Where it stands is in files of
 `HOME/regress/PLAN-HASH/`, and each step may be done twice:
 
-    NNNNN.jsonl           a run, as `launch/cron.py` records it: claimed, experiment, collected
+    NNNNN.jsonl           a run, as `site/cron.py` records it: claimed, experiment, collected
     NNNNN.confirm.json    run tasks that failed, and are asked again before NO-GO is said
     NNNNN.again/          those runs, recorded in the same way
     NNNNN.verdict.json    how it ended
@@ -21,19 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcbench.comparison import history
+from hpcbench.comparison.gate import EXIT_CODES, judge, verdict_of
+from hpcbench.comparison.gate.sides import base_of
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment import baselines
-from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import Experiment, find, home, named_by
-from hpcbench.experiment.once import beating, make_once, remove
 from hpcbench.experiment.submission import outcome
-from hpcbench.gate import EXIT_CODES, judge, past, verdict_of
-from hpcbench.gate.sides import base_of
-from hpcbench.launch.cron import Run, Runs, looked_after
-from hpcbench.launch.status import status
-from hpcbench.reporting import telling
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.lease import beating, make_once, remove
+from hpcbench.notify import dispatch
 from hpcbench.schema.documents import Gate
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.site.cron import Run, Runs, looked_after
+from hpcbench.status import status
 
 SEEDS_APART = 1000
 """Between the seeds of a run task that is asked again: no repeat of the plan itself has them."""
@@ -254,7 +255,7 @@ def _end(
     if state not in ("done", "incomplete") or not experiment.metrics_file.exists():
         ask.say(f"{experiment.id} is {state} and left nothing to judge{why}")
         # Its own jobs may not have come so far; what they told is not told again.
-        for failure in telling.tell(
+        for failure in dispatch.tell(
             experiment, "failed" if state == "failed" else "incomplete", None
         ):
             ask.say(f"could not tell: {failure}")
@@ -272,8 +273,8 @@ def _end(
     if state != "done":
         ask.say(f"{experiment.id} is {state}{why}")
     told = judge(baseline, experiment, wanted.policy, confirmations, state=state).write(experiment)
-    past.record(experiment)
-    for failure in telling.tell_verdict(experiment, told):  # the same verdict is told once
+    history.record(experiment)
+    for failure in dispatch.tell_verdict(experiment, told):  # the same verdict is told once
         ask.say(f"could not tell: {failure}")
     if wanted.promote and told["verdict"] == "GO":
         baselines.name_it(root, wanted.baseline, experiment.id, "GO of hpcbench regress")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.user_files import read_text
+from hpcbench.files.user import read_text
 
 REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 MASK = "***"

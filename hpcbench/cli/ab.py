@@ -13,16 +13,21 @@ from hpcbench.cli.screen import console, finish, print_json, say
 from hpcbench.cli.submit import prepared_once
 from hpcbench.data.progress import size_text
 from hpcbench.errors import Problem, RunFailed, UserError, unknown
+from hpcbench.experiment.interim import (
+    FIRST,
+    LOOKS,
+    halves,
+    looks_at,
+)
 from hpcbench.experiment.layout import Experiment, find, home
-from hpcbench.experiment.looks import FIRST, LOOKS, halves, looks_at
 from hpcbench.experiment.submission import rounds
-from hpcbench.launch.prepare import NO_PACKAGES, Packages, load
-from hpcbench.launch.preview import preview_of, read_only
-from hpcbench.launch.submit import submit_first
 from hpcbench.planning import LOAD_SECONDS
-from hpcbench.registry.arms import expanded, side_by_side
+from hpcbench.registry.ab import expanded, side_by_side
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask, WorkPlan
+from hpcbench.submit.prepare import NO_PACKAGES, Packages, load
+from hpcbench.submit.preview import preview_of, read_only
+from hpcbench.submit.rounds import submit_first
 
 STYLE = {"better": "green", "worse": "red", "equivalent": "blue", "inconclusive": "yellow"}
 
@@ -119,7 +124,7 @@ def _packages(a: Packages, b: Packages) -> Packages:
 
 
 def _check_metrics(resolved: ResolvedPlan) -> None:
-    from hpcbench.evaluation.arms import FIGURES
+    from hpcbench.comparison.ab import FIGURES
 
     assert resolved.arms is not None
     if "evaluation" not in resolved.plan.stages:
@@ -213,7 +218,7 @@ def _follow(experiment: Experiment, *, as_json: bool) -> int:
 
 
 def _tell(experiment: Experiment, *, as_json: bool) -> int:
-    from hpcbench.evaluation.arms import costs
+    from hpcbench.comparison.ab import costs
 
     resolved = experiment.resolved
     if resolved.arms is None:

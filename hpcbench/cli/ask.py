@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hpcbench.errors import unknown
 
 if TYPE_CHECKING:
-    from hpcbench.launch.site import Choice
+    from hpcbench.site.profile import Choice
 
 _WIDTH = 42
 """Columns of a choice; the details of shorter ones stand below each other."""

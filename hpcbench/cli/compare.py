@@ -53,7 +53,7 @@ def compare(arguments: argparse.Namespace) -> int:
     _check(arguments, baseline, candidates)
     if arguments.sample is not None:
         return _show_sample(arguments, baseline, candidates, pairs)
-    from hpcbench.evaluation.account import account
+    from hpcbench.comparison.account import account
 
     whole = arguments.json or arguments.flips_csv is not None
     told = account(
@@ -130,8 +130,8 @@ def _margin(text: str) -> tuple[str, float]:
 
 def _write_report(path: Path, told: Mapping[str, Any]) -> None:
     """The page; of Markdown its plots beside it. The page comes last: where it is, all of it is."""
-    from hpcbench.experiment.files import write_atomic
-    from hpcbench.reporting.compared import page
+    from hpcbench.files.atomic import write_atomic
+    from hpcbench.reporting.comparison import page
 
     files = page(told, path.suffix)
     whole = files.pop(path.suffix)
@@ -146,7 +146,7 @@ def _write_flips(path: Path, told: Mapping[str, Any]) -> None:
     import csv
     import io
 
-    from hpcbench.experiment.files import write_atomic
+    from hpcbench.files.atomic import write_atomic
 
     text = io.StringIO()
     rows = csv.writer(text)
@@ -173,7 +173,7 @@ def _harmless(cell: str) -> str:
 
 
 def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.Namespace) -> None:
-    from hpcbench.evaluation.speeds import not_comparable
+    from hpcbench.comparison.speed import not_comparable
 
     out = console()
     if len(told["candidates"]) > 1 or out.is_terminal:
@@ -387,7 +387,7 @@ def _show_sample(
     pairs: Sequence[tuple[str, str]],
 ) -> int:
     """`--sample ID`: what the baseline and each candidate made of one sample."""
-    from hpcbench.evaluation.sample import look_at
+    from hpcbench.comparison.sample import look_at
 
     found = list(look_at(baseline, candidates, arguments.sample, pairs))
     if arguments.json:

@@ -10,12 +10,12 @@ from hpcbench import secret
 from hpcbench.cli.screen import console, print_json, say
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import home
-from hpcbench.launch import crontab
-from hpcbench.launch.status import ExperimentStatus
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_gate, load_plan
 from hpcbench.schema.documents import Site
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.site import crontab
+from hpcbench.status import ExperimentStatus
 
 TABLES: tuple[crontab.Table, ...] = ("crontab", "scrontab")
 

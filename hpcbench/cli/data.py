@@ -17,11 +17,11 @@ from hpcbench.data.progress import Progress, silent, size_text
 from hpcbench.data.sync import LEASE, Freed, SmartSync
 from hpcbench.data.tree import Version
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
-from hpcbench.launch.prepare import open_cache
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Model, Site
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.submit.prepare import open_cache
 
 
 def list_versions(arguments: argparse.Namespace) -> int:
@@ -124,7 +124,7 @@ def prune(arguments: argparse.Namespace) -> int:
     What was used within a day stays, for an experiment may be about to read it, unless `--older` names a
     shorter time.
     """
-    from hpcbench.experiment.once import remove
+    from hpcbench.files.lease import remove
 
     syncing = _sync(arguments)
     seconds = None if arguments.older is None else arguments.older * 86400
@@ -162,9 +162,9 @@ def check(arguments: argparse.Namespace) -> int:
     """`hpcbench data check NAME`: exit code 1 if anything in it cannot be used."""
     from rich.progress import Progress as Bar
 
+    from hpcbench.data.check import sheet_html, sheet_png, survey
     from hpcbench.data.datasets import open_dataset
-    from hpcbench.data.survey import sheet_html, sheet_png, survey
-    from hpcbench.experiment.files import write_atomic
+    from hpcbench.files.atomic import write_atomic
 
     document = _dataset(arguments.name, arguments.registry)
     with transfer_bar() as progress:
@@ -193,7 +193,7 @@ def check(arguments: argparse.Namespace) -> int:
 def upload(arguments: argparse.Namespace) -> int:
     """`hpcbench upload [EXPERIMENT] [--to URL]`."""
     from hpcbench.experiment.layout import find, home
-    from hpcbench.launch.uploading import upload_results
+    from hpcbench.reporting.upload import upload_results
 
     experiment = find(home(user_site()), arguments.experiment)
     with transfer_bar() as progress:
@@ -240,7 +240,7 @@ def documents_of_plan(arguments: argparse.Namespace) -> list[Dataset | Model]:
 
 
 def _of_plan(arguments: argparse.Namespace) -> ResolvedPlan:
-    from hpcbench.launch.preview import read_only
+    from hpcbench.submit.preview import read_only
 
     return read_only(arguments.plan, arguments.registry)[0]
 

@@ -29,15 +29,15 @@ from hpcbench.data.detect import (
     why_no_table,
 )
 from hpcbench.errors import Problem, UserError, unknown
-from hpcbench.experiment.files import write_atomic
-from hpcbench.launch.measure import measure
-from hpcbench.launch.prepare import open_cache
-from hpcbench.launch.site import Choice
+from hpcbench.files.atomic import write_atomic
 from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.documents import Dataset, MLTask
+from hpcbench.site.profile import Choice
+from hpcbench.submit.measure import measure
+from hpcbench.submit.prepare import open_cache
 
 TASKS = {
     "vqa": "a question and its answer",

@@ -9,9 +9,9 @@ from hpcbench.cli.screen import print_json, say
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.submission import Step, arrays
-from hpcbench.launch.batch import sbatch_text
-from hpcbench.launch.estimate import spared
-from hpcbench.launch.preview import (
+from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.submit.estimate import spared
+from hpcbench.submit.preview import (
     WIDTH,
     Preview,
     command_of,
@@ -20,8 +20,8 @@ from hpcbench.launch.preview import (
     size_words,
     wrapped,
 )
-from hpcbench.launch.submit import MAX_ARRAY_SIZE
-from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.submit.rounds import MAX_ARRAY_SIZE
+from hpcbench.submit.sbatch import sbatch_text
 
 
 def show(preview: Preview, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment, all_experiments
-from hpcbench.launch.status import ENDED, ExperimentStatus, due
+from hpcbench.status import ENDED, ExperimentStatus, due
 
 NEWEST = 20
 """Experiments of which a call of cron's tells what is owed."""
@@ -26,7 +26,7 @@ def do_what_is_due(experiment: Experiment, now: ExperimentStatus) -> bool:
         return False
     import subprocess
 
-    from hpcbench.launch.fingerprint import changes_since_submit, interpreter
+    from hpcbench.submit.fingerprint import changes_since_submit, interpreter
 
     if not experiment.manifest.get("snapshot") and changes_since_submit(experiment):
         what = (
@@ -44,15 +44,15 @@ def do_what_is_due(experiment: Experiment, now: ExperimentStatus) -> bool:
 
 def tell_what_is_owed(experiment: Experiment) -> None:
     """Tell what nobody could be told from where the experiment ended; no reader of it fails for that."""
-    from hpcbench.experiment.outbox import waiting
+    from hpcbench.notify.outbox import waiting
 
     try:
         if not waiting(experiment):
             return
     except (OSError, ValueError, KeyError, TypeError, HpcbenchError):
         return  # not ours to read, or of another version: whoever owns it tells
-    from hpcbench.launch import secrets_file
-    from hpcbench.reporting.telling import catch_up
+    from hpcbench.notify.dispatch import catch_up
+    from hpcbench.submit import secrets_file
 
     with contextlib.suppress(HpcbenchError, OSError):
         secrets_file.load(experiment)

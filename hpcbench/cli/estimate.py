@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from hpcbench.cli.dry_run import tell_findings
 from hpcbench.cli.screen import print_json
-from hpcbench.launch.outlook import outlook, words
-from hpcbench.launch.preview import WIDTH, Preview, facts_json
+from hpcbench.submit.outlook import outlook, words
+from hpcbench.submit.preview import WIDTH, Preview, facts_json
 
 
 def show(preview: Preview, as_json: bool) -> int:

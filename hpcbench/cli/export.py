@@ -83,7 +83,7 @@ def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
 
 
 def _table(experiments: list[Experiment], form: str, arguments: argparse.Namespace) -> int:
-    from hpcbench.interchange.tables import Wanted, open_table
+    from hpcbench.interchange.export import Wanted, open_table
     from hpcbench.interchange.writing import write
 
     shape: Format = form  # type: ignore[assignment]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench.cli.data import site_of
-from hpcbench.launch.choices import TINY, Choices, for_a_first_look
 from hpcbench.registry.catalog import Catalog
 from hpcbench.schema.documents import MLTask, Model, Site
+from hpcbench.submit.choices import TINY, Choices, for_a_first_look
 
 LONG_TEXT = 4096
 """Tokens of an answer that is the text of a page."""

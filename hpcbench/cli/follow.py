@@ -17,11 +17,11 @@ from hpcbench.cli.screen import print_json, say
 from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended
-from hpcbench.experiment.growing import Growing, last_lines
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.log import Kind, Sort
-from hpcbench.experiment.plain import neutral
+from hpcbench.files.tail import Growing, last_lines
 from hpcbench.registry.catalog import user_site
+from hpcbench.sanitize import sanitize
 
 PAUSE_SECONDS = 1.0
 """Between two looks; as long as the last one took, where that was longer."""
@@ -120,7 +120,7 @@ def over(experiment: Experiment) -> str | None:
     Raises:
         EnvironmentFault: its directory is gone.
     """
-    from hpcbench.launch.status import ENDED, status
+    from hpcbench.status import ENDED, status
 
     if not experiment.path.is_dir():
         raise EnvironmentFault(f"{experiment.path} is gone", remedy="`hpcbench list` shows others")
@@ -159,7 +159,7 @@ class _Printer:
             # Escaped on a terminal: text of engines may hold what terminals obey.
             return json.dumps(event.to_json(), ensure_ascii=self._terminal, separators=(",", ":"))
         when = time.strftime("%m-%d %H:%M:%S", time.localtime(event.time))
-        line = f"{when}  {neutral(_short(event.source)):<16}  {neutral(words(event))}"
+        line = f"{when}  {sanitize(_short(event.source)):<16}  {sanitize(words(event))}"
         colour = COLOURS[event.sort] if self._terminal else ""
         return f"\x1b[{colour}m{line}\x1b[0m" if colour else line
 
@@ -372,7 +372,7 @@ class _Choice:
 
 def _list_logs(experiment: Experiment, files: Sequence[Path]) -> None:
     for path in files:
-        end = "".join(neutral(line)[:100] for line in _lines(path, last_lines(path, 1)))
+        end = "".join(sanitize(line)[:100] for line in _lines(path, last_lines(path, 1)))
         print(f"{path.relative_to(experiment.path)}  {path.stat().st_size} B  {end}")
 
 
@@ -449,4 +449,4 @@ def _lines(path: Path, offset: int) -> Iterator[str]:
 
 def _printable(line: str) -> str:
     """A log's line: as it is for programs, harmless on a terminal."""
-    return neutral(line) if sys.stdout.isatty() else line
+    return sanitize(line) if sys.stdout.isatty() else line

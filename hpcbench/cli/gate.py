@@ -23,7 +23,7 @@ WORDS = {"GO": "bold green", "NO-GO": "bold red", "INCONCLUSIVE": "bold yellow"}
 
 def gate(arguments: argparse.Namespace) -> int:
     """`hpcbench gate CANDIDATE --baseline NAME`."""
-    from hpcbench.gate import judge
+    from hpcbench.comparison.gate import judge
 
     root = home(user_site())
     candidate = find(root, arguments.candidate)
@@ -51,7 +51,7 @@ def print_verdict(told: Mapping[str, Any]) -> None:
     """Every check as a line of a table, and the verdict."""
     from rich.table import Table
 
-    from hpcbench.gate.verdict import Check
+    from hpcbench.comparison.gate.verdict import Check
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("run task", "what", "baseline", "candidate", "difference", "margin", "", "why"):

@@ -16,11 +16,11 @@ from hpcbench.cli.screen import console, print_json, say
 from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
-from hpcbench.launch import gc as clearing
-from hpcbench.launch import snapshot
-from hpcbench.launch.gc import Finding
 from hpcbench.registry.catalog import user_site
-from hpcbench.remote import kept
+from hpcbench.remote import unused_copies
+from hpcbench.site import gc as clearing
+from hpcbench.site.gc import Finding
+from hpcbench.submit import snapshot
 
 UNUSED_DAYS = 1.0
 """Copies of environments, and what laptops sent, go when no experiment has needed them for so long."""
@@ -120,7 +120,7 @@ def _others(
     stay = [one.experiment for one in found if one not in doomed]
     lying = clearing.clear_home(root, {one.experiment.id for one in found if one.busy})
     lying += snapshot.unused(root, stay, UNUSED_DAYS)
-    lying += kept.unused(root / "remote", stay, UNUSED_DAYS)
+    lying += unused_copies.unused(root / "remote", stay, UNUSED_DAYS)
     gone = []
     for path in lying:
         try:

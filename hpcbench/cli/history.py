@@ -18,7 +18,7 @@ from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import user_site
 
 if TYPE_CHECKING:
-    from hpcbench.gate.past import Trend
+    from hpcbench.comparison.history import Trend
     from hpcbench.reporting.figures import Figure
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -33,7 +33,7 @@ DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 
 def history(arguments: argparse.Namespace) -> int:
     """`hpcbench history METRIC`."""
-    from hpcbench.gate import past
+    from hpcbench.comparison import history as past
 
     root = home(user_site())
     if arguments.rebuild:
@@ -117,7 +117,7 @@ def _print(found: Sequence[Trend]) -> None:
 
 def _read_otherwise(found: Sequence[Trend]) -> Iterator[str]:
     """Of trends that are two only because of the parser's version, how they become one."""
-    from hpcbench.evaluation.made import other_reading
+    from hpcbench.evaluation.versions import other_reading
 
     newest: dict[tuple[str, ...], Trend] = {}
     for one in sorted(found, key=lambda one: one.points[-1].time):
@@ -171,7 +171,7 @@ def _draw(found: Sequence[Trend], path: Path, root: Path) -> None:
     Raises:
         UserError: another form than those, or several metrics for one picture.
     """
-    from hpcbench.experiment.files import write_atomic
+    from hpcbench.files.atomic import write_atomic
     from hpcbench.reporting import figures
 
     form = path.suffix.lower()

@@ -14,7 +14,7 @@ from hpcbench.data.progress import size_text
 from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
-from hpcbench.experiment.once import remove
+from hpcbench.files.lease import remove
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Image, Site
 
@@ -123,7 +123,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def prune(arguments: argparse.Namespace) -> int:
     """`hpcbench images prune`: what broke off always; images by age or until so much is free."""
-    from hpcbench.launch.prepare import images_in_use
+    from hpcbench.submit.prepare import images_in_use
 
     in_use = images_in_use(_site())
     freed, doomed = 0, list[BuiltImage]()
@@ -150,7 +150,7 @@ def prune(arguments: argparse.Namespace) -> int:
 
 def save_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images save IMAGE… --out FILE`."""
-    from hpcbench.environments.bundle import collect
+    from hpcbench.environments.offline_packages import collect
 
     chosen, out = _matching(arguments.images), arguments.out
     if not chosen and not arguments.with_hpcbench:

@@ -10,10 +10,10 @@ from typing import Any
 from hpcbench.cli.screen import say
 from hpcbench.cli.submit import submit
 from hpcbench.errors import Problem, UserError
-from hpcbench.launch.measure import measure
-from hpcbench.launch.prepare import load as load_plan
-from hpcbench.launch.prepare import localise, open_cache
-from hpcbench.launch.preview import preview_of, read_only
+from hpcbench.submit.measure import measure
+from hpcbench.submit.prepare import load as load_plan
+from hpcbench.submit.prepare import localise, open_cache
+from hpcbench.submit.preview import preview_of, read_only
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
 """Requests in flight at the points of a sweep that nobody named."""

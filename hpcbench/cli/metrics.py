@@ -14,7 +14,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.user_files import open_file
+from hpcbench.files.user import open_file
 
 ROUNDED = 6
 """Digits of a value that are printed; JSON has them all."""

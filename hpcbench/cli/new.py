@@ -19,8 +19,8 @@ from hpcbench.registry.places import share_dir
 from hpcbench.registry.starter import check_name
 
 if TYPE_CHECKING:
-    from hpcbench.launch.choices import Draft
-    from hpcbench.launch.preview import Preview
+    from hpcbench.submit.choices import Draft
+    from hpcbench.submit.preview import Preview
 
 
 def new(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def new(arguments: argparse.Namespace) -> int:
         say("Enter takes the answer in brackets. Ctrl-C ends, and nothing is written.")
     # What comes now takes a second to import; the line above is read meanwhile.
     from hpcbench.cli.plan_questions import Questions
-    from hpcbench.experiment.files import create_whole
+    from hpcbench.files.atomic import create_whole
 
     questions = Questions(arguments)
     draft = questions.draft()
@@ -119,7 +119,7 @@ def _to_lock(preview: Preview, draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def _to_fetch(preview: Preview, draft: Draft) -> Iterator[str]:
-    from hpcbench.launch.preview import size_words
+    from hpcbench.submit.preview import size_words
 
     known, data = preview.facts.models[draft.name], preview.facts.datasets[draft.dataset.name]
     if not data.here:

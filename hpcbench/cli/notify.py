@@ -10,11 +10,11 @@ from pathlib import Path
 from hpcbench.cli.screen import print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.layout import Experiment, find, home
-from hpcbench.experiment.outbox import Delivery
-from hpcbench.launch import secrets_file
+from hpcbench.notify.dispatch import send_now, send_test
+from hpcbench.notify.outbox import Delivery
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_plan
-from hpcbench.reporting.telling import send_now, send_test
+from hpcbench.submit import secrets_file
 
 MARKS = {"told": "told", "failed": "FAILED", "sending": "unknown", "owed": "owed"}
 

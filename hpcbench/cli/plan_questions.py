@@ -15,11 +15,17 @@ from hpcbench.cli.ask import ask, ask_several, at_terminal
 from hpcbench.cli.screen import say
 from hpcbench.cli.start import hint
 from hpcbench.errors import Problem, UserError
-from hpcbench.launch.choices import TINY, Candidate, Choices, Draft, for_a_first_look
-from hpcbench.launch.preview import size_words
-from hpcbench.launch.site import Choice
 from hpcbench.registry.starter import check_name, plain_name
 from hpcbench.schema.documents import Dataset, MLTask, Model
+from hpcbench.site.profile import Choice
+from hpcbench.submit.choices import (
+    TINY,
+    Candidate,
+    Choices,
+    Draft,
+    for_a_first_look,
+)
+from hpcbench.submit.preview import size_words
 
 FIRST_LOOK = 50
 """Samples of a first plan unless another limit is given."""

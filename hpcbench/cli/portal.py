@@ -16,8 +16,8 @@ from hpcbench.registry.catalog import user_site
 from hpcbench.schema.forms import complaint
 
 if TYPE_CHECKING:
+    from hpcbench.portal.access_tokens import Tokens
     from hpcbench.portal.caller import Caller
-    from hpcbench.portal.tokens import Tokens
 
 
 def portal(arguments: argparse.Namespace) -> int:
@@ -200,7 +200,7 @@ def _tokens() -> Tokens:
     _need()
     os.umask(0o077)
     from hpcbench.portal import place
-    from hpcbench.portal.tokens import Tokens
+    from hpcbench.portal.access_tokens import Tokens
 
     return Tokens(place.records() / "tokens.json")
 

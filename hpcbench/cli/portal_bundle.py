@@ -16,7 +16,7 @@ def bundle(arguments: argparse.Namespace) -> int:
     """`hpcbench portal bundle EXPERIMENT --out FOLDER|FILE.zip`."""
     if arguments.samples is not None and arguments.samples < 0:
         raise UserError("--samples: samples cannot be fewer than none", remedy="give 0 or more")
-    from hpcbench.portal.bundle import Wanted, write
+    from hpcbench.portal.static_export import Wanted, write
 
     experiment = find(home(user_site()), arguments.experiment)
     wanted = Wanted(images=arguments.images, logs=arguments.logs, samples=arguments.samples)

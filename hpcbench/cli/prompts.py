@@ -15,13 +15,13 @@ from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.data.pictures import name_of
 from hpcbench.errors import HpcbenchError, Problem, UserError
-from hpcbench.launch.prepare import open_cache
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt, as_text
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Sample
+from hpcbench.submit.prepare import open_cache
 
 ANY_MODEL = "tiny-vlm"
 """Stands where a plan needs a model and none matters; shipped with hpcbench."""

@@ -21,8 +21,8 @@ from hpcbench.schema.documents import KINDS, Document, Site
 
 def validate(arguments: argparse.Namespace) -> int:
     """`hpcbench validate [PLAN]`."""
-    from hpcbench.launch.prepare import load
     from hpcbench.registry.resolve import check_registries, load_plan
+    from hpcbench.submit.prepare import load
 
     if arguments.plan is None:
         count = check_registries(arguments.registry)
@@ -67,7 +67,7 @@ def schema(arguments: argparse.Namespace) -> int:
 
 def _report_schema() -> Any:
     """Of `report.json`, which is no document: it is what reports are made of."""
-    from hpcbench.reporting.artefact import json_schema
+    from hpcbench.reporting.report_tables import json_schema
 
     return json_schema()
 
@@ -288,9 +288,9 @@ def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -
     from hpcbench.data.progress import Moved
     from hpcbench.data.tree import Tree
     from hpcbench.experiment.layout import home
-    from hpcbench.launch.prepare import open_cache
     from hpcbench.registry.paths import with_absolute_paths
     from hpcbench.schema.documents import Model
+    from hpcbench.submit.prepare import open_cache
 
     (name,) = arguments.names
     found, source = catalog.get_with_source(Model, name)
@@ -327,7 +327,7 @@ def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -
 
 def _write_locked(source: Source, kind: str, document: Document, lock: Mapping[str, str]) -> None:
     """Write a lock into the document's own file; of a shipped one, into the user's copy."""
-    from hpcbench.experiment.files import write_atomic
+    from hpcbench.files.atomic import write_atomic
     from hpcbench.registry.catalog import share_dir, user_dir
 
     shipped = share_dir() / "registries" in source.path.resolve().parents

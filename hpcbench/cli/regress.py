@@ -9,11 +9,11 @@ from hpcbench.cli.gate import print_verdict
 from hpcbench.cli.screen import follow, print_json, say
 from hpcbench.cli.submit import prepared_once
 from hpcbench.errors import Problem, UserError
-from hpcbench.launch.prepare import load
-from hpcbench.launch.submit import submit_first
 from hpcbench.registry.resolve import load_gate
 from hpcbench.regress import Ask, Regression, Standing
 from hpcbench.regress import regress as go_as_far_as_can_be
+from hpcbench.submit.prepare import load
+from hpcbench.submit.rounds import submit_first
 
 PAUSE = 1.0
 """Seconds between looks where there is nothing to follow, as while another call prepares a run."""

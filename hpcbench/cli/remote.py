@@ -20,14 +20,14 @@ from hpcbench.cli.parse import words_of
 from hpcbench.cli.screen import print_json, say, transfer_bar
 from hpcbench.data.progress import Progress, size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
-from hpcbench.experiment.files import write_atomic
 from hpcbench.experiment.layout import home
+from hpcbench.files.atomic import write_atomic
 from hpcbench.registry.catalog import Catalog, run_mode, user_dir
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Source, validate
-from hpcbench.remote import far_end
-from hpcbench.remote.bundle import Bundle, bundle
+from hpcbench.remote import server
 from hpcbench.remote.exchange import fetch, send
+from hpcbench.remote.plan_bundle import Bundle, bundle
 from hpcbench.remote.ssh import Connection, Dropped, NoCommand, Running
 from hpcbench.remote.ssh_config import Hop
 from hpcbench.schema.documents import Site
@@ -89,7 +89,7 @@ def _refuse_files(site: Site, arguments: argparse.Namespace) -> None:
 
 def answer(arguments: argparse.Namespace) -> int:
     """`hpcbench remote …`: what a laptop calls on the login node."""
-    return far_end.answer(arguments.what)
+    return server.answer(arguments.what)
 
 
 def _here(site: Site, arguments: argparse.Namespace) -> int:

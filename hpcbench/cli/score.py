@@ -18,10 +18,10 @@ from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.results import performance_of
 from hpcbench.experiment.submission import not_whole
+from hpcbench.files.user import open_file
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Metric
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.user_files import open_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -212,7 +212,7 @@ def _with_options(document: Metric, options: dict[str, dict[str, Any]]) -> Metri
 
 def _columns(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[str]:
     """Metadata that tables want and scores would not hold by themselves."""
-    from hpcbench.evaluation.tables import FIELD, OF_RUN_TASKS, OF_SAMPLES
+    from hpcbench.evaluation.aggregate import FIELD, OF_RUN_TASKS, OF_SAMPLES
 
     known = {*OF_RUN_TASKS, *OF_SAMPLES, FIELD, *run_task.dataset.group_by}
     wanted = [*arguments.by, *([arguments.weight] if arguments.weight else [])]
@@ -321,7 +321,7 @@ def _listed(rows: Sequence[Row]) -> Table:
     from rich.table import Table
 
     from hpcbench.evaluation import format as form
-    from hpcbench.evaluation.tables import label
+    from hpcbench.evaluation.aggregate import label
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     keys = list(rows[0].by)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from hpcbench.launch.status import ExperimentStatus, Observer
+    from hpcbench.status import ExperimentStatus, Observer
 
 POLL_SECONDS = {"local": 0.5, "slurm": 5.0}
 """How often `watch` looks at the files; Slurm is asked more rarely, and once for all readers."""
@@ -132,7 +132,7 @@ def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
     # Only here: what most verbs print needs no status, and its rooms take a tenth of a second.
     from hpcbench.cli.due import do_what_is_due
     from hpcbench.cli.status_screen import StatusScreen
-    from hpcbench.launch.status import ENDED, Observer
+    from hpcbench.status import ENDED, Observer
 
     out = console()
     pause = POLL_SECONDS[experiment.resolved.executor]
@@ -155,7 +155,7 @@ def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
 
 def finish(experiment: Experiment, *, as_json: bool = False) -> int:
     """Follow an experiment to its end and print what came out; Ctrl-C leaves it alone."""
-    from hpcbench.launch.lock import wait_for_others
+    from hpcbench.experiment.submission_lock import wait_for_others
 
     try:
         ended = follow(experiment, silent=as_json)
@@ -256,7 +256,7 @@ def _follow_plainly(
     experiment: Experiment, observer: Observer, status: ExperimentStatus, pause: float, silent: bool
 ) -> ExperimentStatus:
     from hpcbench.cli.due import do_what_is_due
-    from hpcbench.launch.status import ENDED
+    from hpcbench.status import ENDED
 
     last = ""
     while True:

@@ -21,11 +21,11 @@ from hpcbench.cli.screen import say, transfer_bar
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
-from hpcbench.launch.prepare import open_cache
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model
 from hpcbench.schema.documents import Model, Site
+from hpcbench.submit.prepare import open_cache
 from hpcbench.wrapper.descriptors import allow_many
 
 LOOK_SECONDS = 0.5

@@ -15,19 +15,31 @@ from hpcbench import installed
 from hpcbench.cli import remote
 from hpcbench.cli.ask import ask, at_terminal
 from hpcbench.cli.screen import console, finish, print_json, say
-from hpcbench.environments.bundle import own_wheel
+from hpcbench.environments.offline_packages import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment.files import write_atomic
-from hpcbench.launch.doctor import Check, asking_job, checks, gpus_of_nodes, may_submit
-from hpcbench.launch.prepare import prepare
-from hpcbench.launch.site import Ask, Choice, NodeGpus, detect, take_default
-from hpcbench.launch.submit import submit_first
+from hpcbench.files.atomic import write_atomic
 from hpcbench.registry.catalog import share_dir, user_dir, user_site
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.registry.sites import findings
 from hpcbench.registry.source import Source, parse, validate
 from hpcbench.schema.documents import Site
+from hpcbench.site.doctor import (
+    Check,
+    asking_job,
+    checks,
+    gpus_of_nodes,
+    may_submit,
+)
+from hpcbench.site.profile import (
+    Ask,
+    Choice,
+    NodeGpus,
+    detect,
+    take_default,
+)
+from hpcbench.submit.prepare import prepare
+from hpcbench.submit.rounds import submit_first
 
 PIPELINES = {
     "github": (Path(".github/workflows/hpcbench.yml"), ""),

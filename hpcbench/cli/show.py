@@ -7,9 +7,9 @@ import argparse
 from hpcbench.cli.due import do_what_is_due
 from hpcbench.cli.screen import console, finish, print_json
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.launch.status import briefs
-from hpcbench.launch.status import status as status_of
 from hpcbench.registry.catalog import user_site
+from hpcbench.status import briefs
+from hpcbench.status import status as status_of
 
 
 def list_experiments(arguments: argparse.Namespace) -> int:

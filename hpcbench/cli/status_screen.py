@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from hpcbench.launch.status import (
+from hpcbench.status import (
     ExperimentStatus,
     Failure,
     RunTaskStatus,

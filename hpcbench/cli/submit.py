@@ -14,20 +14,27 @@ from hpcbench.cli.due import tell_of_newest
 from hpcbench.cli.screen import finish, print_json, say, transfer_bar
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.access import use_umask
-from hpcbench.experiment.control import Wishes, wish, wishes
+from hpcbench.experiment.control import ControlState, control_request, control_state
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.experiment.submission import outcome, rounds
+from hpcbench.experiment.submission_lock import submitting
 from hpcbench.finalise import advance, ended
-from hpcbench.launch.cron import Idle, if_idle
-from hpcbench.launch.fingerprint import accept
-from hpcbench.launch.lock import submitting
-from hpcbench.launch.measure import measure
-from hpcbench.launch.prepare import Packages, load, localise, open_cache, plan_key, prepare
-from hpcbench.launch.preview import preview_of, read_only
-from hpcbench.launch.submit import cancel as cancel_jobs
-from hpcbench.launch.submit import submit_first
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.site.cron import Idle, if_idle
+from hpcbench.submit.fingerprint import accept
+from hpcbench.submit.measure import measure
+from hpcbench.submit.prepare import (
+    Packages,
+    load,
+    localise,
+    open_cache,
+    plan_key,
+    prepare,
+)
+from hpcbench.submit.preview import preview_of, read_only
+from hpcbench.submit.rounds import cancel as cancel_jobs
+from hpcbench.submit.rounds import submit_first
 
 MOST_CHANGES = 20
 """Changes since then that a rerun lists; the others are counted."""
@@ -127,20 +134,20 @@ def _again(
         estimate: show what it takes instead.
         copied: whether jobs run from a copy of this Python; None: as then.
     """
-    from hpcbench.launch import again
+    from hpcbench.submit import rerun
 
-    resolved = again.load(then, sources, say)
+    resolved = rerun.load(then, sources, say)
     if estimate or arguments.dry_run:
         from hpcbench.cli import dry_run
         from hpcbench.cli import estimate as estimates
 
         show = estimates.show if estimate else dry_run.show
         return show(preview_of(resolved, plan_file=then.plan_file, say=say), arguments.json)
-    packages = again.build_packages(then, resolved, say)
+    packages = rerun.build_packages(then, resolved, say)
     if copied is None:
         copied = then.manifest.get("snapshot") is not None
     experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied)
-    changes = again.not_as_it_was(then, experiment)
+    changes = rerun.not_as_it_was(then, experiment)
     for one in changes[:MOST_CHANGES]:
         say(f"not as in {then.id}: {one.path}: {one.one} → {one.other}")
     if len(changes) > MOST_CHANGES:
@@ -171,8 +178,8 @@ def resume(arguments: argparse.Namespace) -> int:
     if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
         return 0
-    if wishes(experiment) != Wishes() or arguments.pilot is not None:
-        wish(experiment, "resume", names, pilot=arguments.pilot)
+    if control_state(experiment) != ControlState() or arguments.pilot is not None:
+        control_request(experiment, "resume", names, pilot=arguments.pilot)
     for change in accept(experiment):
         say(f"another environment than before: {change}")
     found = advance(experiment, again=True, force=arguments.force)
@@ -191,7 +198,7 @@ def pause(arguments: argparse.Namespace) -> int:
     if ended(experiment):
         say(f"{experiment.id} has ended: nothing to pause")
         return 0
-    wish(experiment, "pause", names)
+    control_request(experiment, "pause", names)
     what = ", ".join(names) or experiment.id
     print(f"{what} rests as soon as what is in flight is answered; `hpcbench resume` goes on")
     return 0

@@ -9,9 +9,14 @@ from rich.table import Table
 from hpcbench.cli.screen import console, print_json
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
-from hpcbench.launch.hours import CAUSES, Hours
-from hpcbench.launch.usage import By, Usage, totals, usage_of
 from hpcbench.registry.catalog import user_site
+from hpcbench.usage.hours import CAUSES, Hours
+from hpcbench.usage.report import (
+    By,
+    Usage,
+    totals,
+    usage_of,
+)
 
 HEADS = ("allocated", "used", "wasted", *(cause.replace("_", " ") for cause in CAUSES))
 """Columns of hours."""

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from hpcbench.data.progress import size_text
 from hpcbench.errors import Problem, UserError
-from hpcbench.user_files import open_file
+from hpcbench.files.user import open_file
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 """What can be unpacked."""

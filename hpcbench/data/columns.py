@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hpcbench.data.beside import SUFFIXES
+from hpcbench.data.sibling_files import SUFFIXES
 from hpcbench.errors import Problem, UserError, unknown
 
 Kind = Literal["text", "number", "flag", "object", "list", "bytes", "nothing"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hpcbench.data.tree import Tree, combined, hash_file
 from hpcbench.errors import REMEDIES, Problem, UserError
-from hpcbench.experiment.files import write_atomic
+from hpcbench.files.atomic import write_atomic
 
 
 def content_hash(

@@ -25,10 +25,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hpcbench.data.beside import SUFFIXES, Beside
 from hpcbench.data.boxes import boxes, packed
 from hpcbench.data.references import is_empty
 from hpcbench.data.rows import Record, Rows, value_of
+from hpcbench.data.sibling_files import SUFFIXES, Beside
 from hpcbench.data.table import TableDataset, is_outside
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec

@@ -27,7 +27,7 @@ from typing import Any
 from hpcbench.data.pictures import check_size, flat, guarded, opened
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment.once import make_once
+from hpcbench.files.lease import make_once
 from hpcbench.installed import install_hint
 from hpcbench.schema.records import Image, StoredImage
 

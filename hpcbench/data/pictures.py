@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.files.user import refuse_pipes
 from hpcbench.schema.records import Image
-from hpcbench.user_files import refuse_pipes
 
 MOST_PIXELS = 500_000_000
 """Largest picture that is decoded or rendered: A0 at 400 dpi has half as many. As RGB it takes 1.5 GB."""

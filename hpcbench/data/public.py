@@ -27,9 +27,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from hpcbench.data.beside import Beside
 from hpcbench.data.boxes import Marks, boxes, joined, packed, quad
 from hpcbench.data.references import is_empty
+from hpcbench.data.sibling_files import Beside
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec, check_options

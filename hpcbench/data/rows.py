@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from hpcbench.data.sheets import read_sheet
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.user_files import not_json
+from hpcbench.files.user import not_json
 
 Record = Mapping[str, Any]
 

@@ -24,11 +24,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hpcbench.data.durability import BOOT
 from hpcbench.data.progress import size_text
-from hpcbench.data.settled import BOOT
 from hpcbench.data.tree import Tree, at_once, walk
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.once import alone, leftovers, make_once, remove
+from hpcbench.files.lease import (
+    alone,
+    leftovers,
+    make_once,
+    remove,
+)
 
 SPARE = 1 << 30
 """Bytes that are left free for others."""

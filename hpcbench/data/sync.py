@@ -30,15 +30,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpcbench.data.durability import in_doubt, ours, release
 from hpcbench.data.pack import end_pack, write_member
 from hpcbench.data.progress import Moved, Progress, silent, size_text, verifying
-from hpcbench.data.settled import in_doubt, ours, release
 from hpcbench.data.storage import no_answer, open_storage
 from hpcbench.data.transfer import Transfer, broken_off, pieces, told
 from hpcbench.data.tree import Kept, Version
 from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError
-from hpcbench.experiment.files import read_json, write_json
-from hpcbench.experiment.once import alone, leftovers, make_once, remove
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.lease import (
+    alone,
+    leftovers,
+    make_once,
+    remove,
+)
 from hpcbench.plugins import Storage, StoredFile
 
 LEASE = 86400.0

@@ -30,15 +30,15 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from hpcbench.data.beside import Finder
 from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.references import is_empty
 from hpcbench.data.rows import How, Record, Rows, column_of, first_rows, open_rows, value_of
+from hpcbench.data.sibling_files import Finder
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError, most_mistakes
+from hpcbench.files.user import open_file
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import FieldMap, Image, Sample, StoredImage
-from hpcbench.user_files import open_file
 
 KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "metadata"})
 

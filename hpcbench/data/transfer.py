@@ -20,12 +20,17 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hpcbench.data.durability import (
+    BOOT,
+    force_file,
+    in_doubt,
+    mark_unsettled,
+)
 from hpcbench.data.pack import following, tar_header, write_all, write_header
 from hpcbench.data.progress import Moved, Progress, verifying
-from hpcbench.data.settled import BOOT, force_file, in_doubt, mark_unsettled
 from hpcbench.data.tree import BLOCK, Kept, Version, hash_file
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.files import Appender, read_lines
+from hpcbench.files.atomic import Appender, read_lines
 from hpcbench.plugins import Storage, StoredFile
 
 PART = 32 << 20

@@ -30,9 +30,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment.files import parse_line, read_lines, write_atomic
+from hpcbench.files.atomic import parse_line, read_lines, write_atomic
+from hpcbench.files.user import read_bytes
 from hpcbench.schema.records import StoredImage
-from hpcbench.user_files import read_bytes
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")

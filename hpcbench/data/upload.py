@@ -22,8 +22,8 @@ from hpcbench.data.storage import no_answer, open_storage
 from hpcbench.data.transfer import told
 from hpcbench.data.tree import hash_file
 from hpcbench.errors import NO_NETWORK, EnvironmentFault
-from hpcbench.experiment.files import Appender, read_lines
-from hpcbench.experiment.once import alone
+from hpcbench.files.atomic import Appender, read_lines
+from hpcbench.files.lease import alone
 from hpcbench.plugins import Storage
 
 MANIFEST = "hpcbench-upload.json"

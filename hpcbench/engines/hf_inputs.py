@@ -16,7 +16,7 @@ import transformers
 from PIL import Image, ImageOps
 
 from hpcbench.engines.chat import ApiError
-from hpcbench.schema.messages import keeping_texts
+from hpcbench.schema.chat_content import keeping_texts
 
 _auto: Any = transformers  # half of its functions have no types
 _QWEN = ("qwen2_vl", "qwen2_5_vl")

@@ -21,7 +21,7 @@ from hpcbench.environments.sif import (
 )
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.once import make_once
+from hpcbench.files.lease import make_once
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 

@@ -22,7 +22,7 @@ from hpcbench.environments.packages import Probe, packages_for, probed_once
 from hpcbench.environments.packages import probe as ask_python
 from hpcbench.environments.sources import Source
 from hpcbench.errors import Problem, UserError
-from hpcbench.experiment.files import read_json, write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hpcbench.experiment.plain import neutral
+from hpcbench.sanitize import sanitize
 
 APPTAINER_FAILED = 255
 """Apptainer's own exit code when it could not start what it was to run; a program may end so, too."""
@@ -123,6 +123,6 @@ def is_apptainers_own(code: int | None, output: str) -> bool:
     Both may end with 255 or 1; only Apptainer then ends its log with a line that begins in its way.
     """
     # What makes the namespaces writes in colours, even into a file.
-    last = [line for line in map(neutral, output.splitlines()) if line.strip()][-3:]
+    last = [line for line in map(sanitize, output.splitlines()) if line.strip()][-3:]
     begins = {APPTAINER_FAILED: "FATAL:", STARTER_FAILED: "ERROR  : "}.get(code or 0)
     return begins is not None and any(line.startswith(begins) for line in last)

@@ -35,9 +35,9 @@ import hpcbench
 from hpcbench import installed, secret
 from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment.files import read_json, write_json
-from hpcbench.experiment.once import make_once
-from hpcbench.experiment.plain import neutral
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.lease import make_once
+from hpcbench.sanitize import sanitize
 
 INDEX = "--extra-index-url "
 """How a requirement line that names an index begins."""
@@ -163,7 +163,7 @@ def probed_once(stored: Path, ask: Callable[[], Probe]) -> Probe:
 
 def last_words(output: str) -> str:
     """The line of a program's output that says why it failed."""
-    lines = [line.strip() for line in map(neutral, output.splitlines()) if line.strip()]
+    lines = [line.strip() for line in map(sanitize, output.splitlines()) if line.strip()]
     first = ("FATAL:", "ERROR:", "ERROR  :", "error:", "×")
     fatal = [line for line in lines if line.startswith(first)]
     return (fatal or lines or ["it said nothing"])[-1]

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 from hpcbench import secret
 from hpcbench.environments.packages import INDEX, folder_for_host, why
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment.once import make_once
+from hpcbench.files.lease import make_once
 from hpcbench.registry.source import Source, read
 from hpcbench.schema.documents import GitSource, Package, PypiSource
 

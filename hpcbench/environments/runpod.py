@@ -29,9 +29,9 @@ from hpcbench.environments.inside import Bind, words
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.runpod_api import CONSOLE, Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment import process
-from hpcbench.experiment.files import read_json, write_json
-from hpcbench.experiment.once import boot_id
+from hpcbench.experiment import process_identity
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.lease import boot_id
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.documents import ContainerSite
 
@@ -219,8 +219,8 @@ class Rented(BaseModel, frozen=True):
             host=host,
             boot=boot_id(),
             pid=pid,
-            started=process.started(pid) or "",
-            worker=(worker, process.started(worker) or ""),
+            started=process_identity.started(pid) or "",
+            worker=(worker, process_identity.started(worker) or ""),
             begun=time.time(),
         )
 
@@ -261,7 +261,9 @@ class Rented(BaseModel, frozen=True):
 
     def _gone(self, pid: int, started: str) -> bool:
         """Whether a process of then has ended; never so of another machine's, which cannot be seen."""
-        return self.host == _host() and (self.boot != boot_id() or process.started(pid) != started)
+        return self.host == _host() and (
+            self.boot != boot_id() or process_identity.started(pid) != started
+        )
 
     def _file(self, cache: Path) -> Path:
         return cache / "runpod" / f"{self.name}.json"

@@ -21,18 +21,23 @@ from typing import Any
 from hpcbench import plugins
 from hpcbench.data.datasets import check_answers, check_places, open_dataset, samples
 from hpcbench.errors import Problem, UserError
+from hpcbench.evaluation.aggregate import (
+    Row,
+    Scored,
+    pivot,
+    table,
+)
 from hpcbench.evaluation.performance import measure_performance, write_performance
 from hpcbench.evaluation.reading import Answer
 from hpcbench.evaluation.scores import Change, Place, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
 from hpcbench.evaluation.scoring import OF_SAMPLES
 from hpcbench.evaluation.summary import faults_of, tabulate
-from hpcbench.evaluation.tables import Row, Scored, pivot, table
 from hpcbench.experiment.claims import answers_of, digest_of, shard_states
-from hpcbench.experiment.control import wishes
-from hpcbench.experiment.files import write_json
+from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import METRICS_VERSION
+from hpcbench.files.atomic import write_json
 from hpcbench.parsers import reading_of
 from hpcbench.schema.documents import Metric
 from hpcbench.schema.plan import ResolvedRunTask
@@ -120,7 +125,7 @@ def subject_of(
         columns: metadata or fields to keep beside the dataset's `group_by`.
         shards: numbers of the only shards that count; None: all that are to be asked.
     """
-    if shards is None and run_task.name in wishes(experiment).enough_tasks:
+    if shards is None and run_task.name in control_state(experiment).enough_tasks:
         states = shard_states(experiment, [run_task.name])
         shards = [one.shard.index for one in states if one.state == "done"]
     only = None if shards is None else frozenset(shards)

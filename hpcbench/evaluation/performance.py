@@ -9,9 +9,9 @@ from typing import Any
 
 from hpcbench import speed
 from hpcbench.experiment.claims import unread_pieces
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import PERFORMANCE_VERSION
+from hpcbench.files.atomic import write_json
 from hpcbench.schema.plan import ResolvedRunTask
 
 _READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hpcbench.evaluation.guard import Guard
+from hpcbench.evaluation.isolate import Guard
 from hpcbench.parsers import Read
 from hpcbench.schema.records import Reading, Sample
 from hpcbench.speed import ANSWERED

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench.evaluation.guard import Guard
+from hpcbench.evaluation.isolate import Guard
 from hpcbench.evaluation.scoring import (
     ENDINGS,
     META,
@@ -34,7 +34,7 @@ from hpcbench.evaluation.scoring import (
     Policy,
     batches,
 )
-from hpcbench.experiment.files import open_beside, replacing
+from hpcbench.files.atomic import open_beside, replacing
 from hpcbench.parsers import reader, reading_of
 from hpcbench.schema.plan import ResolvedRunTask
 

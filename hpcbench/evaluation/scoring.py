@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbench.evaluation.guard import Guard
+from hpcbench.evaluation.isolate import Guard
 from hpcbench.evaluation.reading import (
     MISSING,
     Answer,

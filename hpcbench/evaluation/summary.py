@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hpcbench.evaluation.aggregate import (
+    FIELD,
+    Row,
+    Scored,
+    table,
+)
 from hpcbench.evaluation.scores import fields_of, rows_of
 from hpcbench.evaluation.scoring import META
-from hpcbench.evaluation.tables import FIELD, Row, Scored, table
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.ending import is_scored, without_values
 from hpcbench.speed import ANSWERED

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import Problem, UserError
-from hpcbench.experiment.files import create_exclusive, read_lines
+from hpcbench.files.atomic import create_exclusive, read_lines
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,79}")
 """What a baseline may be called. Not by a digit first, as ids of experiments begin: one word is never

@@ -19,10 +19,15 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hpcbench.experiment.files import Appender, create_exclusive, parse_line, read_lines
-from hpcbench.experiment.folded import FOLDED, Folder, is_folded
 from hpcbench.experiment.layout import Experiment, attempts_in
 from hpcbench.experiment.log import EventLog, Kind, event
+from hpcbench.files.archive import FOLDED, Folder, is_folded
+from hpcbench.files.atomic import (
+    Appender,
+    create_exclusive,
+    parse_line,
+    read_lines,
+)
 from hpcbench.schema.plan import Shard
 from hpcbench.schema.records import RECORD_VERSION, Response
 

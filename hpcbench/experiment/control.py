@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcbench.experiment.files import create_exclusive, read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import event
+from hpcbench.files.atomic import create_exclusive, read_lines
 
 Command = Literal["pause", "resume", "cancel", "stop", "fail", "enough"]
 """What is wished."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ControlState:
     """What holds now, of all that was wished."""
 
     cancelled: bool = False
@@ -60,7 +60,7 @@ class Wishes:
         )
 
 
-def wish(
+def control_request(
     experiment: Experiment,
     command: Command,
     run_tasks: Sequence[str] = (),
@@ -79,9 +79,9 @@ def wish(
         number += 1
 
 
-def wishes(experiment: Experiment) -> Wishes:
+def control_state(experiment: Experiment) -> ControlState:
     """What holds now."""
-    now = Wishes()
+    now = ControlState()
     for one in said(experiment):
         now = _after(now, one)
     return now
@@ -100,7 +100,7 @@ def _numbers(folder: Path) -> list[int]:
         return []
 
 
-def _after(now: Wishes, one: Mapping[str, Any]) -> Wishes:
+def _after(now: ControlState, one: Mapping[str, Any]) -> ControlState:
     command, names = one["event"], frozenset(one["run_tasks"])
     cancelled, paused = now.cancelled_tasks, now.paused_tasks
     stopped, enough = dict(now.stopped_tasks), dict(now.enough_tasks)
@@ -108,7 +108,7 @@ def _after(now: Wishes, one: Mapping[str, Any]) -> Wishes:
     if command == "resume":
         # Of the whole: what people ended of it stays ended, what hpcbench ended is tried again.
         lifted = names or frozenset({**stopped, **failed})
-        return Wishes(
+        return ControlState(
             cancelled=now.cancelled and bool(names),
             paused=now.paused and bool(names),
             cancelled_tasks=cancelled - names,
@@ -124,7 +124,7 @@ def _after(now: Wishes, one: Mapping[str, Any]) -> Wishes:
         failed |= dict.fromkeys(names, one["reason"])
     elif command == "enough":
         enough |= dict.fromkeys(names, one["reason"])
-    return Wishes(
+    return ControlState(
         cancelled=now.cancelled or (command == "cancel" and not names),
         paused=now.paused or (command == "pause" and not names),
         cancelled_tasks=cancelled | names if command == "cancel" else cancelled,

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpcbench.experiment.cursor import decode, encode
-from hpcbench.experiment.files import parse_line, read_lines
-from hpcbench.experiment.folded import FOLDED, Folder
-from hpcbench.experiment.growing import Growing
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
+from hpcbench.files.archive import FOLDED, Folder
+from hpcbench.files.atomic import parse_line, read_lines
+from hpcbench.files.tail import Growing
 
 LIST_SECONDS = (2.0, 15.0)
 """Shortest and longest time between two lists of the folder of workers and of wishes, while these seem to

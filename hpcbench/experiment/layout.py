@@ -3,7 +3,7 @@
 EXPERIMENT/
   plan.yaml               the plan as written
   resolved.json           the plan with every name resolved
-  kept/                   files that documents name by path, as they were, see `launch/kept.py`
+  kept/                   files that documents name by path, as they were, see `submit/kept_files.py`
   chosen.json             run task → places of its samples in the dataset
   manifest.json           versions, digests, hashes, seeds, shards and groups
   submission.jsonl        intents and job ids, one writer at a time
@@ -42,8 +42,8 @@ from typing import Any
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
-from hpcbench.experiment.files import read_json
-from hpcbench.experiment.folded import Folder
+from hpcbench.files.archive import Folder
+from hpcbench.files.atomic import read_json
 from hpcbench.schema.documents import Site
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask, WorkPlan
 
@@ -141,7 +141,7 @@ class Experiment:
 
     @property
     def environments_file(self) -> Path:
-        """Environments it was resumed in after submit's, see `launch/fingerprint.py`."""
+        """Environments it was resumed in after submit's, see `submit/fingerprint.py`."""
         return self.path / "environments.jsonl"
 
     @property
@@ -168,12 +168,12 @@ class Experiment:
 
     @property
     def usage_file(self) -> Path:
-        """What it took of the cluster, see `launch/usage.py`."""
+        """What it took of the cluster, see `usage/report.py`."""
         return self.path / "usage.json"
 
     @property
     def history_file(self) -> Path:
-        """How long it took, for estimates of later ones, see `launch/history.py`."""
+        """How long it took, for estimates of later ones, see `usage/history.py`."""
         return self.path / "history.json"
 
     @property
@@ -197,7 +197,7 @@ class Experiment:
 
     @property
     def told_file(self) -> Path:
-        """Who was told what, and who is to be told yet, see `reporting/telling.py`."""
+        """Who was told what, and who is to be told yet, see `notify/dispatch.py`."""
         return self.path / "told.jsonl"
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from hpcbench.experiment.files import Appender
+from hpcbench.files.atomic import Appender
 
 Kind = Literal[
     # the submission, and what people wish

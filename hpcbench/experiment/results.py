@@ -7,8 +7,8 @@ from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.ending import as_one_rule
-from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json
 
 METRICS_VERSION = 2
 """Of `metrics.json`: 2 since it tells invalid answers, faults and groups."""

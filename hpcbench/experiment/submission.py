@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcbench.experiment.files import read_json, read_lines
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json, read_lines
 from hpcbench.schema.plan import Group
 
 FINALISE, SUPERVISE = "finalise", "supervise"

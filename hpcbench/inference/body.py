@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.files.user import refuse_pipes
 from hpcbench.schema.records import Image, Request
-from hpcbench.user_files import refuse_pipes
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from hpcbench.errors import RunFailed
 from hpcbench.inference.body import Prepared, prepare
+from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.stream import Stream, as_object
-from hpcbench.inference.wire import Answer, Connections, NotConnected
 from hpcbench.monitor import engine_state
 from hpcbench.schema.documents import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times

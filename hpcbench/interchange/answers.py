@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.experiment.claims import withdrawn
-from hpcbench.experiment.files import parse_line
 from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.files.atomic import parse_line
 from hpcbench.schema.records import Outcome
 from hpcbench.speed import ANSWERED, token_span
 

@@ -24,20 +24,20 @@ from typing import Any
 import hpcbench
 from hpcbench import evaluation
 from hpcbench.errors import Problem, UserError
-from hpcbench.evaluation.ended import endings
+from hpcbench.evaluation.endings import endings
 from hpcbench.evaluation.scoring import OF_SAMPLES
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.ending import experiment_end
-from hpcbench.experiment.files import (
+from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir, new_id
+from hpcbench.experiment.log import EventLog, event
+from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
     replacing,
     write_atomic,
     write_json,
 )
-from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir, new_id
-from hpcbench.experiment.log import EventLog, event
 from hpcbench.interchange.imported import RECORDED
 from hpcbench.interchange.reading import KitMetric, KitRun, KitSample, KitTask, digest
 from hpcbench.planning import plan_work

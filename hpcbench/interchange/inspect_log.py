@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench.experiment.files import replacing
+from hpcbench.files.atomic import replacing
 from hpcbench.interchange.logged import Logged, RunTaskLog, flat, identity
 from hpcbench.schema.records import Message
 

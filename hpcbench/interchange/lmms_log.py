@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench.experiment.files import replacing, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import replacing, write_json
 from hpcbench.interchange.logged import Logged, RunTaskLog, created, flat
 
 

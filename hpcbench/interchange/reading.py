@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from hpcbench.data.rows import value_of
 from hpcbench.errors import Problem, UserError
+from hpcbench.files.user import not_json, open_file, read_json
 from hpcbench.schema.records import Outcome
-from hpcbench.user_files import not_json, open_file, read_json
 
 Kit = Literal["lmms-eval", "vlmevalkit", "lm-eval"]
 """Kits whose results are understood."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.control import said
-from hpcbench.experiment.files import read_json, read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import sort_of
 from hpcbench.experiment.results import metrics_of, performance_of
 from hpcbench.experiment.submission import rounds
+from hpcbench.files.atomic import read_json, read_lines
 from hpcbench.schema.plan import Group, ResolvedRunTask
 
 Row = Mapping[str, Any]

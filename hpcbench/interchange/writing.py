@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.files import replacing
+from hpcbench.files.atomic import replacing
 from hpcbench.installed import pip
-from hpcbench.interchange.tables import Table
+from hpcbench.interchange.export import Table
 
 Format = Literal["csv", "json", "jsonl", "parquet"]
 """Forms of tables."""

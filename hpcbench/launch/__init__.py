@@ -1,1 +1,1 @@
-"""From a resolved plan to jobs: prepare what they need, submit them once, know what became of them."""
+"""Old names of modules that jobs queued by version 0.1 start; they go with version 0.3."""

@@ -48,20 +48,20 @@ if TYPE_CHECKING:
     from hpcbench.metrics.invoices import InvoiceFieldF1 as InvoiceFieldF1
     from hpcbench.metrics.invoices import InvoiceItemF1 as InvoiceItemF1
     from hpcbench.metrics.invoices import ItemCountAccuracy as ItemCountAccuracy
-    from hpcbench.metrics.layout import MarkdownEdit as MarkdownEdit
-    from hpcbench.metrics.layout import ReadingOrder as ReadingOrder
     from hpcbench.metrics.loops import Repetition as Repetition
+    from hpcbench.metrics.multipage import KendallTau as KendallTau
+    from hpcbench.metrics.multipage import PageAccuracy as PageAccuracy
+    from hpcbench.metrics.multipage import PositionAccuracy as PositionAccuracy
+    from hpcbench.metrics.multipage import Spearman as Spearman
     from hpcbench.metrics.ngrams import Bleu as Bleu
     from hpcbench.metrics.ngrams import Chrf as Chrf
     from hpcbench.metrics.ngrams import RougeL as RougeL
     from hpcbench.metrics.ocrbench_rules import OcrBench as OcrBench
     from hpcbench.metrics.ocrbench_rules import OcrBenchV2 as OcrBenchV2
-    from hpcbench.metrics.pages import KendallTau as KendallTau
-    from hpcbench.metrics.pages import PageAccuracy as PageAccuracy
-    from hpcbench.metrics.pages import PositionAccuracy as PositionAccuracy
-    from hpcbench.metrics.pages import Spearman as Spearman
-    from hpcbench.metrics.tables import Teds as Teds
-    from hpcbench.metrics.tables import TedsS as TedsS
+    from hpcbench.metrics.page_layout import MarkdownEdit as MarkdownEdit
+    from hpcbench.metrics.page_layout import ReadingOrder as ReadingOrder
+    from hpcbench.metrics.teds import Teds as Teds
+    from hpcbench.metrics.teds import TedsS as TedsS
     from hpcbench.metrics.text import Anls as Anls
     from hpcbench.metrics.text import Cer as Cer
     from hpcbench.metrics.text import Contains as Contains

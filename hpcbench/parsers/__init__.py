@@ -10,10 +10,10 @@ at. What had to be mended is named.
 
 from __future__ import annotations
 
-from hpcbench.parsers.data import DataParser, Output
 from hpcbench.parsers.deepseek import Box, Layout, Region, layout
 from hpcbench.parsers.plain import DeepSeekOcr, JsonObject, Label, Text
 from hpcbench.parsers.reader import Read, reader, reading_of, same_reading, version_of
+from hpcbench.parsers.structured import DataParser, Output
 
 __all__ = [
     "Box",

@@ -6,7 +6,14 @@ import re
 from collections import deque
 from dataclasses import dataclass, replace
 
-from hpcbench.parsers.mend import SURPLUS_BRACKETS, Broken, Found, TooDeep, mend, strict
+from hpcbench.parsers.json_repair import (
+    SURPLUS_BRACKETS,
+    Broken,
+    Found,
+    TooDeep,
+    mend,
+    strict,
+)
 
 FORMS = ("json", "fence", "prose")
 """Where JSON was found: it is the whole answer, the content of a code fence, or amid other text."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hpcbench.parsers.data import DataParser, Output
 from hpcbench.parsers.deepseek import layout
+from hpcbench.parsers.structured import DataParser, Output
 from hpcbench.schema.records import Reading
 
 

@@ -11,9 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcbench.experiment.files import create_exclusive, read_lines
-from hpcbench.gate.past import results_dir
-from hpcbench.portal.kept import Kept
+from hpcbench.comparison.history import results_dir
+from hpcbench.files.atomic import create_exclusive, read_lines
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.thinned import finite
 
 MOST = 10_000

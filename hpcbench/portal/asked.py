@@ -14,7 +14,7 @@ from typing import Any
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.schema.documents import Dataset
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample

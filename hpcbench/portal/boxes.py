@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from hpcbench.metrics.literals import read_object
 from hpcbench.metrics.ocrbench_boxes import last_box, placed, read_box, words_in, words_of
+from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.samples import Box, SampleImage
-from hpcbench.portal.sound import sound
 from hpcbench.schema.records import Sample
 
 SCALE = (1000.0, 1000.0)

@@ -161,8 +161,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     """Read one request from standard input, print what is found as lines of JSON."""
     _limit()
-    from hpcbench.launch import outlook  # noqa: F401 - ready before it is wanted
     from hpcbench.registry import resolve  # noqa: F401
+    from hpcbench.submit import outlook  # noqa: F401 - ready before it is wanted
 
     if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
         return
@@ -229,8 +229,8 @@ def _expanded(seen: Any) -> Iterator[dict[str, Any]]:
 
 def _estimate(resolved: ResolvedPlan, path: Path) -> dict[str, Any]:
     """What a plan would take; what is not here yet goes by its document."""
-    from hpcbench.launch.outlook import outlook, words
-    from hpcbench.launch.preview import preview_of
+    from hpcbench.submit.outlook import outlook, words
+    from hpcbench.submit.preview import preview_of
 
     preview = preview_of(resolved, (), path)
     ahead = outlook(preview)

@@ -19,12 +19,12 @@ from hpcbench.experiment.layout import experiments_dir
 from hpcbench.portal.index import ExperimentQuery
 from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeCell, Partition
 from hpcbench.portal.models.live import ClusterNews
-from hpcbench.portal.rooms import rooms
+from hpcbench.portal.quotas import rooms
 from hpcbench.portal.state import Portal
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.documents import Site
+from hpcbench.slurm.cache import Answer
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
-from hpcbench.slurm.shared import Answer
 
 MAX_AGE = 30.0
 """Seconds between two askings."""

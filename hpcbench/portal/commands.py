@@ -11,10 +11,10 @@ from typing import Any
 from hpcbench import secret
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.beneath import open_beneath
-from hpcbench.portal.kept import Kept, stamp_of
 from hpcbench.portal.logs import masked, opened, readable
+from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.run_tasks import CommandLine
+from hpcbench.portal.safe_open import open_beneath
 from hpcbench.portal.workers import Worker, groups_of, rounds_of
 from hpcbench.reporting.provenance import reproduce
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
@@ -150,7 +150,7 @@ def _script(experiment: Experiment, job: str) -> str:
 
 
 def _planned(experiment: Experiment, plan: ResolvedPlan, groups: set[str]) -> str:
-    from hpcbench.launch.batch import sbatch_text
+    from hpcbench.submit.sbatch import sbatch_text
 
     group = next((one for one in experiment.work.groups if one.id in groups), None)
     if group is None:

@@ -16,14 +16,14 @@ from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked import Gone
 from hpcbench.portal.boxes import MOST, boxes_of, marked_on
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
 from hpcbench.portal.media import described
 from hpcbench.portal.models.samples import MetricAccount, SampleDetail, SampleImage, Word
 from hpcbench.portal.recorded import Recorded
+from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
-from hpcbench.portal.sheet import Sheet
-from hpcbench.portal.sound import sound
-from hpcbench.reporting.worst import compared_by_words, spread
+from hpcbench.reporting.worst_samples import compared_by_words, spread
 from hpcbench.schema.records import Sample
 from hpcbench.speed import ANSWERED
 

@@ -22,10 +22,10 @@ from itertools import islice
 from pathlib import Path
 
 from hpcbench import secret
-from hpcbench.experiment.files import write_all
-from hpcbench.portal.beneath import FOLDER, open_beneath
+from hpcbench.files.atomic import write_all
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import DocumentKind, DocumentRow
+from hpcbench.portal.safe_open import FOLDER, open_beneath
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.source import MAX_BYTES
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS

@@ -16,15 +16,13 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from hpcbench.experiment.control import wishes
+from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import Counts, counts_of, total
 from hpcbench.experiment.ending import if_whole
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION
-from hpcbench.launch.status import ExperimentStatus, State
-from hpcbench.launch.status.facts import outcome_of, passes_of
 from hpcbench.portal.index import Account, Entry
-from hpcbench.portal.index.words import clean
+from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import (
     ExperimentRow,
     RunTaskRow,
@@ -32,6 +30,8 @@ from hpcbench.portal.models.experiments import (
     Score,
     Usage,
 )
+from hpcbench.status import ExperimentStatus, State
+from hpcbench.status.findings import outcome_of, passes_of
 
 LARGEST = 64 << 20
 """Bytes of the largest file that is read: a thousand run tasks with all their groups have fewer."""
@@ -131,7 +131,7 @@ def ending(experiment: Experiment) -> State | None:
     """
     try:
         passes, _ = passes_of(experiment)
-        return outcome_of(experiment, passes, wishes(experiment))
+        return outcome_of(experiment, passes, control_state(experiment))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Unreadable(str(error)) from error
 

@@ -17,15 +17,15 @@ from typing import Any, Literal, TypeVar
 from fastapi.responses import StreamingResponse
 
 from hpcbench.evaluation.scoring import META
-from hpcbench.interchange.tables import Table
+from hpcbench.interchange.export import Table
 from hpcbench.interchange.writing import pieces, write
-from hpcbench.portal.comparing import Change, Fates, flip_rows
+from hpcbench.portal.comparison import Change, Fates, flip_rows
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, SampleCounts
+from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.samples import Chosen, Ordered, Sorted
-from hpcbench.portal.sheet import Sheet
 
 Form = Literal["csv", "json", "parquet"]
 

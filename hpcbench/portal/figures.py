@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.evaluation.scores import Place
-from hpcbench.evaluation.worst import distributions
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.kept import Kept, Stamp, stamp_of
+from hpcbench.portal.lru import Kept, Stamp, stamp_of
 from hpcbench.portal.models import experiments, run_tasks
 from hpcbench.portal.requests import histogram, over_time
 from hpcbench.portal.results import Results, Table
@@ -33,7 +33,7 @@ from hpcbench.reporting.figures import (
     plotly,
     table,
 )
-from hpcbench.reporting.pictures.words import stem
+from hpcbench.reporting.pictures.names import stem
 from hpcbench.reporting.tables import metric_rows
 from hpcbench.reporting.used import WASTE
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcbench.experiment.files import parse_line, sync_folder, write_all
+from hpcbench.files.atomic import parse_line, sync_folder, write_all
 from hpcbench.portal.place import own_folder
 
 MOST_NOTE = 2_000

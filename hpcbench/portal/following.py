@@ -18,8 +18,6 @@ from contextlib import contextmanager
 
 from hpcbench.experiment.baselines import baselines
 from hpcbench.experiment.layout import Experiment, experiments_dir
-from hpcbench.launch.status import ENDED, ExperimentStatus, ShardStatus
-from hpcbench.launch.status.jobs import last_change
 from hpcbench.portal import entries
 from hpcbench.portal.asking import Asker
 from hpcbench.portal.index import Entry, IndexFault, Known
@@ -29,6 +27,8 @@ from hpcbench.portal.pace import Pace
 from hpcbench.portal.results import Results
 from hpcbench.portal.state import Portal, is_id
 from hpcbench.portal.watching import Watch, told
+from hpcbench.status import ENDED, ExperimentStatus, ShardStatus
+from hpcbench.status.own_jobs import last_change
 
 _log = logging.getLogger(__name__)
 

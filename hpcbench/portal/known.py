@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.status import ENDED, Observer
 from hpcbench.portal import entries, figures
 from hpcbench.portal.index import Known
-from hpcbench.portal.kept import Kept
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.experiments import FigureName
 from hpcbench.portal.results import Results
 from hpcbench.portal.state import Portal
+from hpcbench.status import ENDED, Observer
 
 _ONE = threading.Lock()
 """Held by who looks: several at once would take no less time, and the memory of all of them."""

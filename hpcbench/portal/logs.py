@@ -18,10 +18,10 @@ from typing import Literal
 
 from hpcbench import secret
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.plain import neutral
-from hpcbench.portal.beneath import open_beneath
-from hpcbench.portal.kept import Kept
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.run_tasks import LogChunk, LogLine, LogSource
+from hpcbench.portal.safe_open import open_beneath
+from hpcbench.sanitize import sanitize
 from hpcbench.wrapper.masking import MASK, Mask, hidden_values
 
 LINES, MOST_LINES = 200, 1000
@@ -376,7 +376,7 @@ def _pieces(log: Log, found: Sequence[Line]) -> Iterator[tuple[int, str, bool]]:
             high = _cut(data, low, end)
             offset = at + (low - place + skipped if low > place else 0)
             piece = _without(data, low, high, secrets)
-            yield offset, secret.mask(neutral(piece.decode(errors="replace"))), continued
+            yield offset, secret.mask(sanitize(piece.decode(errors="replace"))), continued
             low, continued = high, True
             if low >= end:
                 break
@@ -436,7 +436,7 @@ def readable(lines: Sequence[bytes]) -> list[str]:
     masked = _mask.clean(b"\n".join(cut)).split(b"\n") if cut else []
     if len(masked) != len(cut):  # a secret of several lines
         masked = [_mask.clean(line) for line in cut]
-    return [secret.mask(neutral(line.decode(errors="replace")))[:WIDTH] for line in masked]
+    return [secret.mask(sanitize(line.decode(errors="replace")))[:WIDTH] for line in masked]
 
 
 def masked(text: str) -> str:

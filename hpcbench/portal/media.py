@@ -21,8 +21,8 @@ from typing import Any, Literal
 from hpcbench.data.pages import is_page, split_name
 from hpcbench.errors import HpcbenchError
 from hpcbench.portal.asked import Gone
-from hpcbench.portal.beneath import open_beneath
-from hpcbench.portal.kept import Kept
+from hpcbench.portal.lru import Kept
+from hpcbench.portal.safe_open import open_beneath
 from hpcbench.schema.documents import Dataset
 from hpcbench.schema.records import Image, StoredImage
 

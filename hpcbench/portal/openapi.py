@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from hpcbench.experiment.files import write_atomic
+from hpcbench.files.atomic import write_atomic
 from hpcbench.portal.app import application
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from hpcbench.evaluation.reading import e2e_ms
 from hpcbench.experiment.claims import withdrawn
-from hpcbench.experiment.files import parse_line
-from hpcbench.experiment.folded import FOLDED, Folder
 from hpcbench.experiment.layout import Experiment, attempts_in
-from hpcbench.portal.kept import Stamp, stamp_of
+from hpcbench.files.archive import FOLDED, Folder
+from hpcbench.files.atomic import parse_line
+from hpcbench.portal.lru import Stamp, stamp_of
 from hpcbench.schema.plan import Cut
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES

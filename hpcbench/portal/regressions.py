@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.gate import past
+from hpcbench.comparison import history as past
 from hpcbench.portal.acknowledged import Noted, acknowledgements, noted_stamp, write
-from hpcbench.portal.kept import Kept
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.regressions import (
     Acknowledgement,
     Regression,

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from hpcbench.experiment.files import parse_line
-from hpcbench.experiment.folded import Folder
 from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.files.archive import Folder
+from hpcbench.files.atomic import parse_line
 from hpcbench.portal.thinned import extremes, finite
 from hpcbench.reporting.figures import Axis, Figure, Series
 

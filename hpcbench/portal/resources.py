@@ -9,10 +9,10 @@ from typing import Any
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import WARNINGS
-from hpcbench.experiment.plain import neutral
-from hpcbench.portal.kept import Kept
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.run_tasks import Resources, Strip
 from hpcbench.portal.workers import Series, Worker, Workers, groups_of
+from hpcbench.sanitize import sanitize
 from hpcbench.schema.plan import Group
 
 STRIPS = 120
@@ -110,4 +110,4 @@ def _marks(worker: Worker) -> Iterator[tuple[float, str]]:
             said = event.get("message") or event.get("reason") or ""
             text = f"{kind.replace('_', ' ')}: {said}".rstrip(": ")
         if text:
-            yield float(event["time"]), neutral(f"{worker.stem}: {text}")[:300]
+            yield float(event["time"]), sanitize(f"{worker.stem}: {text}")[:300]

@@ -18,7 +18,6 @@ from pydantic_core import from_json, to_json
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.ending import if_whole
-from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import (
     METRICS_VERSION,
@@ -26,8 +25,9 @@ from hpcbench.experiment.results import (
     metrics_of,
     performance_of,
 )
+from hpcbench.files.atomic import read_json
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.state import Portal, experiment_of
 from hpcbench.schema.plan import ResolvedPlan
 

@@ -12,7 +12,7 @@ from hpcbench.experiment.submission import outcome
 from hpcbench.portal import figures
 from hpcbench.portal.advice import Took, advice
 from hpcbench.portal.commands import commands, without_secrets
-from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.experiments import RunTaskRow
 from hpcbench.portal.models.run_tasks import RunTaskDetail
 from hpcbench.portal.resources import card_gb

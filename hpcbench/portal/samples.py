@@ -12,10 +12,15 @@ from typing import Any, Literal
 from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scoring import META
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import SamplePage, SampleRow
-from hpcbench.portal.sheet import BEGINNING, TIMES, Sheet, escaped
-from hpcbench.portal.sound import sound
+from hpcbench.portal.sample_table import (
+    BEGINNING,
+    TIMES,
+    Sheet,
+    escaped,
+)
 from hpcbench.speed import ANSWERED
 
 Order = Literal["asc", "desc"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from hpcbench.launch.status import Eta, ExperimentStatus
 from hpcbench.portal.models.experiments import ExperimentRow
+from hpcbench.status import Eta, ExperimentStatus
 
 _STATES = {
     "submitting": "being submitted",

@@ -21,7 +21,8 @@ import uvicorn
 
 import hpcbench
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.portal import memory, peers, place
+from hpcbench.portal import own_memory, peers, place
+from hpcbench.portal.access_tokens import Desk, Tokens, owner_token
 from hpcbench.portal.app import build
 from hpcbench.portal.caller import Caller
 from hpcbench.portal.following import Follower
@@ -32,7 +33,6 @@ from hpcbench.portal.journal import Journal
 from hpcbench.portal.protocol import guarded_http, web_socket_protocol
 from hpcbench.portal.reach import how_to_reach, real_host, tunnel_line
 from hpcbench.portal.state import Options, Portal
-from hpcbench.portal.tokens import Desk, Tokens, owner_token
 
 MEMORY = 1_000_000_000
 """Bytes of memory at which the portal ends itself; it needs a third of that with ten million samples."""
@@ -151,7 +151,7 @@ def _be_modest() -> None:
     with contextlib.suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) < NICE:
             os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    memory.share_heaps()
+    own_memory.share_heaps()
     # Read when polars is first imported: one thread a core of a login node would be all of it.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -190,7 +190,7 @@ class _Process:
             place.write_state(self.here, state)
             stack.callback(self.here.state.unlink, missing_ok=True)
             self.tell(how_to_reach(state, self.desk.sessions.code()))
-            memory.collect_little()
+            own_memory.collect_little()
             asyncio.run(self._serve(server, portal, follower, sockets))
         if self.why is not None:
             raise self.why
@@ -289,12 +289,12 @@ class _Process:
             now = time.monotonic()
             resting = portal.used < now - REST_SECONDS
             if given < portal.used and (resting or given < now - BUSY_SECONDS):
-                memory.give_back()
+                own_memory.give_back()
                 given = now
-            used = memory.resident()
+            used = own_memory.resident()
             if used > CROWDED * MEMORY:
-                memory.give_back(thoroughly=True)
-                used = memory.resident()
+                own_memory.give_back(thoroughly=True)
+                used = own_memory.resident()
             self.access.crowded = used > CROWDED * MEMORY
             if used > MEMORY:
                 text = f"the portal ended itself: it held {used / 1e9:.1f} GB of memory"

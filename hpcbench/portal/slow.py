@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from hpcbench.portal import memory
+from hpcbench.portal import own_memory
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.kept import Kept
+from hpcbench.portal.lru import Kept
 
 ValueT = TypeVar("ValueT")
 
@@ -109,7 +109,7 @@ def _made(kept: Kept[ValueT], key: Hashable, stamp: Hashable, make: Callable[[],
         return kept.of(key, stamp, make)
     finally:
         if time.monotonic() - begun > LARGE_SECONDS:
-            memory.trim()
+            own_memory.trim()
 
 
 async def patiently(

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.files import read_json, write_atomic, write_json
+from hpcbench.files.atomic import read_json, write_atomic, write_json
 from hpcbench.portal.documents import Documents, File
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import Submitted

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from hpcbench.experiment.files import read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import FINALISE
-from hpcbench.launch.status.causes import grouped
-from hpcbench.launch.status.records import Failure
-from hpcbench.launch.status.workers import TROUBLES, Complaint
-from hpcbench.portal.beneath import open_beneath
+from hpcbench.files.atomic import read_lines
 from hpcbench.portal.models.run_tasks import Phase
+from hpcbench.portal.safe_open import open_beneath
 from hpcbench.portal.workers import Worker, groups_of, rounds_of
+from hpcbench.status.causes import grouped
+from hpcbench.status.models import Failure
+from hpcbench.status.workers import TROUBLES, Complaint
 
 PHASES = 400
 """Stretches of a timeline, the newest."""

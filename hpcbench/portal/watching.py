@@ -14,13 +14,19 @@ from hpcbench import slurm
 from hpcbench.experiment.events import Event, EventTail
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import SHARD_ENDS
-from hpcbench.launch.status import ExperimentStatus, Observer, RunTaskStatus, ShardStatus, State
-from hpcbench.launch.status.facts import Facts
-from hpcbench.launch.status.words import in_words
 from hpcbench.portal import entries
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.models.live import ExperimentNews, Progress
 from hpcbench.portal.pace import Pace
+from hpcbench.status import (
+    ExperimentStatus,
+    Observer,
+    RunTaskStatus,
+    ShardStatus,
+    State,
+)
+from hpcbench.status.findings import Facts
+from hpcbench.status.render import in_words
 
 POLL_SECONDS = (0.5, 5.0)
 """Time between two looks at its logs, where somebody watches and where nobody does."""

@@ -18,12 +18,12 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from hpcbench.experiment.files import parse_line
-from hpcbench.experiment.folded import Folder
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import Round, rounds
-from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.files.archive import Folder
+from hpcbench.files.atomic import parse_line
+from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.state import Portal
 from hpcbench.portal.thinned import Thinned, finite
 from hpcbench.schema.plan import Cut

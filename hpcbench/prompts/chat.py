@@ -17,8 +17,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.schema.chat_content import keeping_texts
 from hpcbench.schema.documents import Model
-from hpcbench.schema.messages import keeping_texts
 from hpcbench.schema.records import Message
 
 WRAPPING = frozenset({"vllm", "huggingface"})

@@ -17,6 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.files.user import read_text
 from hpcbench.plugins import EngineSpec, PromptSpec
 from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
@@ -45,7 +46,6 @@ from hpcbench.schema.documents import (
 )
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import PromptEntry
-from hpcbench.user_files import read_text
 
 Where = Callable[[str], Loc]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.files.user import read_text
 from hpcbench.schema.records import PromptEntry, PromptExample
-from hpcbench.user_files import read_text
 
 ALIASES = {"template": "user", "system_prompt": "system"}
 """Other names of columns → ours, where ours is not there."""

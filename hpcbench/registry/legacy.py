@@ -21,10 +21,10 @@ from typing import Any
 import yaml
 
 from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.files.user import read_text
 from hpcbench.registry.collections import lines_of, literal, read_collection
 from hpcbench.schema.documents import Dataset, Document, ExperimentPlan, Model, Prompt
 from hpcbench.schema.records import PromptEntry
-from hpcbench.user_files import read_text
 
 COLUMNS = (
     "dataset", "task", "framework", "model_name", "system_prompt", "prompt_collection", "metrics",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.files.user import read_text
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_document
 from hpcbench.registry.check import Checks
 from hpcbench.registry.collections import read_collection
@@ -40,7 +41,6 @@ from hpcbench.schema.documents import (
     Site,
 )
 from hpcbench.schema.plan import Places, ResolvedPlan, ResolvedRunTask
-from hpcbench.user_files import read_text
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 ResultT = TypeVar("ResultT")

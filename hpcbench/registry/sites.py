@@ -13,10 +13,10 @@ from typing import Any
 
 from hpcbench import secret
 from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.files.user import read_text
 from hpcbench.registry.catalog import share_dir, site_dir, user_dir
 from hpcbench.registry.source import Loc
 from hpcbench.schema.documents import Site
-from hpcbench.user_files import read_text
 
 TEMPLATES = "slurm_templates"
 """Folder of templates, in what ships, in the site's registry and in the user's."""

@@ -24,8 +24,8 @@ from pydantic import BaseModel, ValidationError
 from yaml.reader import ReaderError
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.files.user import read_text
 from hpcbench.schema.forms import complaint
-from hpcbench.user_files import read_text
 
 MAX_BYTES = 1 << 20
 """No document is larger; guards against a path that points at data."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError
-from hpcbench.experiment.files import write_atomic
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_atomic
 from hpcbench.reporting.context import gather
 from hpcbench.reporting.formats import WORST
 from hpcbench.schema.documents import Report

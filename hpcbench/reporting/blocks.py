@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hpcbench.reporting.artefact import WorstSample
 from hpcbench.reporting.figures import Figure
+from hpcbench.reporting.report_tables import WorstSample
 
 Style = Literal["lead", "plain", "note", "warn"]
 

@@ -8,18 +8,20 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from hpcbench.evaluation.ended import endings
+from hpcbench.evaluation.endings import endings
+from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.evaluation.scores import Place
-from hpcbench.evaluation.worst import distributions
 from hpcbench.experiment.claims import shard_states
-from hpcbench.experiment.control import wishes
+from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import counts_of, total
 from hpcbench.experiment.ending import experiment_end
-from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of, performance_of
-from hpcbench.reporting.arms import arms_of
-from hpcbench.reporting.artefact import (
+from hpcbench.files.atomic import read_json
+from hpcbench.reporting.ab import arms_of
+from hpcbench.reporting.leaderboard import leaders, sentences
+from hpcbench.reporting.provenance import baseline, provenance
+from hpcbench.reporting.report_tables import (
     Cell,
     Distribution,
     GateVerdict,
@@ -28,10 +30,8 @@ from hpcbench.reporting.artefact import (
     MatrixRow,
     Tables,
 )
-from hpcbench.reporting.leading import leaders, sentences
-from hpcbench.reporting.provenance import baseline, provenance
 from hpcbench.reporting.used import per_document, usage_of
-from hpcbench.reporting.worst import worst_samples
+from hpcbench.reporting.worst_samples import worst_samples
 
 
 def gather(experiment: Experiment, worst: int = 3) -> Tables:
@@ -48,7 +48,7 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     metrics, performance = _in_order(experiment)
     run_tasks: Mapping[str, Any] = metrics["run_tasks"]
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    wished = wishes(experiment)
+    wished = control_state(experiment)
     wanted = [name for name in names if name not in wished.enough_tasks]
     left = [state for state in shard_states(experiment, wanted) if state.state != "done"]
     state, why = experiment_end(endings(experiment), cancelled=wished.cancelled)

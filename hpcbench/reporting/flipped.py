@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpcbench.evaluation.score_distributions import TEXTS
 from hpcbench.evaluation.scores import Place, rows_of
-from hpcbench.evaluation.worst import TEXTS
 from hpcbench.experiment.layout import Experiment
-from hpcbench.reporting.artefact import WorstSample
 from hpcbench.reporting.blocks import Flipped
+from hpcbench.reporting.report_tables import WorstSample
 from hpcbench.reporting.thumbnails import Thumbnail, thumbnails
-from hpcbench.reporting.worst import samples_shown
+from hpcbench.reporting.worst_samples import samples_shown
 
 MOST_SHOWN = 20
 """Samples of a candidate that are shown whole, so many lost and so many won."""

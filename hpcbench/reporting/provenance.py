@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment, find
-from hpcbench.reporting.artefact import Baseline, Difference, Provenance
+from hpcbench.reporting.report_tables import Baseline, Difference, Provenance
 
 
 def provenance(experiment: Experiment) -> Provenance:
@@ -31,7 +31,7 @@ def baseline(experiment: Experiment, other: str | None) -> Baseline | None:
         experiment: the experiment.
         other: the baseline's id, or its name; None: there is none.
     """
-    from hpcbench.evaluation.differences import config_differences
+    from hpcbench.comparison.differences import config_differences
 
     if other is None:
         return None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.data.pictures import picture_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.reporting.worst import samples_at
+from hpcbench.reporting.worst_samples import samples_at
 from hpcbench.schema.records import Image
 
 SIDE = 560

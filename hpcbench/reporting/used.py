@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.evaluation import format as form
-from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json
 
 WASTE = {
     "starting": "start",

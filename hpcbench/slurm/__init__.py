@@ -4,6 +4,13 @@
 `set_throttle`, `exclude_nodes`, `hold` … change a job · `partitions`, `nodes_by_partition` … the cluster.
 """
 
+from hpcbench.slurm.accounting import (
+    LOST,
+    JobEnd,
+    accounting,
+    fates,
+    judge,
+)
 from hpcbench.slurm.cluster import (
     Nodes,
     available,
@@ -13,7 +20,18 @@ from hpcbench.slurm.cluster import (
     partitions,
     version,
 )
-from hpcbench.slurm.control import (
+from hpcbench.slurm.jobs import (
+    LIVE,
+    Job,
+    parse_key_values,
+    parse_queue,
+    parse_runs,
+    parse_sacct,
+    parse_squeue,
+)
+from hpcbench.slurm.pending_reason import why_pending
+from hpcbench.slurm.queue import Snapshot, queue, snapshot
+from hpcbench.slurm.scontrol import (
     Refusal,
     cancel,
     cancel_waiting,
@@ -25,24 +43,12 @@ from hpcbench.slurm.control import (
     requeue,
     set_throttle,
 )
-from hpcbench.slurm.gone import LOST, Fate, accounting, fates, judge
-from hpcbench.slurm.jobs import (
-    LIVE,
-    Job,
-    parse_key_values,
-    parse_queue,
-    parse_runs,
-    parse_sacct,
-    parse_squeue,
-)
-from hpcbench.slurm.living import Snapshot, queue, snapshot
-from hpcbench.slurm.waiting import why_pending
 
 __all__ = [
     "LIVE",
     "LOST",
-    "Fate",
     "Job",
+    "JobEnd",
     "Nodes",
     "Refusal",
     "Snapshot",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.slurm.ask import ask
+from hpcbench.slurm.cache import Answer, shared_answer
 from hpcbench.slurm.jobs import parse_key_values
-from hpcbench.slurm.living import MAX_AGE
-from hpcbench.slurm.shared import Answer, shared_answer
+from hpcbench.slurm.queue import MAX_AGE
 
 _DETAILS = ("scontrol", "--oneliner", "--details", "show", "nodes")
 _PARTITIONS = ("scontrol", "--oneliner", "show", "partition")

@@ -26,13 +26,13 @@ from hpcbench.evaluation import Answer, Place, Scored, Subject
 from hpcbench.evaluation.scores import update
 from hpcbench.experiment.counts import counts_of
 from hpcbench.experiment.layout import home
+from hpcbench.files.user import not_json, read_text
 from hpcbench.parsers import reading_of
 from hpcbench.registry.catalog import Catalog, load_document, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.documents import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
-from hpcbench.user_files import not_json, read_text
 
 ANSWERS = ("text", "answer", "model_answer", "prediction")
 NAMES = ("sample_id", "id")

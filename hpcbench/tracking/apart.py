@@ -27,9 +27,9 @@ from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.tracked import Notes, notes_file, notes_on
 from hpcbench.installed import this_python
 from hpcbench.tracking.sending import Sending, Sent, Sink
+from hpcbench.tracking.sent import Notes, notes_file, notes_on
 
 STARTUP_SECONDS = 120.0
 """Longest silence beside the tracker's own: a client is imported from a slow file system."""

@@ -10,9 +10,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from hpcbench.comparison.speed import (
+    LATENCIES,
+    MEMORY,
+    PERCENTILES,
+    RATES,
+)
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import EnvironmentFault
-from hpcbench.evaluation.speeds import LATENCIES, MEMORY, PERCENTILES, RATES
 from hpcbench.experiment.claims import attempts_of, shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of, performance_of

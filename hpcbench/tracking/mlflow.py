@@ -20,12 +20,12 @@ from pydantic import Field
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.tracked import Notes
 from hpcbench.installed import install_hint
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.tracking.apart import ServerOptions, ServerTracker
 from hpcbench.tracking.content import Exchange, parameters_of
 from hpcbench.tracking.sending import Sink
+from hpcbench.tracking.sent import Notes
 from hpcbench.tracking.web import Web
 
 TAG, PART = "hpcbench.experiment", "hpcbench.part"

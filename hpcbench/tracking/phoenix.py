@@ -20,11 +20,11 @@ from pydantic import Field
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.tracked import Notes
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.tracking.apart import ServerOptions, ServerTracker
 from hpcbench.tracking.content import Exchange, pieces
 from hpcbench.tracking.sending import Sink
+from hpcbench.tracking.sent import Notes
 from hpcbench.tracking.web import Web
 
 BATCH = 200

@@ -18,7 +18,6 @@ from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.events import has_ended
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import outcome
-from hpcbench.experiment.tracked import Notes
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.tracking.content import (
     Exchange,
@@ -28,6 +27,7 @@ from hpcbench.tracking.content import (
     pieces,
     scores_file,
 )
+from hpcbench.tracking.sent import Notes
 
 LOOK_SECONDS = 5.0
 """Shortest time between two looks at a running experiment."""

@@ -21,10 +21,10 @@ from hpcbench.environments.orphans import end_session, held_folder
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.plain import neutral
 from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor import LoggedMemory, logged_memory, over_socket
+from hpcbench.sanitize import sanitize
 from hpcbench.schema.documents import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
 
@@ -324,7 +324,7 @@ def last_lines(log: Path) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
-    return [line.strip() for line in map(neutral, lines[-40:]) if line.strip()]
+    return [line.strip() for line in map(sanitize, lines[-40:]) if line.strip()]
 
 
 def explained(error: LoadFailed | EngineGone, log: Path) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 from hpcbench.errors import HpcbenchError
-from hpcbench.evaluation.guard import Guard
+from hpcbench.evaluation.isolate import Guard
 from hpcbench.evaluation.reading import Answer, is_answered, read_answer
 from hpcbench.parsers import Read, reader
 from hpcbench.schema.plan import ResolvedRunTask

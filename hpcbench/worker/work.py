@@ -23,7 +23,7 @@ from hpcbench.data.datasets import Ranges, check_answers, check_places, open_dat
 from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap, reap_folders
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
-from hpcbench.experiment.board import Board, Candidate
+from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import (
     Claim,
     Fenced,
@@ -31,10 +31,10 @@ from hpcbench.experiment.claims import (
     states_of,
     suspects,
 )
-from hpcbench.experiment.control import wish, wishes
+from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.ledger import Files
-from hpcbench.experiment.pairs import PairedBoard
+from hpcbench.experiment.paired_scheduler import PairedScheduler
+from hpcbench.experiment.scheduler import Candidate, ShardScheduler
 from hpcbench.experiment.submission import rounds
 from hpcbench.inference import (
     Adaptive,
@@ -46,7 +46,7 @@ from hpcbench.inference import (
     poisson,
     warm_up,
 )
-from hpcbench.inference.fresh import as_new
+from hpcbench.inference.cache_busting import as_new
 from hpcbench.installed import this_python
 from hpcbench.monitor import (
     Alarm,
@@ -63,10 +63,10 @@ from hpcbench.schema.documents import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Sample, Times
 from hpcbench.worker.engine import EngineProcess, Loaded, explained, last_lines, scratch
-from hpcbench.worker.looking import look_if_due
-from hpcbench.worker.news import News
+from hpcbench.worker.event_log import WorkerEvents
+from hpcbench.worker.gpu_release import wait_for_memory
+from hpcbench.worker.interim import look_if_due
 from hpcbench.worker.pilot import Pilot
-from hpcbench.worker.room import wait_for_memory
 from hpcbench.wrapper.descriptors import allow_many
 
 ENGINES_DOING = ("out_of_memory", "memory_near_limit", "disk_nearly_full", "engine_gone")
@@ -149,10 +149,10 @@ class Worker:
         """Set: the same for the shard at hand."""
         self.at: str | None = None
         """Run task of the shard at hand."""
-        self.wishes = wishes(experiment)
-        self.news = News(experiment, group, owner)
+        self.wishes = control_state(experiment)
+        self.news = WorkerEvents(experiment, group, owner)
         self.place, self.workers = place, workers
-        self.board: Board
+        self.board: ShardScheduler
         self.deaths: dict[str, int] = {}
         self.suspected: dict[str, set[str]] = {}
         """Run task → samples that an engine was at when it died, but for those that did not end one alone."""
@@ -173,18 +173,18 @@ class Worker:
         """Run task → requests at once that `concurrency: auto` has last come to here."""
         self.monitor: Monitor
 
-    def _board(self) -> Board:
+    def _board(self) -> ShardScheduler:
         work, resolved = self.experiment.work, self.experiment.resolved
         own = {cut.run_task: cut for cut in work.cuts}
         tasks = {name: resolved.run_task(name) for name in self.group.run_tasks}
         pairs = [arms for arms in resolved.pairs.values() if set(arms) <= set(tasks)]
-        board: Callable[..., Board] = Board
+        board: Callable[..., ShardScheduler] = ShardScheduler
         if pairs:
-            board = partial(PairedBoard, pairs=pairs, seed=resolved.plan.seed)
+            board = partial(PairedScheduler, pairs=pairs, seed=resolved.plan.seed)
         return board(
             [own[name] for name in tasks],
             {name: task.model.name for name, task in tasks.items()},
-            Files(self.experiment, self.group.id, self.owner),
+            ClaimStore(self.experiment, self.group.id, self.owner),
             self.owner,
             priorities={name: task.task.priority for name, task in tasks.items()},
             load_seconds=work.load_seconds,
@@ -300,7 +300,7 @@ class Worker:
         if run_task.pair is not None and await look_if_due(
             self.experiment, run_task.pair, self.stop
         ):
-            self.wishes = wishes(self.experiment)
+            self.wishes = control_state(self.experiment)
 
     async def _model(self, run_task: ResolvedRunTask) -> Model:
         """A run task's model, as near as it can be had and in this group's shape."""
@@ -319,7 +319,7 @@ class Worker:
 
     async def _look_at_wishes(self) -> None:
         with contextlib.suppress(OSError):  # a file system that hangs is met elsewhere too
-            self.wishes = await asyncio.to_thread(wishes, self.experiment)
+            self.wishes = await asyncio.to_thread(control_state, self.experiment)
 
     async def _near(self, source: str) -> str:
         """A copy on this node of a dataset or model, where the site wants one and there is room."""
@@ -472,7 +472,7 @@ class Worker:
                 ends = self.experiment.resolved.pairs[run_task.pair]
                 why = f"arm {run_task.arm} ends both: {why}"
             told = f"{why}; {_go_on_with(self.experiment.id)}"
-            wish(self.experiment, "fail", ends, secret.mask(told))
+            control_request(self.experiment, "fail", ends, secret.mask(told))
             await self._look_at_wishes()
 
     async def _answer(
@@ -588,13 +588,13 @@ class Worker:
         if not only:
             self._tell_chosen(run_task, concurrency)
 
-    async def _asking(self, run_task: ResolvedRunTask) -> _Asking:
+    async def _asking(self, run_task: ResolvedRunTask) -> RequestBuilder:
         name, dataset = run_task.name, await self._dataset(run_task)
         chosen, count = self.experiment.chosen(name), self.experiment.dataset_samples(name)
         check_places(dataset, run_task.dataset.name, count, chosen)
         pilot = self._pilot(run_task)
         pilot.begin()
-        return _Asking(run_task, dataset, chosen, pilot.takes)
+        return RequestBuilder(run_task, dataset, chosen, pilot.takes)
 
     async def _dataset(self, run_task: ResolvedRunTask) -> DatasetIterator:
         """A run task's dataset, opened once for all that ask of it."""
@@ -607,7 +607,9 @@ class Worker:
             )
         return self.datasets[document]
 
-    async def _warm_up(self, wrapper: EngineProcess, asking: _Asking, at_least: int = 0) -> None:
+    async def _warm_up(
+        self, wrapper: EngineProcess, asking: RequestBuilder, at_least: int = 0
+    ) -> None:
         """Ask what is not counted: once after each load, and before each point of a sweep."""
         count = max(at_least, asking.run_task.task.warm_up)
         if count and not (self.warm and asking.run_task.sweep is None) and not self.stop.is_set():
@@ -702,7 +704,7 @@ class _Seen:
     """Milliseconds to each first token."""
 
 
-class _Asking:
+class RequestBuilder:
     """A run task's questions."""
 
     def __init__(

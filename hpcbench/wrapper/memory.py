@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from hpcbench.wrapper import family
+from hpcbench.wrapper import process_tree
 
 log = logging.getLogger("hpcbench.wrapper")
 
@@ -63,7 +63,7 @@ class Sampler:
         looks, pids = 0, {self._leader}
         while True:
             if looks % _LOOKS == 0:
-                pids = family.members(self._leader, self._mark)
+                pids = process_tree.members(self._leader, self._mark)
             looks += 1
             if total := sum(map(_resident, pids)):
                 peaks.host = max(peaks.host or 0, total)

@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from hpcbench.plugins import Command
-from hpcbench.wrapper import causes, family
+from hpcbench.wrapper import causes, process_tree
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.shared_memory import SharedMemory
 
@@ -73,7 +73,7 @@ class Child:
         process: asyncio.subprocess.Process,
         mark: str,
         log: Log,
-        guard: family.Guard | None,
+        guard: process_tree.Guard | None,
         shared_memory: SharedMemory,
     ) -> None:
         self._process, self.mark, self._log, self._guard = process, mark, log, guard
@@ -84,7 +84,11 @@ class Child:
 
     @classmethod
     async def start(
-        cls, command: Command, env: Mapping[str, str], log: Log, guard: family.Guard | None = None
+        cls,
+        command: Command,
+        env: Mapping[str, str],
+        log: Log,
+        guard: process_tree.Guard | None = None,
     ) -> Child:
         """Start it in a session of its own, its output going to the log.
 
@@ -104,9 +108,9 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
-                env={**os.environ, **_BASE, **command.env, **env, family.MARK: mark},
+                env={**os.environ, **_BASE, **command.env, **env, process_tree.MARK: mark},
                 start_new_session=True,
-                preexec_fn=family.die_with_parent(),
+                preexec_fn=process_tree.die_with_parent(),
             )
         except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
             text = f"{command.argv[0]} cannot be started: {getattr(error, 'strerror', '') or error}"
@@ -144,14 +148,14 @@ class Child:
         kill_at = time.monotonic() + GRACE
         give_up = kill_at + GIVE_UP
         self.see_shared_memory()
-        family.send(self.pid, self.mark, signal.SIGTERM)
+        process_tree.send(self.pid, self.mark, signal.SIGTERM)
         while left := self.members():
             now = time.monotonic()
             if now > give_up:
                 pids = ", ".join(map(str, sorted(left)))
                 raise await self.failure("not_gone", f"processes survived SIGKILL: {pids}")
             if now > kill_at:
-                family.kill(self.pid, self.mark, kill_at)
+                process_tree.kill(self.pid, self.mark, kill_at)
             await asyncio.sleep(0.05)
         await self.ended
         self._shared_memory.remove()
@@ -160,7 +164,7 @@ class Child:
 
     def members(self) -> set[int]:
         """Those of its processes that live."""
-        return family.members(self.pid, self.mark)
+        return process_tree.members(self.pid, self.mark)
 
     def see_shared_memory(self) -> None:
         """Remember what its processes keep in /dev/shm: nobody can be asked once they are gone."""
@@ -168,7 +172,7 @@ class Child:
 
     def is_zombie(self) -> bool:
         """Whether its first process is over although it cannot be waited for: threads of it live on."""
-        return not self.ended.done() and family.state(self.pid) == "Z"
+        return not self.ended.done() and process_tree.state(self.pid) == "Z"
 
     async def exited(self, when: str, since: float = 0.0) -> EngineFailed:
         """What is to be said once it ended although nobody asked it to; `since`: see `failure`."""

@@ -1,6 +1,6 @@
 """Files in /dev/shm that an engine's processes have mapped: killed processes leave them there for good.
 
-Python removes its own by a process that tracks them (hpcbench.wrapper.family spares it), other programs
+Python removes its own by a process that tracks them (hpcbench.wrapper.process_tree spares it), other programs
 nobody's. Removed is only what is known: a process of the engine had it mapped, it was not there before the
 engine, it is a file of ours, and still the same one.
 """

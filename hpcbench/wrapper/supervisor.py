@@ -31,12 +31,12 @@ from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.wrapper import process
 from hpcbench.wrapper.bodies import Bodies
-from hpcbench.wrapper.family import Guard
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask, hidden_values
 from hpcbench.wrapper.memory import Peaks, Sampler
 from hpcbench.wrapper.meter import Meter
 from hpcbench.wrapper.process import Child, EngineFailed, healthy
+from hpcbench.wrapper.process_tree import Guard
 
 SOCKET_BYTES = 107
 """Longest path of a Unix socket on Linux."""

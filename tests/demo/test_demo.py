@@ -16,7 +16,7 @@ import pytest
 
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.status.workers import Workers
+from hpcbench.status.workers import Workers
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -175,7 +175,7 @@ class Trial:
 
     def _rests(self) -> bool:
         """Whether no process of it is left."""
-        return not self.pids("hpcbench.launch.local")
+        return not self.pids("hpcbench.submit.local")
 
     # -- processes --------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Trial:
 
     def kill_all(self) -> None:
         """End what a test left behind."""
-        for module in ("hpcbench.launch.local", "submitit", "hpcbench.wrapper"):
+        for module in ("hpcbench.submit.local", "submitit", "hpcbench.wrapper"):
             for pid in self.pids(module):
                 kill(pid)
         for pid in self.engines():

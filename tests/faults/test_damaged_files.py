@@ -145,7 +145,7 @@ def test_a_full_disk_is_told_and_room_and_resume_cure_it(small_disk: Bench, calm
         while True:
             file.write(b"x" * 4096)
 
-    until(lambda: not trial.workers() and not trial.pids("hpcbench.launch.local"), "its end")
+    until(lambda: not trial.workers() and not trial.pids("hpcbench.submit.local"), "its end")
 
     status = trial.status()
     assert "disk full" in json.dumps(status["failures"] + status["alarms"])

@@ -38,7 +38,7 @@ def test_kills_at_random_moments_lose_nothing_and_change_no_score(
         begin = trial.answered()
         until(
             lambda begin=begin: (
-                (trial.answered() > begin and find()) or not trial.pids("hpcbench.launch.local")
+                (trial.answered() > begin and find()) or not trial.pids("hpcbench.submit.local")
             ),
             "answers",
         )

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from hpcbench.experiment.claims import pieces_of
-from hpcbench.experiment.files import read_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json
 from hpcbench.schema.documents import Slo
 from hpcbench.schema.records import Response
 from tests.faults.conftest import Bench, Trial

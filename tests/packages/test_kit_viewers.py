@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hpcbench import evaluation
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.interchange.kit_logs import write_logs
 from tests.unit.small import experiment, record, response, write_attempt
 

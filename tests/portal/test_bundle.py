@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.status import Observer
+from hpcbench.status import Observer
 from tests.portal.browsing import Watch, opened
 from tests.user import until
 

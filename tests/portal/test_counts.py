@@ -11,8 +11,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.schema.records import Response
 from tests.portal.browsing import portal_of
 from tests.unit import small

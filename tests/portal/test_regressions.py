@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from hpcbench.gate import past
+from hpcbench.comparison import history
 from tests.portal.browsing import Watch, portal_of
 
 VALUES = (1.00, 0.60, 0.33, 0.96)
@@ -25,9 +25,9 @@ def ran(home: Path, at: datetime.datetime, value: float, run_task: str = "invoic
         "high": None, "n": 10, "higher_is_better": True, "signature": "s", "hpcbench": "0",
         "recorded": at.timestamp(),
     }  # fmt: skip
-    path = past.results_dir(home) / f"{experiment}-{run_task}.parquet"
+    path = history.results_dir(home) / f"{experiment}-{run_task}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    past._write(path, [row])
+    history._write(path, [row])
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ class Drill(Bench):
         """An environment in which status does not wait two minutes for late news of a shared file system."""
         folder = self.folder / "impatient"
         folder.mkdir(exist_ok=True)
-        code = "from hpcbench.launch.status import facts\nfacts.NEWS_SECONDS = 3\n"
+        code = "from hpcbench.status import findings\nfindings.NEWS_SECONDS = 3\n"
         (folder / "sitecustomize.py").write_text(code)
         return {"PYTHONPATH": str(folder)}
 

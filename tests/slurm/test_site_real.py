@@ -32,7 +32,7 @@ PROBE = '''\
 """What a job of the profile sees, written as a worker writes."""
 import json, os, sys
 from pathlib import Path
-from hpcbench.experiment.files import Appender, create_exclusive, write_atomic
+from hpcbench.files.atomic import Appender, create_exclusive, write_atomic
 
 def look(folder):
     folder = Path(folder)
@@ -49,7 +49,7 @@ from pathlib import Path
 import submitit
 from probe import look
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
-from hpcbench.launch.batch import clean_environment, parameters, prefixed, python
+from hpcbench.submit.sbatch import clean_environment, parameters, prefixed, python
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.documents import ExperimentPlan, Resources
 from hpcbench.schema.plan import Group, ResolvedPlan

@@ -129,7 +129,7 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
     assert "asks for more time than partition main gives" in said[2]
     assert said[3] == "waits for tasks of its own array: 1 may run at once"
     ahead = shell.ask(
-        "from hpcbench.slurm.waiting import jobs_ahead\nnow = slurm.snapshot(0)\n"
+        "from hpcbench.slurm.pending_reason import jobs_ahead\nnow = slurm.snapshot(0)\n"
         "show([jobs_ahead(now.find(job)) for job in ids])",
         next_one,
         behind,

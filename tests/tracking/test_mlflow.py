@@ -14,7 +14,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
-from hpcbench.reporting.telling import tell
+from hpcbench.notify.dispatch import tell
 from hpcbench.schema.documents import Tracker
 from hpcbench.tracking.mlflow import MlflowTracker
 from hpcbench.tracking.sending import Sent

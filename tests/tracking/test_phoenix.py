@@ -15,8 +15,8 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import Owner, claim, shard_states
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking.phoenix import PhoenixTracker
 from hpcbench.tracking.sending import Sent

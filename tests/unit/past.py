@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.experiment.files import Appender, write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import Appender, write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from tests.unit.small import measured, resolved, response, run_task

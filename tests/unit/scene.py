@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import slurm
-from hpcbench.experiment.files import Appender, write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.status import ExperimentStatus, Observer
+from hpcbench.files.atomic import Appender, write_atomic, write_json
 from hpcbench.planning import plan_work
+from hpcbench.status import ExperimentStatus, Observer
 from tests.unit.small import measured, resolved, run_task
 
 HOUR = 3600.0

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.experiment.files import Appender, create_exclusive, write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import (
+    Appender,
+    create_exclusive,
+    write_atomic,
+    write_json,
+)
 from hpcbench.planning import plan_work
 from hpcbench.schema.documents import (
     Dataset,

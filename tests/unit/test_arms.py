@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.cli.main import main
 from hpcbench.errors import UserError
 from hpcbench.planning import FEWEST_PAIRS, block_size, plan_work
-from hpcbench.registry.arms import expanded, side_by_side
+from hpcbench.registry.ab import expanded, side_by_side
 from hpcbench.schema.plan import Arms, ResolvedPlan
 from tests.unit.registries import PLAN, Files
 from tests.unit.small import measured, plan_without_weights

@@ -14,9 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
-from hpcbench.launch.batch import FIND_MODULES, SMALL, parameters, sbatch_text, setup
 from hpcbench.schema.documents import Site
 from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.submit.sbatch import (
+    FIND_MODULES,
+    SMALL,
+    parameters,
+    sbatch_text,
+    setup,
+)
 from tests.campaign import examples
 from tests.unit.small import resolved, run_task
 

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.experiment.board import LOOKED_AT, Board, Candidate
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.scheduler import LOOKED_AT, Candidate, ShardScheduler
 from hpcbench.schema.plan import Cut
 from tests.campaign import examples
 from tests.unit.memory_ledger import Memory
@@ -28,14 +28,14 @@ def cut(name: str, shards: int = 4, seconds: float = 60.0) -> Cut:
 
 def board(
     memory: Memory, cuts: Sequence[Cut], job: str = "1_0", restart: int = 0, **how: Any
-) -> Board:
+) -> ShardScheduler:
     """A worker's board; every run task is of its own model unless told."""
     models = how.pop("models", {one.run_task: f"m-{one.run_task}" for one in cuts})
     owner = Owner(job, restart, "host", 1)
-    return Board(cuts, models, memory.of(owner), owner, chance=random.Random(job), **how)
+    return ShardScheduler(cuts, models, memory.of(owner), owner, chance=random.Random(job), **how)
 
 
-def take(one: Board, loaded: str | None = None, seconds_left: float = 1e9) -> Candidate:
+def take(one: ShardScheduler, loaded: str | None = None, seconds_left: float = 1e9) -> Candidate:
     """Claim what it chooses."""
     found = one.next(loaded, seconds_left)
     assert isinstance(found, Candidate), found
@@ -192,6 +192,6 @@ def test_of_a_hundred_thousand_shards_only_some_are_looked_into() -> None:
     looked: list[int] = []
     states = ledger.states
     ledger.states = lambda shards: (looked.append(len(shards)), states(shards))[1]  # type: ignore[method-assign]
-    one = Board(cuts, {"a": "m"}, ledger, Owner("1_0", 0, "host", 1))
+    one = ShardScheduler(cuts, {"a": "m"}, ledger, Owner("1_0", 0, "host", 1))
     assert one.next(None) is None
     assert max(looked) <= LOOKED_AT

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
-from hpcbench.remote.bundle import Bundle, bundle, rewritten
+from hpcbench.remote.plan_bundle import Bundle, bundle, rewritten
 
 ROOT = "/home/there/hpcbench/remote"
 

@@ -16,11 +16,11 @@ from hpcbench.cli.main import main
 from hpcbench.engines.limits import count_of, positions
 from hpcbench.errors import UserError
 from hpcbench.evaluation import load_metrics
-from hpcbench.launch.measure import measure
 from hpcbench.plugins import EngineSpec, Limits
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.limits import beyond
 from hpcbench.schema.documents import Metric, MLTask
+from hpcbench.submit.measure import measure
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 ROOT = Path(__file__).parent.parent.parent
@@ -126,7 +126,7 @@ class Fussy:
 def test_a_metric_of_a_plugin_is_asked_as_evaluation_would_ask_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, references: Sequence[Any], wrong: str
 ) -> None:
-    from hpcbench.launch import references as asking
+    from hpcbench.submit import reference_check as asking
 
     monkeypatch.setattr(asking, "load_metrics", lambda run_task: {"fussy": Fussy()})
     told = refusals(tmp_path, [references])

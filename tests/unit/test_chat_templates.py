@@ -11,8 +11,8 @@ from jinja2 import Environment
 from hpcbench.errors import UserError
 from hpcbench.inference.body import prepare
 from hpcbench.prompts import as_text
+from hpcbench.schema.chat_content import keeping_texts
 from hpcbench.schema.documents import Model
-from hpcbench.schema.messages import keeping_texts
 from hpcbench.schema.records import Message, Request
 
 MESSAGES = (

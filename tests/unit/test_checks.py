@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.launch.batch import sbatch_text
 from hpcbench.planning import plan_work
 from hpcbench.plugins import PromptSpec
 from hpcbench.prompts import TemplatePrompt
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan, look
 from hpcbench.schema.documents import KINDS
+from hpcbench.submit.sbatch import sbatch_text
 from tests.unit.registries import DOCUMENTS, PLAN, Files
 from tests.unit.small import measured
 

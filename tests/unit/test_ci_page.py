@@ -12,7 +12,7 @@ import yaml
 from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
-from hpcbench.notifiers.webhook import WebhookNotifier
+from hpcbench.notify.webhook import WebhookNotifier
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Notification
 

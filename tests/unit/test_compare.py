@@ -11,8 +11,8 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from tests.unit.small import experiment, record, response, write_attempt
 
 QUESTIONS = 80

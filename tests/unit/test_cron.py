@@ -17,9 +17,9 @@ import pytest
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
-from hpcbench.launch import cron
-from hpcbench.launch.cron import Idle, Runs, if_idle
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.site import cron
+from hpcbench.site.cron import Idle, Runs, if_idle
 from tests.unit import small
 
 
@@ -233,7 +233,7 @@ def test_what_is_due_is_done_by_a_process_of_its_own(
 ) -> None:
     called: list[Any] = []
     monkeypatch.setattr(
-        "hpcbench.launch.cron.subprocess.run", lambda argv, **more: called.append(argv)
+        "hpcbench.site.cron.subprocess.run", lambda argv, **more: called.append(argv)
     )
     experiment = small.experiment(tmp_path, [small.record(1)])
     cron._finalise(experiment)

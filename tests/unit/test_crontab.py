@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.launch import crontab
+from hpcbench.site import crontab
 
 FAKE = """\
 #!/bin/sh

@@ -13,13 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment import files
 from hpcbench.experiment.claims import answers_of, damaged, pieces_of, release, shard_states
-from hpcbench.experiment.control import wish, wishes
-from hpcbench.experiment.files import Appender, _line, parse_line, read_lines
+from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.submission import rounds
+from hpcbench.files import atomic
+from hpcbench.files.atomic import (
+    Appender,
+    _line,
+    parse_line,
+    read_lines,
+)
 from tests.campaign import examples
 from tests.unit import small
 
@@ -84,7 +89,7 @@ def test_a_line_that_is_no_record_is_left_out(tmp_path: Path, line: bytes) -> No
 def test_damage_is_logged_once_for_each_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_told", set())
+    monkeypatch.setattr(atomic, "_told", set())
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(b"\0\n\0\n{}\n")
     with caplog.at_level(logging.WARNING):
@@ -162,7 +167,7 @@ def news(here: Experiment) -> Path:
 
 
 def wished(here: Experiment) -> Path:
-    wish(here, "pause")
+    control_request(here, "pause")
     return here.control_dir / "00001.json"
 
 
@@ -173,7 +178,7 @@ def wished(here: Experiment) -> Path:
         (story, lambda here: rounds(here)),
         (news, lambda here: [list(records) for _, records in here.worker_records()]),
         (news, lambda here: evaluate(here)),
-        (wished, lambda here: wishes(here)),
+        (wished, lambda here: control_state(here)),
     ],
     ids=["submission", "workers", "evaluation", "wishes"],
 )

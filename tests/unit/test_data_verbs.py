@@ -17,7 +17,7 @@ from hpcbench.cli.main import main
 from hpcbench.cli.screen import _PlainProgress
 from hpcbench.data.progress import Moved
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.uploading import upload_results
+from hpcbench.reporting.upload import upload_results
 from tests.unit.small import experiment, record
 
 

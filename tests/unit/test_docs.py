@@ -13,14 +13,14 @@ from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
 from hpcbench.engines.at_once import ELSEWHERE, ON_CPUS, ON_GPUS
 from hpcbench.inference import Adaptive
-from hpcbench.launch.estimate import spared
-from hpcbench.launch.status import ExperimentStatus
 from hpcbench.planning import WORTH_SPARING
 from hpcbench.plugins import REQUIRED
 from hpcbench.registry.catalog import load_document
 from hpcbench.registry.source import read, validate
 from hpcbench.schema.documents import KINDS, ExperimentPlan, RunTask, Site
 from hpcbench.schema.plan import Fewer
+from hpcbench.status import ExperimentStatus
+from hpcbench.submit.estimate import spared
 from hpcbench.testing import check
 
 ROOT = Path(__file__).parent.parent.parent

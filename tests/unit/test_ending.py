@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from hpcbench import evaluation, finalise
 from hpcbench.cli.main import main
-from hpcbench.evaluation.ended import endings
+from hpcbench.comparison import history
+from hpcbench.evaluation.endings import endings
+from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.claims import Owner, answers_of, claim
-from hpcbench.experiment.control import wish
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.ending import (
     as_one_rule,
@@ -22,16 +24,14 @@ from hpcbench.experiment.ending import (
     experiment_end,
     why_dashes,
 )
-from hpcbench.experiment.files import write_json
-from hpcbench.experiment.fold import fold
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.results import metrics_of
 from hpcbench.experiment.submission import outcome
-from hpcbench.gate import past
+from hpcbench.files.atomic import write_json
 from hpcbench.interchange.answers import answer_frames
-from hpcbench.launch.living import ask_again, remaining
-from hpcbench.launch.status import status
+from hpcbench.status import status
+from hpcbench.status.liveness import ask_again, remaining
 from tests.unit.small import experiment, record, response, write_attempt
 
 COUNTS = st.integers(0, 200)
@@ -220,7 +220,7 @@ def test_a_run_task_whose_answers_are_all_empty_failed_with_its_pilot(
         write_attempt(here, index, 1, [response(f"s{one}", texts[one]) for one in places])
     evaluation.evaluate(here)
     assert endings(here)["rt"].state == "done", "without a failed pilot they are answers"
-    wish(here, "fail", ["rt"], "its pilot failed")
+    control_request(here, "fail", ["rt"], "its pilot failed")
     assert endings(here)["rt"].state == state
 
 
@@ -235,19 +235,19 @@ def test_a_run_task_may_ask_for_less_than_its_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize("texts", [[None] * 4, [None, "1", "2", "3", *["x"] * 4]])
 def test_what_did_not_end_well_is_part_of_no_trend(tmp_path: Path, texts: list[str | None]) -> None:
     here = concluded(tmp_path, texts)
-    frame = past.table(tmp_path)
+    frame = history.table(tmp_path)
     assert (frame is None) == ((outcome(here) or {})["state"] == "failed")
-    assert past.trends(tmp_path, "*") == []
+    assert history.trends(tmp_path, "*") == []
 
 
 def test_an_old_success_of_nothing_is_taken_out_of_the_history(tmp_path: Path) -> None:
     here = concluded(tmp_path, ["0", "1"])
-    assert [trend.name for trend in past.trends(tmp_path, "exact_match")] == ["exact_match"]
+    assert [trend.name for trend in history.trends(tmp_path, "exact_match")] == ["exact_match"]
     tables = metrics_of(here)
     rt = {**tables["run_tasks"]["rt"], "answered": 0, "ok": 0, "outcomes": {"failed": 2}}
     write_json(here.metrics_file, {**tables, "run_tasks": {"rt": rt}})
-    past.rebuild(tmp_path)
-    assert past.trends(tmp_path, "*") == []
+    history.rebuild(tmp_path)
+    assert history.trends(tmp_path, "*") == []
 
 
 def test_resume_asks_again_what_failed_and_nothing_else(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
-from hpcbench.launch import estimate as estimating
-from hpcbench.launch.estimate import (
+from hpcbench.planning import plan_work
+from hpcbench.schema.documents import Partition, Resources
+from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.submit import estimate as estimating
+from hpcbench.submit.estimate import (
     ANSWER_BYTES,
     Estimate,
     disk_of,
@@ -22,11 +25,8 @@ from hpcbench.launch.estimate import (
     queues,
     shape_fits,
 )
-from hpcbench.launch.history import Rate, Rates
-from hpcbench.launch.outlook import size, span
-from hpcbench.planning import plan_work
-from hpcbench.schema.documents import Partition, Resources
-from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.submit.outlook import size, span
+from hpcbench.usage.history import Rate, Rates
 from tests.campaign import examples
 from tests.unit.past import hashed
 from tests.unit.small import plan_without_weights, resolved, run_task

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from hpcbench.launch.eta import (
+from hpcbench.status.eta import (
     CONFIDENCE,
     Busy,
     Crew,

@@ -10,8 +10,8 @@ import pytest
 
 from hpcbench.errors import UserError
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.files import Appender, read_json, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import Appender, read_json, write_json
 from tests.unit.small import experiment, record, response, write_attempt
 from tests.unit.timing import closed_loop
 

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
+from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.claims import Owner, claim, release, shard_states
-from hpcbench.experiment.control import wish
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.cursor import decode, encode
 from hpcbench.experiment.events import Event, EventTail
-from hpcbench.experiment.files import write_json
-from hpcbench.experiment.fold import fold_workers
-from hpcbench.experiment.folded import fold_files
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind, sort_of
+from hpcbench.files.archive import fold_files
+from hpcbench.files.atomic import write_json
 from tests.campaign import examples
 from tests.unit import small
 
@@ -104,13 +104,13 @@ def test_every_file_of_events_has_numbers_and_responses_have_none(tmp_path: Path
     taken.record(small.response("s0"))
     taken.end("drained")
     release(here, shard_states(here, ["rt"])[0], "gone")
-    from hpcbench.worker.news import News
+    from hpcbench.worker.event_log import WorkerEvents
 
-    news = News(here, here.work.groups[0], OWNER)
+    news = WorkerEvents(here, here.work.groups[0], OWNER)
     news.open()
     news.close("finished")
-    wish(here, "pause")
-    wish(here, "resume")
+    control_request(here, "pause")
+    control_request(here, "resume")
     logs = sorted(here.path.rglob("*.events.jsonl"))
     assert len(logs) == 3
     for path in logs:
@@ -121,11 +121,11 @@ def test_every_file_of_events_has_numbers_and_responses_have_none(tmp_path: Path
 
 def test_events_of_a_worker_hold_no_secret_however_deep(tmp_path: Path) -> None:
     from hpcbench import secret
-    from hpcbench.worker.news import News
+    from hpcbench.worker.event_log import WorkerEvents
 
     here = here_in(tmp_path)
     secret.remember("s3cr3t-of-the-events")
-    news = News(here, here.work.groups[0], OWNER)
+    news = WorkerEvents(here, here.work.groups[0], OWNER)
     news.open()
     news.write(
         "monitor", memory={"why": ["s3cr3t-of-the-events", 1]}, message="s3cr3t-of-the-events"
@@ -155,7 +155,7 @@ def test_the_story_of_an_experiment_comes_from_all_its_files(tmp_path: Path) -> 
     assert taken is not None
     news.write("shard_claimed", shard="rt/00000", attempt=1)
     news.write("progress", shard="rt/00000", answered=1)
-    wish(here, "pause", ["rt"], "lunch")
+    control_request(here, "pause", ["rt"], "lunch")
     later = EventTail(here, tail.cursor)
     found = later.poll()
     assert {one.source for one in found} == {
@@ -268,7 +268,7 @@ def test_a_new_worker_and_a_wish_are_found_at_once_however_quiet_it_was(tmp_path
         news.write("started")
         now += 0.5
         assert [one.kind for one in tail.poll()] == ["started"]
-    wish(here, "pause")
+    control_request(here, "pause")
     now += 0.5
     assert [one.source for one in tail.poll()] == ["control"]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.remote.exchange import Parcel, Sent, fetch, receive, send, serve
-from hpcbench.remote.far_end import Pipes
+from hpcbench.remote.server import Pipes
 from tests.campaign import examples
 
 

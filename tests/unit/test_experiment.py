@@ -27,7 +27,8 @@ from hpcbench.experiment.claims import (
     responses_of,
     shard_states,
 )
-from hpcbench.experiment.files import (
+from hpcbench.experiment.layout import Experiment, all_experiments, find, home, new_id
+from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
     read_json,
@@ -36,7 +37,6 @@ from hpcbench.experiment.files import (
     write_atomic,
     write_json,
 )
-from hpcbench.experiment.layout import Experiment, all_experiments, find, home, new_id
 from hpcbench.schema.documents import Site
 from tests.campaign import examples
 from tests.unit import small
@@ -136,7 +136,7 @@ def test_a_pipe_or_device_takes_what_is_written_and_keeps_its_name() -> None:
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from hpcbench.experiment.files import Appender, write_atomic
+from hpcbench.files.atomic import Appender, write_atomic
 log, small = Path(sys.argv[1]), Path(sys.argv[2])
 file = Appender(log)
 file.write({"first": 1})
@@ -166,7 +166,7 @@ def test_a_full_disk_leaves_whole_lines_and_the_old_file(tmp_path: Path) -> None
 REWRITE = """
 import sys
 from pathlib import Path
-from hpcbench.experiment.files import write_atomic
+from hpcbench.files.atomic import write_atomic
 number = 0
 while True:
     write_atomic(Path(sys.argv[1]), str(number) * 3000)
@@ -205,7 +205,7 @@ def test_json_is_the_same_bytes_for_the_same_data_and_never_nan(tmp_path: Path) 
 RACE = """
 import sys, time
 from pathlib import Path
-from hpcbench.experiment.files import create_exclusive
+from hpcbench.files.atomic import create_exclusive
 folder, me = Path(sys.argv[1]), int(sys.argv[2])
 while not (folder / "go").exists():
     pass

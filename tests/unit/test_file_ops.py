@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from hpcbench.experiment.archiving import fold
+from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.fold import fold
-from hpcbench.experiment.folded import FOLDED
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.ledger import Files
+from hpcbench.files.archive import FOLDED
 from tests.unit import small
 
 SAMPLES = 4
@@ -48,7 +48,7 @@ NAMES = (
 
 def run(here: Experiment) -> None:
     """What a worker does with all shards, but for the engine."""
-    ledger = Files(here, "g0", Owner("1_0", 0, "n1", 1))
+    ledger = ClaimStore(here, "g0", Owner("1_0", 0, "n1", 1))
     for shard in here.work.shards:
         taken = ledger.claim(shard, 1)
         assert taken is not None

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.files import read_lines
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_lines
 from hpcbench.installed import normal, own
-from hpcbench.launch import fingerprint, secrets_file
-from hpcbench.launch.element import EXIT_ENVIRONMENT, Element
-from hpcbench.launch.fingerprint import Distribution, Fingerprint
-from hpcbench.launch.status.workers import Workers
+from hpcbench.status.workers import Workers
+from hpcbench.submit import fingerprint, secrets_file
+from hpcbench.submit.array_task import EXIT_ENVIRONMENT, ArrayTask
+from hpcbench.submit.fingerprint import Distribution, Fingerprint
 from tests.unit import small
 
 
@@ -162,7 +162,7 @@ def test_in_the_same_environment_a_job_goes_on(
     tmp_path: Path, called: list[list[str]], known: bool
 ) -> None:
     experiment = experiment_of(tmp_path, fingerprint.here() if known else None)
-    Element("probe_of_element", str(experiment.path), "g0")()
+    ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert called == [[str(experiment.path), "g0"]]
     assert experiment.worker_event_files() == []
 
@@ -179,7 +179,7 @@ def test_in_another_one_it_says_what_changed_and_claims_nothing(
     )
     experiment = experiment_of(tmp_path, seen)
     with pytest.raises(SystemExit) as end:
-        Element("probe_of_element", str(experiment.path), "g0")()
+        ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert end.value.code == EXIT_ENVIRONMENT == 3
     assert called == []
     (worker,) = Workers(experiment).look()
@@ -203,7 +203,7 @@ def test_resume_goes_on_in_the_environment_of_today_and_writes_that_down(
     assert fingerprint.accept(experiment) == []
     (line,) = read_lines(experiment.environments_file)
     assert line["changes"] == [change]
-    Element("probe_of_element", str(experiment.path), "g0")()
+    ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert len(called) == 1
 
 
@@ -225,11 +225,11 @@ def test_secrets_are_there_before_anything_else(
     experiment.resolved_file.write_text(data.model_dump_json())
     secrets_file.keep(Experiment(experiment.path))
     monkeypatch.delenv("PROBE_TOKEN", raising=False)
-    Element("probe_of_element", str(experiment.path), "g0")()
+    ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert os.environ.pop("PROBE_TOKEN") == "of-the-test"
     (tmp_path / "secrets").chmod(0o755)
     with pytest.raises(SystemExit):
-        Element("probe_of_element", str(experiment.path), "g0")()
+        ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert "mode 0755" in Workers(experiment).look()[0].complaints[0].message
     assert len(called) == 1
 

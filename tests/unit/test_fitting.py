@@ -10,10 +10,10 @@ import pytest
 
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.launch.fitting import check_images
-from hpcbench.launch.own_engines import check_engines
 from hpcbench.plugins import Environment
 from hpcbench.schema.documents import ContainerSite, Site
+from hpcbench.submit.engine_check import check_engines
+from hpcbench.submit.image_check import check_images
 from tests.unit.small import resolved, run_task
 
 IMAGE = "docker://registry/engine:1"

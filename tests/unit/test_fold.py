@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.experiment import folded as folded_module
+from hpcbench.experiment.archiving import fold, fold_workers
 from hpcbench.experiment.claims import (
     Claim,
     Fenced,
@@ -27,11 +27,11 @@ from hpcbench.experiment.claims import (
     responses_of,
     shard_states,
 )
-from hpcbench.experiment.files import Appender, create_exclusive, write_all
-from hpcbench.experiment.fold import fold, fold_workers
-from hpcbench.experiment.folded import FOLDED, Folder, fold_files
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
+from hpcbench.files import archive as folded_module
+from hpcbench.files.archive import FOLDED, Folder, fold_files
+from hpcbench.files.atomic import Appender, create_exclusive, write_all
 from tests.campaign import examples
 from tests.unit import small
 from tests.unit.dying import Dying

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from hpcbench.cli import follow
 from hpcbench.cli.follow import WORDS, neutral, words
 from hpcbench.cli.main import main
-from hpcbench.experiment.control import wish
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.events import Event
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
+from hpcbench.files.atomic import write_json
 from tests.unit import small
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def printed_json(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 def test_events_are_a_line_each_with_time_source_and_words(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wish(here, "pause", ["rt"], "lunch")
+    control_request(here, "pause", ["rt"], "lunch")
     assert main(["events"]) == 0
     lines = printed(capsys)
     assert len(lines) == 7
@@ -97,7 +97,7 @@ def test_events_as_json_end_with_a_cursor_to_go_on_from(
     assert alarm["data"]["kind"] == "disk_nearly_full"
     assert main(["events", "--json", "--since", last["cursor"]]) == 0
     assert [list(one) for one in printed_json(capsys)] == [["cursor"]]
-    wish(here, "cancel")
+    control_request(here, "cancel")
     assert main(["events", "--json", "--since", last["cursor"]]) == 0
     assert [one["kind"] for one in printed_json(capsys)[:-1]] == ["cancel"]
 

@@ -21,14 +21,14 @@ from hpcbench import slurm
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import Owner, answers_of, claim, shard_states
-from hpcbench.experiment.files import read_json, write_atomic, write_json
-from hpcbench.experiment.folded import FOLDED
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
-from hpcbench.launch import gc
-from hpcbench.launch.lock import alone
-from hpcbench.remote import kept
+from hpcbench.experiment.submission_lock import alone
+from hpcbench.files.archive import FOLDED
+from hpcbench.files.atomic import read_json, write_atomic, write_json
+from hpcbench.remote import unused_copies
 from hpcbench.remote.exchange import Parcel, Sent, receive, send
+from hpcbench.site import gc
 from tests.unit import small
 
 DAY = 86400
@@ -378,18 +378,18 @@ def test_a_file_goes_with_the_last_parcel_that_has_it(
     monkeypatch.setattr(time, "time", lambda: later)
 
     os.utime(one, (later, later))
-    gone = {path.name for path in kept.unused(root / "remote", [], 1)}
+    gone = {path.name for path in unused_copies.unused(root / "remote", [], 1)}
     assert gone == {other.name, hashlib.sha256(b"name: other").hexdigest()}
     os.utime(one, (0, 0))
-    assert len(kept.unused(root / "remote", [], 1)) == 4
+    assert len(unused_copies.unused(root / "remote", [], 1)) == 4
 
 
 def test_what_is_sent_again_is_not_old(root: Path) -> None:
     one = parcel(root, "name: one")
     age(one, 30)
-    assert kept.unused(root / "remote", [], 1) == [one]
+    assert unused_copies.unused(root / "remote", [], 1) == [one]
     parcel(root, "name: one")
-    assert kept.unused(root / "remote", [], 1) == []
+    assert unused_copies.unused(root / "remote", [], 1) == []
 
 
 def test_copies_of_environments_that_nobody_runs_from_go(

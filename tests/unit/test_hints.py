@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-import hpcbench.notifiers
+import hpcbench.notify
 import hpcbench.schema
 from hpcbench.cli import system_errors
 from hpcbench.cli.gate import print_verdict
@@ -45,7 +45,7 @@ def patterns(model: type[BaseModel]) -> Iterator[str]:
 
 def test_every_regular_expression_of_a_document_has_a_form_in_words() -> None:
     models: set[type[BaseModel]] = set()
-    for package in (hpcbench.schema, hpcbench.notifiers):
+    for package in (hpcbench.schema, hpcbench.notify):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for one in vars(importlib.import_module(module.name)).values():
                 inner = getattr(one, "Options", one)

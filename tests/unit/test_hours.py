@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.launch.hours import CAUSES, Hours, Run, Span, cut, hours, waited
+from hpcbench.usage.hours import (
+    CAUSES,
+    Hours,
+    Run,
+    Span,
+    cut,
+    hours,
+    waited,
+)
 
 TASKS = {"a": "m", "b": "m", "c": "n"}
 TIMES = st.integers(-50, 400).map(float)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from hpcbench.comparison.speed import at_once
 from hpcbench.errors import UserError
 from hpcbench.evaluation import write_performance
-from hpcbench.evaluation.speeds import at_once
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.files import read_json
+from hpcbench.files.atomic import read_json
 from hpcbench.inference import Adaptive
-from hpcbench.registry.arms import side_by_side
+from hpcbench.registry.ab import side_by_side
 from hpcbench.registry.in_flight import auto
 from hpcbench.reporting.sections.speed import _chosen
 from hpcbench.schema.documents import Gate

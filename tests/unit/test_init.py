@@ -15,15 +15,20 @@ import yaml
 
 from hpcbench.cli.main import main
 from hpcbench.cli.setup import _with_line
-from hpcbench.launch.doctor import asking_job, checks, gpus_of_nodes, may_submit
-from hpcbench.launch.site import (
+from hpcbench.schema.documents import Site
+from hpcbench.site.doctor import (
+    asking_job,
+    checks,
+    gpus_of_nodes,
+    may_submit,
+)
+from hpcbench.site.profile import (
     Choice,
     detect,
     module_of_containers,
     parse_associations,
     quota_in_words,
 )
-from hpcbench.schema.documents import Site
 
 PARTITIONS = """\
 PartitionName=cpu AllowAccounts=ALL Default=YES MaxTime=2-00:00:00 State=UP

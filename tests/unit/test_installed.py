@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 
 from hpcbench import installed
 from hpcbench.errors import EnvironmentFault
-from hpcbench.launch.doctor import checks
 from hpcbench.schema.documents import Site
+from hpcbench.site.doctor import checks
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = (

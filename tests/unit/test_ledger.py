@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.ledger import Files
 from hpcbench.experiment.log import EventLog
 from tests.unit.small import experiment, record
 
@@ -17,16 +17,16 @@ def test_what_earlier_runs_of_a_worker_claimed_is_known_from_their_events(tmp_pa
             log.write("started")
             log.write("shard_claimed", shard=f"rt/{index:05d}", attempt=1)
 
-    again = Files(here, "g0", Owner("1_0", 2, "host", 1))
+    again = ClaimStore(here, "g0", Owner("1_0", 2, "host", 1))
 
     assert again.left_behind() == {"rt": {3, 5}}
-    assert Files(here, "g0", Owner("1_0", 0, "host", 1)).left_behind() == {}
+    assert ClaimStore(here, "g0", Owner("1_0", 0, "host", 1)).left_behind() == {}
 
 
 def test_a_second_claim_of_an_attempt_misses_and_leaves_nothing(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(number) for number in range(8)])
     shard = here.work.shards[0]
-    first, second = (Files(here, "g0", Owner(f"1_{place}", 0, "host", 1)) for place in (0, 1))
+    first, second = (ClaimStore(here, "g0", Owner(f"1_{place}", 0, "host", 1)) for place in (0, 1))
     taken = first.claim(shard, 1)
     assert taken is not None
     before = sorted(here.shards_dir("rt").iterdir())

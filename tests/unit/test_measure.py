@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from hpcbench.errors import UserError
-from hpcbench.launch.measure import measure
 from hpcbench.schema.plan import Measured
 from hpcbench.schema.records import PromptEntry, PromptExample
+from hpcbench.submit.measure import measure
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 

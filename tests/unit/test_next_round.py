@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from hpcbench.experiment.claims import ShardState
-from hpcbench.experiment.control import wishes
-from hpcbench.experiment.files import Appender
+from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
-from hpcbench.launch.living import remaining
-from hpcbench.launch.next import bad_nodes, may_go_on, next_groups
+from hpcbench.files.atomic import Appender
+from hpcbench.resume.resubmit import bad_nodes, may_go_on, next_groups
 from hpcbench.schema.plan import Group
+from hpcbench.status.liveness import remaining
 from tests.unit.past import past
 from tests.unit.small import run_task
 
@@ -145,7 +145,7 @@ def test_what_would_exceed_the_gpu_hours_is_stopped_and_says_so(tmp_path: Path) 
     assert group.gpus == 1
     worker(here, {"event": "stopped", "time": 3500.0})
     assert next_groups(here, left(here)) == ()
-    assert "max_gpu_hours: 0.97 of 1" in wishes(here).stopped_tasks["a"]
+    assert "max_gpu_hours: 0.97 of 1" in control_state(here).stopped_tasks["a"]
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(["n1"], []), (["n1", "n2"], ["n1"])])

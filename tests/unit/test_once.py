@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.experiment import once
-from hpcbench.experiment.once import leftovers, make_once
+from hpcbench.files import lease
+from hpcbench.files.lease import leftovers, make_once
 
 
 def lock_of(target: Path, pid: int, host: str | None = None, **more: object) -> Path:
@@ -61,8 +61,8 @@ def test_a_builder_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_lock_that_shows_beats_is_respected_however_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(once, "STALE_SECONDS", 2)
-    monkeypatch.setattr(once, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "STALE_SECONDS", 2)
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.1)
     begun = threading.Event()
 
     def slow(place: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_dead_processes_lock_is_taken_at_once(tmp_path: Path) -> None:
 def test_a_lock_of_another_host_is_taken_when_it_shows_no_beat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(once, "STALE_SECONDS", 1.5)
+    monkeypatch.setattr(lease, "STALE_SECONDS", 1.5)
     lock = lock_of(tmp_path / "target", 1, "elsewhere")
     beating = threading.Event()
 
@@ -104,11 +104,11 @@ def test_a_lock_of_another_host_is_taken_when_it_shows_no_beat(
 def test_two_that_find_one_dead_lock_do_not_take_each_others(tmp_path: Path) -> None:
     lock = lock_of(tmp_path / "target", ended_pid())
     dead = {"token": None}
-    once._take_away(lock, dead)
-    with once._taken(lock) as token:
+    lease._take_away(lock, dead)
+    with lease._taken(lock) as token:
         assert token is not None
-        once._take_away(lock, dead)  # the second, which decided before the first had acted
-        assert once._holder(lock)["token"] == token
+        lease._take_away(lock, dead)  # the second, which decided before the first had acted
+        assert lease._holder(lock)["token"] == token
     assert not list(tmp_path.iterdir())
 
 
@@ -138,8 +138,8 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Not too soon: whoever is not suspended, but at work on a busy machine, shows none either.
     """
-    monkeypatch.setattr(once, "STALE_SECONDS", 1.0)
-    monkeypatch.setattr(once, "BEAT_SECONDS", 1000.0)
+    monkeypatch.setattr(lease, "STALE_SECONDS", 1.0)
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 1000.0)
 
 
 Wakes = Callable[[Path], None]
@@ -225,7 +225,7 @@ def test_what_is_left_is_told_from_what_somebody_is_at(tmp_path: Path) -> None:
     lock_of(tmp_path / "dead", ended_pid())
     lock_of(tmp_path / "live", os.getpid())
     lock_of(tmp_path / "away", 1, "elsewhere")
-    long_ago = time.time() - 2 * once.ABANDONED_SECONDS
+    long_ago = time.time() - 2 * lease.ABANDONED_SECONDS
     os.utime(lock_of(tmp_path / "gone", 1, "elsewhere"), (long_ago, long_ago))
     for name in ("tmp-1", "tmp-0a-dead", "tmp-0b-live", "tmp-0c-removed"):
         (tmp_path / name).mkdir()
@@ -250,15 +250,15 @@ def test_a_lock_that_is_cleared_away_while_it_is_looked_at_is_no_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = lock_of(tmp_path / "target", os.getpid(), token="of-another")
-    holder = once._holder
+    holder = lease._holder
 
     def cleared(path: Path) -> dict[str, object]:
         found = holder(path)
         path.unlink()
         return found
 
-    monkeypatch.setattr(once, "_holder", cleared)
-    once._take_away(lock, {"token": "dead"})
+    monkeypatch.setattr(lease, "_holder", cleared)
+    lease._take_away(lock, {"token": "dead"})
     assert not list(tmp_path.iterdir())
 
 
@@ -270,8 +270,8 @@ def test_a_process_in_a_container_of_the_same_host_name_is_not_taken_for_dead(
 ) -> None:
     """Its number means nothing here: only its beats tell."""
     lock = lock_of(tmp_path / "target", ended_pid(), space="another-boot-4026532999")
-    assert not once.abandoned(lock)
-    monkeypatch.setattr(once, "STALE_SECONDS", 1.0)
+    assert not lease.abandoned(lock)
+    monkeypatch.setattr(lease, "STALE_SECONDS", 1.0)
     begun = time.monotonic()
     assert make_once(tmp_path / "target", lambda place: place.write_text("x") and None, 0.05)
     assert time.monotonic() - begun >= 1.0
@@ -281,19 +281,19 @@ def test_a_lock_that_shows_no_beat_for_long_is_abandoned_wherever_it_was_made(
     tmp_path: Path,
 ) -> None:
     lock = lock_of(tmp_path / "target", os.getpid(), space="another-boot-4026532999")
-    long_ago = time.time() - 2 * once.ABANDONED_SECONDS
+    long_ago = time.time() - 2 * lease.ABANDONED_SECONDS
     os.utime(lock, (long_ago, long_ago))
-    assert once.abandoned(lock)
+    assert lease.abandoned(lock)
 
 
 def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
-    with once._taken(tmp_path / "x.lock"):
-        holder = once._holder(tmp_path / "x.lock")
+    with lease._taken(tmp_path / "x.lock"):
+        holder = lease._holder(tmp_path / "x.lock")
     now = time.time_ns()
-    assert once.is_dead(holder, now) is False
-    assert once.is_dead({**holder, "pid": ended_pid()}, now) is True
-    assert once.is_dead({**holder, "pid": ended_pid(), "space": "another"}, now) is None
-    assert once.is_dead({**holder, "pid": ended_pid(), "host": "another"}, now) is None
+    assert lease.is_dead(holder, now) is False
+    assert lease.is_dead({**holder, "pid": ended_pid()}, now) is True
+    assert lease.is_dead({**holder, "pid": ended_pid(), "space": "another"}, now) is None
+    assert lease.is_dead({**holder, "pid": ended_pid(), "host": "another"}, now) is None
 
 
 def left_by(folder: Path, pid: int, space: str) -> Path:
@@ -308,18 +308,18 @@ def test_nobody_outlives_a_start_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a process left that was at it before is nobody's, and need not be copied."""
-    monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
-    before = f"boot-before-{once.FIRST_SPACE}"
+    monkeypatch.setattr(lease, "_space", lambda: f"this-boot-{lease.FIRST_SPACE}")
+    before = f"boot-before-{lease.FIRST_SPACE}"
     lock = lock_of(tmp_path / "target", os.getpid(), space=before, time=1.0)
     os.utime(lock, (1.0, 1.0))
-    assert once.abandoned(lock)
+    assert lease.abandoned(lock)
     left = left_by(tmp_path, os.getpid(), before)
     for path in (left / "pack", left):
         os.utime(path, (1.0, 1.0))
     inode = (left / "pack").stat().st_ino
     begun = time.monotonic()
     assert make_once(tmp_path / "target", lambda place: None, resume=True)
-    assert time.monotonic() - begun < once.STALE_SECONDS
+    assert time.monotonic() - begun < lease.STALE_SECONDS
     assert (tmp_path / "target/pack").stat().st_ino == inode
 
 
@@ -327,10 +327,10 @@ def test_another_machine_of_the_same_name_is_no_earlier_start_of_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was started before, and lives: its lock beats, and it writes to what it makes."""
-    monkeypatch.setattr(once, "_space", lambda: f"this-boot-{once.FIRST_SPACE}")
-    space = f"another-boot-{once.FIRST_SPACE}"
+    monkeypatch.setattr(lease, "_space", lambda: f"this-boot-{lease.FIRST_SPACE}")
+    space = f"another-boot-{lease.FIRST_SPACE}"
     lock = lock_of(tmp_path / "target", os.getpid(), space=space, time=1.0)
-    assert not once.abandoned(lock)
+    assert not lease.abandoned(lock)
     lock.unlink()
     left = left_by(tmp_path, os.getpid(), space)
     inode = (left / "pack").stat().st_ino

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.experiment.claims import Claim, Owner
-from hpcbench.experiment.control import said, wish, wishes
+from hpcbench.experiment.control import control_request, control_state, said
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.worker.pilot import Pilot
 from hpcbench.worker.work import Worker
@@ -152,7 +152,7 @@ def test_a_failed_pilot_is_written_down_once_for_all_workers(tmp_path: Path) -> 
             *(ask(one, task, number) for number, one in enumerate((worker, other)))
         )
         assert not worker.wishes.failed_tasks, "four samples each, and a pilot is of eight"
-        wish(worker.experiment, "resume", pilot=4)
+        control_request(worker.experiment, "resume", pilot=4)
         for number, one in enumerate((worker, other)):
             await one._look_at_wishes()
             await ask(one, task, number)
@@ -161,7 +161,7 @@ def test_a_failed_pilot_is_written_down_once_for_all_workers(tmp_path: Path) -> 
     assert worker.halt.is_set()
     assert worker.wishes.rests("rt") and other.wishes.rests("rt")
     assert [one["event"] for one in said(worker.experiment)] == ["resume", "fail"]
-    reason = wishes(worker.experiment).failed_tasks["rt"]
+    reason = control_state(worker.experiment).failed_tasks["rt"]
     assert reason.startswith("its pilot failed, none of the first 4 samples")
     assert f"`hpcbench resume {worker.experiment.id} --pilot 0`" in reason
 
@@ -180,7 +180,7 @@ def test_after_a_failed_pilot_resume_has_another_or_goes_on_regardless(
 
     async def twice() -> None:
         await ask(worker, task)
-        wish(worker.experiment, "resume", pilot=wanted)
+        control_request(worker.experiment, "resume", pilot=wanted)
         await worker._look_at_wishes()
         assert not worker.wishes.rests("rt")
         claim = worker.experiment.shard_responses("rt", 0, 1)

@@ -19,9 +19,17 @@ from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser, words_of
 from hpcbench.cli.remote import OURS
 from hpcbench.data.cache import Cache
-from hpcbench.launch.facts import Facts, Gpus, ImageFacts, ModelFacts, Size, Weights, look
-from hpcbench.launch.fitting import cuda_verdict, judge, needed_bytes
-from hpcbench.launch.preview import wrapped
+from hpcbench.submit.image_check import cuda_verdict, judge, needed_bytes
+from hpcbench.submit.plan_facts import (
+    Facts,
+    Gpus,
+    ImageFacts,
+    ModelFacts,
+    Size,
+    Weights,
+    look,
+)
+from hpcbench.submit.preview import wrapped
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 PLAN = """\

@@ -12,13 +12,13 @@ from PIL import Image
 from hpcbench.cli.main import main
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch import again
-from hpcbench.launch.kept import keep, today
-from hpcbench.launch.prepare import load, prepare
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Source
 from hpcbench.reporting.provenance import reproduce
 from hpcbench.schema.documents import Package
+from hpcbench.submit import rerun
+from hpcbench.submit.kept_files import keep, today
+from hpcbench.submit.prepare import load, prepare
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 DOCUMENTS = {
@@ -72,8 +72,8 @@ def prepared(folder: Path, *settings: str) -> Experiment:
 
 
 def prepared_again(first: Experiment, *sources: str) -> Experiment:
-    found = again.load(first, sources)
-    packages = again.build_packages(first, found, lambda line: None)
+    found = rerun.load(first, sources)
+    packages = rerun.build_packages(first, found, lambda line: None)
     return prepare(found, first.plan_file, packages=packages)
 
 
@@ -96,7 +96,7 @@ def test_a_rerun_is_the_same_plan_to_the_bit_without_its_registry(
     assert second.resolved_file.read_bytes() == first.resolved_file.read_bytes()
     assert second.manifest["plan_key"] == first.manifest["plan_key"]
     assert second.manifest["stage_keys"] == first.manifest["stage_keys"]
-    assert again.not_as_it_was(first, second) == []
+    assert rerun.not_as_it_was(first, second) == []
     told = second.resolved
     assert (told.mode, told.plan.seed, told.site.cache_gb) == ("dev", 5, 7)
     assert told.run_tasks[0].model.dtype == "float16"
@@ -147,14 +147,14 @@ def test_data_that_moved_is_named_with_the_option_that_says_where_it_is(
             prepared_again(first, wrong)
     second = prepared_again(first, "datasets/pages=../here/moved")
     assert second.resolved.run_tasks[0].dataset.source == str(folder / "moved")
-    assert again.not_as_it_was(first, second) == []
+    assert rerun.not_as_it_was(first, second) == []
 
 
 def test_other_data_than_then_is_said(folder: Path) -> None:
     first = prepared(folder)
     write_dataset(folder / "pages", [record(number, references=["?"]) for number in range(20)])
     Image.new("RGB", (4, 4)).save(folder / "pages/p.png")
-    changes = again.not_as_it_was(first, prepared_again(first))
+    changes = rerun.not_as_it_was(first, prepared_again(first))
     assert [one.path for one in changes] == ["run_tasks.t.dataset.hash"]
 
 
@@ -172,7 +172,7 @@ def test_images_of_examples_are_those_of_then(
     second = prepared_again(first)
     (image,) = second.resolved.run_tasks[0].prompt.examples[0].images
     assert Path(image).is_relative_to(first.kept_dir)
-    assert again.not_as_it_was(first, second) == []
+    assert rerun.not_as_it_was(first, second) == []
 
 
 @pytest.mark.parametrize("change", ["gone", "changed", "more"])
@@ -217,4 +217,4 @@ def test_an_imported_experiment_cannot_be_asked_again(tmp_path: Path) -> None:
     vars(experiment)["manifest"] = {"imported": {"kit": "inspect"}}
     assert reproduce(experiment) == "# imported: no plan asks it again"
     with pytest.raises(UserError, match="imported-one was imported: no plan asks it"):
-        again.load(experiment)
+        rerun.load(experiment)

@@ -15,9 +15,9 @@ from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.results import metrics_of, performance_of
-from hpcbench.launch.status import status
-from hpcbench.launch.usage import usage_of
 from hpcbench.reporting import report
+from hpcbench.status import status
+from hpcbench.usage.report import usage_of
 from tests.unit import small
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from hpcbench import slurm
-from hpcbench.experiment.board import Board, Candidate
+from hpcbench.experiment.archiving import fold_workers
+from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Fenced, Owner, claim, shard_states
-from hpcbench.experiment.files import read_lines
-from hpcbench.experiment.fold import fold_workers
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.ledger import Files
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.runs import begin_run
-from hpcbench.launch.living import living, working
-from hpcbench.launch.status import status
+from hpcbench.experiment.scheduler import Candidate, ShardScheduler
+from hpcbench.files.atomic import read_lines
 from hpcbench.slurm import Job
+from hpcbench.status import status
+from hpcbench.status.liveness import living, working
 from tests.unit import small
 
 FIRST = Owner("17_0", 0, "node", 100, "n1")
@@ -50,8 +50,8 @@ def name(here: Experiment, step: str = "g0") -> str:
     return f"hpcbench:{here.id}:{step}.0"
 
 
-def board(here: Experiment, owner: Owner) -> Board:
-    return Board(here.work.cuts, {"rt": "m"}, Files(here, "g0", owner), owner)
+def board(here: Experiment, owner: Owner) -> ShardScheduler:
+    return ShardScheduler(here.work.cuts, {"rt": "m"}, ClaimStore(here, "g0", owner), owner)
 
 
 def test_a_second_process_of_one_name_is_a_later_run_with_a_file_of_its_own(

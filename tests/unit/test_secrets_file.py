@@ -13,8 +13,8 @@ import pytest
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch import secrets_file
 from hpcbench.schema.documents import Site
+from hpcbench.submit import secrets_file
 from tests.unit import small
 
 VALUE = "s3cr3t-of-the-test"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.launch.doctor import Check, checks
 from hpcbench.schema.documents import ContainerSite, Site
+from hpcbench.site.doctor import Check, checks
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
-from hpcbench.experiment.files import Appender, create_exclusive, write_atomic
+from hpcbench.files.atomic import Appender, create_exclusive, write_atomic
 from hpcbench.registry.catalog import Catalog, share_dir
 from hpcbench.registry.sites import findings
 from hpcbench.schema.documents import Site

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch.snapshot import unused
+from hpcbench.files.atomic import write_json
+from hpcbench.submit.snapshot import unused
 from tests.unit.small_env import PROBE, SmallEnvironment, run
 
 pytestmark = pytest.mark.long
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 COPY = """\
 import json, sys
 from pathlib import Path
-from hpcbench.launch.snapshot import copy_environment
+from hpcbench.submit.snapshot import copy_environment
 said = []
 made = copy_environment(Path(sys.argv[1]), say=said.append)
 print(json.dumps([str(made.path), made.fingerprint.to_json(), said]))
@@ -27,7 +27,7 @@ print(json.dumps([str(made.path), made.fingerprint.to_json(), said]))
 
 ELEMENT = """\
 import sys
-from hpcbench.launch.element import Element
+from hpcbench.submit.array_task import Element
 Element("probe", *sys.argv[1:])()
 """
 
@@ -56,7 +56,7 @@ def test_the_copy_runs_the_old_code_after_pip_and_git_changed_the_original(tmp_p
     experiment = experiment_on(home, path, data)
     # Somebody installs, and pulls.
     env.install("probe", "2.0", {"probe.py": PROBE.format(version="2.0")})
-    work = env.checkout / "hpcbench" / "launch" / "element.py"
+    work = env.checkout / "hpcbench" / "submit" / "array_task.py"
     work.write_text(work.read_text() + "\nraise RuntimeError('half a git pull')\n")
     out = tmp_path / "out.json"
     done = run([path / "bin/python", "-I", "-c", ELEMENT, experiment, "g0", out])
@@ -76,7 +76,7 @@ def test_the_copy_runs_the_old_code_after_pip_and_git_changed_the_original(tmp_p
 def test_without_a_copy_a_job_stops_after_the_same_changes(tmp_path: Path) -> None:
     env, home = SmallEnvironment(tmp_path / "env"), tmp_path / "home"
     told = env.run(
-        "import runpy; runpy.run_module('hpcbench.launch.fingerprint', run_name='__main__')"
+        "import runpy; runpy.run_module('hpcbench.submit.fingerprint', run_name='__main__')"
     )
     experiment = experiment_on(home, Path(), json.loads(told))
     manifest = json.loads((experiment / "manifest.json").read_text())
@@ -149,7 +149,7 @@ def test_what_a_path_file_adds_stays_behind_what_is_installed(tmp_path: Path) ->
 
 
 BROKEN = """\
-from hpcbench.launch import snapshot
+from hpcbench.submit import snapshot
 snapshot._interpreter = lambda place: (place / "bin/python").unlink()
 """
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpcbench import speed
 from hpcbench.evaluation import measure_performance
 from hpcbench.experiment.claims import pieces_of
-from hpcbench.experiment.files import parse_lines
+from hpcbench.files.atomic import parse_lines
 from hpcbench.schema.documents import Slo
 from hpcbench.schema.records import Outcome, Response, Times
 from tests.campaign import examples

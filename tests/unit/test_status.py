@@ -14,29 +14,29 @@ from hypothesis import strategies as some
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.experiment import once
 from hpcbench.experiment.claims import ShardState
-from hpcbench.experiment.control import wish
-from hpcbench.experiment.files import Appender, write_json
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.once import boot_id
-from hpcbench.experiment.process import identity
+from hpcbench.experiment.process_identity import identity
+from hpcbench.files import lease
+from hpcbench.files.atomic import Appender, write_json
+from hpcbench.files.lease import boot_id
 from hpcbench.finalise import advance
-from hpcbench.launch.gc import _busy
-from hpcbench.launch.status import Observer, briefs, due
-from hpcbench.launch.status import facts as finding
-from hpcbench.launch.status.shards import Life, Owned, judge
 from hpcbench.schema.plan import Shard
+from hpcbench.site.gc import _busy
+from hpcbench.status import Observer, briefs, due
+from hpcbench.status import findings as finding
+from hpcbench.status.shards import Life, Owned, judge
 from tests.unit.scene import Scene
 
 
 @pytest.fixture(autouse=True)
-def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.Fate]:
+def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.JobEnd]:
     """What accounting knows: nothing, unless a test puts it in."""
-    known: dict[str, slurm.Fate] = {}
+    known: dict[str, slurm.JobEnd] = {}
 
-    def told(ids: Iterable[str], names: Collection[str], **_: Any) -> Mapping[str, slurm.Fate]:
-        return {job: known.get(job, slurm.Fate(slurm.LOST)) for job in ids}
+    def told(ids: Iterable[str], names: Collection[str], **_: Any) -> Mapping[str, slurm.JobEnd]:
+        return {job: known.get(job, slurm.JobEnd(slurm.LOST)) for job in ids}
 
     monkeypatch.setattr(slurm, "fates", told)
     return known
@@ -102,9 +102,9 @@ def test_a_shard_whose_job_slurm_does_not_know_is_lost_once_its_news_is_old(scen
 
 
 def test_a_lost_shard_says_what_accounting_knows(
-    scene: Scene, fates: dict[str, slurm.Fate]
+    scene: Scene, fates: dict[str, slurm.JobEnd]
 ) -> None:
-    fates["4711_0"] = slurm.Fate("NODE_FAIL")
+    fates["4711_0"] = slurm.JobEnd("NODE_FAIL")
     scene.job("4711_1")
     scene.claimed("a", 0)
     scene.worker("4711_0", ("progress", {"shard": "a/00000", "answered": 1}), heard=400)
@@ -212,10 +212,10 @@ def test_accounting_that_fails_costs_the_cause_and_no_more(
 
 def test_an_experiment_is_paused_by_a_wish_and_a_run_task_too(scene: Scene) -> None:
     scene.job("4711_0")
-    wish(scene.experiment, "pause", ["a"])
+    control_request(scene.experiment, "pause", ["a"])
     now = scene.look()
     assert now.run_tasks[0].state == "paused"
-    wish(scene.experiment, "pause")
+    control_request(scene.experiment, "pause")
     now = scene.look()
     assert now.state == "paused" and now.needs is not None and "resume" in now.needs
     scene.jobs.clear()
@@ -224,20 +224,20 @@ def test_an_experiment_is_paused_by_a_wish_and_a_run_task_too(scene: Scene) -> N
 
 def test_a_stopped_run_task_says_why(scene: Scene) -> None:
     scene.job("4711_0")
-    wish(scene.experiment, "stop", ["a"], "no GPU-hours are left")
+    control_request(scene.experiment, "stop", ["a"], "no GPU-hours are left")
     (task,) = scene.look().run_tasks
     assert (task.state, task.reason) == ("stopped", "no GPU-hours are left")
 
 
 def test_a_run_task_whose_pilot_failed_has_failed_and_says_why(scene: Scene) -> None:
     scene.job("4711_0")
-    wish(scene.experiment, "fail", ["a"], "its pilot failed: 20 × invalid: 400")
+    control_request(scene.experiment, "fail", ["a"], "its pilot failed: 20 × invalid: 400")
     (task,) = scene.look().run_tasks
     assert (task.state, task.reason) == ("failed", "its pilot failed: 20 × invalid: 400")
 
 
 def test_a_cancelled_experiment_is_cancelled_before_anybody_says_so(scene: Scene) -> None:
-    wish(scene.experiment, "cancel")
+    control_request(scene.experiment, "cancel")
     assert scene.look().state == "cancelled"
 
 
@@ -277,17 +277,17 @@ def test_where_jobs_may_not_submit_an_end_without_outcome_waits_for_the_login_no
 
 
 def test_a_job_that_finalises_and_failed_is_made_good_from_the_login_node(
-    scene: Scene, fates: dict[str, slurm.Fate]
+    scene: Scene, fates: dict[str, slurm.JobEnd]
 ) -> None:
-    fates["4712"] = slurm.Fate("NODE_FAIL")
+    fates["4712"] = slurm.JobEnd("NODE_FAIL")
     assert due(scene.experiment, scene.look())
 
 
 @pytest.mark.parametrize("end", ["CANCELLED", slurm.LOST])
 def test_what_somebody_cancelled_in_slurm_is_lost_and_not_started_again(
-    scene: Scene, fates: dict[str, slurm.Fate], end: str
+    scene: Scene, fates: dict[str, slurm.JobEnd], end: str
 ) -> None:
-    fates["4712"] = slurm.Fate(end)
+    fates["4712"] = slurm.JobEnd(end)
     now = scene.look()
     assert now.state == "lost" and now.needs is not None and "resume" in now.needs
     assert not due(scene.experiment, now)
@@ -393,7 +393,7 @@ def test_a_supervisor_is_gone_only_where_that_can_be_seen(
     scene = Scene(tmp_path, executor="local")
     who = {**identity(os.getpid()), "space": f"{boot_id()}-4026531836", **changed}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(once, "_space", lambda: f"{boot_id()}-4026531836")
+        patch.setattr(lease, "_space", lambda: f"{boot_id()}-4026531836")
         supervised(scene, f"{who['host']}:{who['pid']}", process=who)
         now = Observer(scene.experiment).look()
         assert now.state == state

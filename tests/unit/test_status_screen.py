@@ -14,7 +14,7 @@ from rich.console import Console
 from hpcbench import slurm
 from hpcbench.cli import screen as showing
 from hpcbench.cli.status_screen import EMPTY, SEGMENTS, StatusScreen, shards_bar
-from hpcbench.launch.status import ExperimentStatus, ShardCounts
+from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.scene import Scene
 
 
@@ -137,7 +137,7 @@ def test_watch_prints_a_line_a_change_when_piped(
         def look(self) -> ExperimentStatus:
             return first.model_copy(update={"state": next(states)})
 
-    monkeypatch.setattr("hpcbench.launch.status.Observer", Played)
+    monkeypatch.setattr("hpcbench.status.Observer", Played)
     monkeypatch.setattr(showing.time, "sleep", lambda _: None)
     scene = Scene(tmp_path / "other")
     assert showing.follow(scene.experiment).state == "done"

@@ -14,7 +14,13 @@ from PIL import Image
 
 from hpcbench import plugins
 from hpcbench.cli.main import main
-from hpcbench.data.survey import Card, Survey, sheet_html, sheet_png, survey
+from hpcbench.data.check import (
+    Card,
+    Survey,
+    sheet_html,
+    sheet_png,
+    survey,
+)
 from hpcbench.plugins import DatasetSpec
 
 

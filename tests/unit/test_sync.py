@@ -19,7 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.data import pack, settled, sync, transfer
+from hpcbench.data import (
+    durability,
+    pack,
+    sync,
+    transfer,
+)
 from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Moved
 from hpcbench.data.storage import FileStorage
@@ -27,10 +32,10 @@ from hpcbench.data.sync import SmartSync
 from hpcbench.data.transfer import Transfer
 from hpcbench.data.tree import Tree, Version
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.experiment import once
-from hpcbench.launch.prepare import _settle
+from hpcbench.files import lease
 from hpcbench.plugins import StoredFile
 from hpcbench.schema.documents import Site
+from hpcbench.submit.prepare import _settle
 from tests.unit import small
 
 
@@ -442,7 +447,7 @@ def test_a_cache_that_is_not_ours_to_write_is_told_where_its_manifest_is_damaged
     version = bring(cache, source)
     manifest = version.folder / "manifest.jsonl"
     manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:3]))
-    monkeypatch.setattr(once, "create_exclusive", refused)
+    monkeypatch.setattr(lease, "create_exclusive", refused)
     with pytest.raises(EnvironmentFault, match="cannot be replaced: .*its owner can"):
         cache.repair(version, cache.verify(version))
 
@@ -652,7 +657,7 @@ def test_files_are_as_open_as_the_umask_says(cache: SmartSync, source: Path) -> 
 
 
 def unsettled(version: Version) -> bool:
-    return (version.folder / settled.MARK).exists()
+    return (version.folder / durability.MARK).exists()
 
 
 def test_what_came_is_on_the_disk_before_it_is_looked_at_again(
@@ -677,20 +682,20 @@ def test_after_a_power_cut_every_byte_is_looked_at_once(
 ) -> None:
     version = bring(cache, source)
     zeros(version.files / "large.bin")
-    monkeypatch.setattr(settled, "BOOT", "another")
-    assert settled.in_doubt(version)
-    assert [kept.path for kept in settled.settle(version)] == ["large.bin"]
+    monkeypatch.setattr(durability, "BOOT", "another")
+    assert durability.in_doubt(version)
+    assert [kept.path for kept in durability.settle(version)] == ["large.bin"]
     assert unsettled(version)
     assert holds(bring(cache, source), source)
     assert not unsettled(version)
-    assert settled.settle(version) == []
+    assert durability.settle(version) == []
 
 
 def test_what_a_power_cut_may_have_taken_is_hashed_before_it_is_linked(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zeros(bring(cache, source).files / "large.bin")
-    monkeypatch.setattr(settled, "BOOT", "another")
+    monkeypatch.setattr(durability, "BOOT", "another")
     (source / "0" / "new.bin").write_bytes(b"new")
     assert holds(bring(cache, source), source)
 
@@ -700,7 +705,7 @@ def test_what_is_hashed_before_it_is_linked_counts_and_ends_with_the_transfer(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.bring(f"file://{source}")
-    monkeypatch.setattr(settled, "BOOT", "another")
+    monkeypatch.setattr(durability, "BOOT", "another")
     (source / "0" / "new.bin").write_bytes(b"new")
     told: list[Moved] = []
     cache.progress = told.append
@@ -732,7 +737,7 @@ def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
     plan = small.resolved(small.run_task(dataset={"source": str(version.files)}))
     with monkeypatch.context() as patch:
         zeros(version.files / "large.bin")
-        patch.setattr(settled, "BOOT", "another")
+        patch.setattr(durability, "BOOT", "another")
         with pytest.raises(EnvironmentFault, match=r"is damaged: large.bin"):
             _settle(plan, cache)
     assert told[-1] == Moved("verifying", version.bytes, version.bytes, 0, version.count)
@@ -744,7 +749,7 @@ def test_a_version_that_we_may_not_write_is_looked_at_quickly(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = bring(cache, source)
-    monkeypatch.setattr(settled, "BOOT", "another")
+    monkeypatch.setattr(durability, "BOOT", "another")
     monkeypatch.setattr(os, "access", lambda path, how: False)
     monkeypatch.setattr("hpcbench.data.tree.hash_file", lambda path: "read in vain")
     assert bring(cache, source) == version

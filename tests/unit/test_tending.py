@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbench import slurm
-from hpcbench.launch.tending import release_unlaunched, unlaunched
+from hpcbench.resume.rebalance import release_unlaunched, unlaunched
 from hpcbench.slurm import Job
 
 

@@ -20,15 +20,15 @@ import pytest
 from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, RunFailed
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.tracked import notes_file, notes_on
-from hpcbench.reporting.telling import tell
+from hpcbench.files.atomic import write_json
+from hpcbench.notify.dispatch import tell
 from hpcbench.schema.documents import Tracker
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking import content
 from hpcbench.tracking.phoenix import PhoenixTracker, span
 from hpcbench.tracking.sending import Sending, Sent, Sink
+from hpcbench.tracking.sent import notes_file, notes_on
 from hpcbench.tracking.web import Web, is_loopback
 from tests.unit.small import experiment, record, response, write_attempt
 from tests.unit.tracked import MANIFEST, answer, begun, end, ended

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.experiment.board import Board, Candidate
 from hpcbench.experiment.claims import Owner, ShardState
-from hpcbench.experiment.pairs import PairedBoard
+from hpcbench.experiment.paired_scheduler import PairedScheduler
+from hpcbench.experiment.scheduler import Candidate, ShardScheduler
 from hpcbench.schema.plan import Cut
 from tests.campaign import examples
 from tests.unit.memory_ledger import Memory
@@ -36,11 +36,11 @@ def board(
     restart: int = 0,
     seed: int = 7,
     load: float = 0.0,
-) -> Board:
+) -> ShardScheduler:
     names = [name for arms in pairs for name in arms]
     own = models or {name: f"m{name[-2:]}" for name in names}
     owner = Owner(f"1_{number}", restart, "host", 1, round=of_round)
-    return PairedBoard(
+    return PairedScheduler(
         [cut(name, shards) for name in names],
         own,
         memory.of(owner),
@@ -55,7 +55,7 @@ def board(
 
 
 def play(
-    memory: Memory, boards: Sequence[Board], chance: random.Random
+    memory: Memory, boards: Sequence[ShardScheduler], chance: random.Random
 ) -> dict[int, list[Candidate]]:
     """Let workers work in any order until none finds anything; a step is a claim or a shard's end."""
     taken: dict[int, list[Candidate]] = defaultdict(list)

@@ -18,11 +18,11 @@ from hpcbench.data import storage
 from hpcbench.data.tree import hash_file
 from hpcbench.data.upload import MANIFEST, Uploaded, upload
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.files import read_json, read_lines
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
-from hpcbench.launch import uploading
-from hpcbench.launch.uploading import upload_results
+from hpcbench.files.atomic import read_json, read_lines
+from hpcbench.reporting import upload as uploading
+from hpcbench.reporting.upload import upload_results
 from tests.unit.small import experiment, record
 
 

@@ -10,12 +10,19 @@ import pytest
 
 from hpcbench import slurm
 from hpcbench.cli.main import main
-from hpcbench.experiment.files import Appender, write_json
-from hpcbench.experiment.fold import fold, fold_workers
+from hpcbench.experiment.archiving import fold, fold_workers
 from hpcbench.experiment.layout import Experiment
-from hpcbench.launch import usage
-from hpcbench.launch.hours import CAUSES, Hours, Waited
-from hpcbench.launch.usage import Allocation, Usage, account, look, totals, usage_of
+from hpcbench.files.atomic import Appender, write_json
+from hpcbench.usage import report as usage
+from hpcbench.usage.hours import CAUSES, Hours, Waited
+from hpcbench.usage.report import (
+    Allocation,
+    Usage,
+    account,
+    look,
+    totals,
+    usage_of,
+)
 from tests.unit.past import past, takes, works
 from tests.unit.reporting.test_report import shown, written
 from tests.unit.small import run_task

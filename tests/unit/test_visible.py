@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from hpcbench.experiment.plain import neutral
 from hpcbench.reporting.formats import markdown
+from hpcbench.sanitize import sanitize
 from hpcbench.visible import HIDDEN, finalize, visible
 
 
@@ -30,7 +30,7 @@ from hpcbench.visible import HIDDEN, finalize, visible
 )
 def test_what_deceives_is_written_out(text: str, shown: str) -> None:
     assert visible(text) == shown
-    assert neutral(text) == shown
+    assert sanitize(text) == shown
     assert shown in markdown.escaped(text)
 
 
@@ -54,7 +54,7 @@ def test_letters_and_the_joiners_that_they_need_stay(text: str) -> None:
 @given(st.text())
 def test_no_control_of_direction_is_left(text: str) -> None:
     turning = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
-    for shown in (visible(text), neutral(text)):
+    for shown in (visible(text), sanitize(text)):
         assert not {unicodedata.bidirectional(sign) for sign in shown} & turning
     assert visible(visible(text)) == visible(text)
 

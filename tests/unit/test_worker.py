@@ -14,12 +14,12 @@ from PIL import Image
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import UserError
 from hpcbench.experiment.claims import Claim, Owner
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.inference import EngineGone
 from hpcbench.inference.body import read_image
 from hpcbench.schema.records import PromptEntry, Request
-from hpcbench.worker.work import Worker, _Asking, _between, _poisonous
+from hpcbench.worker.work import RequestBuilder, Worker, _between, _poisonous
 from tests.unit.small import experiment, record, response, run_task, write_attempt, write_dataset
 
 
@@ -41,7 +41,7 @@ def warmed(
     data = write_dataset(folder, records)
     Image.new("RGB", (8, 8), "red").save(data / "p.png")
     task = run_task(dataset={"source": str(data)})
-    return list(_Asking(task, open_dataset(task.dataset), chosen).others(count))
+    return list(RequestBuilder(task, open_dataset(task.dataset), chosen).others(count))
 
 
 def test_warm_up_asks_samples_that_nobody_asks_about(tmp_path: Path) -> None:
@@ -89,12 +89,12 @@ def test_a_worker_asks_nothing_of_a_shard_whose_answers_are_of_samples_elsewhere
     write_attempt(here, 0, 1, [response("s0", "0"), response("s3", "3")], end="released")
     claim = Claim(here, here.work.shards[0], 2)
     task = here.run_task("rt")
-    asking = _Asking(task, open_dataset(task.dataset), [(0, 4)])
+    asking = RequestBuilder(task, open_dataset(task.dataset), [(0, 4)])
     asking.check(claim)
     (annotations,) = Path(task.dataset.source).glob("*.jsonl")
     lines = annotations.read_text()
     annotations.write_text(lines.splitlines(keepends=True)[0].replace("s0", "new") + lines)
-    asking = _Asking(task, open_dataset(task.dataset), [(0, 4)])
+    asking = RequestBuilder(task, open_dataset(task.dataset), [(0, 4)])
     with pytest.raises(UserError, match="sample 's3', which was answered, is not where it was"):
         asking.check(claim)
 
@@ -103,7 +103,7 @@ def test_who_ended_the_engine_is_told_with_the_prompt_it_got(tmp_path: Path) -> 
     data = write_dataset(tmp_path, [record(0)])
     entry = PromptEntry("first", "{{ question }}", when={"question": "number 0?"})
     task = run_task(dataset={"source": str(data)}, prompt={"user": None, "prompts": (entry,)})
-    (request,) = _Asking(task, open_dataset(task.dataset), [(0, 1)]).others(1)
+    (request,) = RequestBuilder(task, open_dataset(task.dataset), [(0, 1)]).others(1)
     told = _poisonous(request, EngineGone("it is gone", ()))
     assert (told.sample_id, told.outcome, told.prompt) == ("s0", "failed", "p/first")
 
@@ -114,7 +114,7 @@ def test_requests_have_a_time_only_under_a_rate(
 ) -> None:
     data = write_dataset(tmp_path, [record(0)])
     task = run_task(dataset={"source": str(data)}, rate=rate, arrival=arrival, concurrency=8)
-    times = _Asking(task, open_dataset(task.dataset), [(0, 1)]).arrivals(seed=0)
+    times = RequestBuilder(task, open_dataset(task.dataset), [(0, 1)]).arrivals(seed=0)
     assert (None if times is None else [next(times) for _ in range(3)]) == (
         None if rate is None else [0.0, 0.25, 0.5]
     )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcbench import evaluation
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.schema.documents import ExperimentPlan, Tracker
 from tests.unit.small import experiment, record, response, write_attempt
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcbench.cli.parse.words import Verb, sub, with_json, with_registry, with_settings
+from hpcbench.cli.parse.shared_options import (
+    Verb,
+    sub,
+    with_json,
+    with_registry,
+    with_settings,
+)
 
 
 def add(verb: Verb) -> None:

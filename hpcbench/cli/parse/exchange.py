@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcbench.cli.parse.words import EXPERIMENT, Verb, with_json, with_registry, words
+from hpcbench.cli.parse.shared_options import (
+    EXPERIMENT,
+    Verb,
+    with_json,
+    with_registry,
+    words,
+)
 
 
 def add(verb: Verb) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcbench.cli.parse.words import (
+from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
     Verb,
     sub,

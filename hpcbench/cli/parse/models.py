@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.parse.words import (
+from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
     Verb,
     sub,

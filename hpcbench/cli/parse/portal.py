@@ -6,7 +6,12 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.parse.words import EXPERIMENT, Verb, sub, with_json
+from hpcbench.cli.parse.shared_options import (
+    EXPERIMENT,
+    Verb,
+    sub,
+    with_json,
+)
 
 _EPILOG = """\
 It serves this account alone, on a socket in a folder of its own, and prints the ssh line and the link for

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from hpcbench.cli.parse.words import EXPERIMENT, Verb, with_json, with_site
+from hpcbench.cli.parse.shared_options import (
+    EXPERIMENT,
+    Verb,
+    with_json,
+    with_site,
+)
 
 
 def add(verb: Verb) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from hpcbench.launch.status.records import ExperimentStatus
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
@@ -24,6 +23,7 @@ from hpcbench.portal.models.experiments import (
     RunTaskRow,
     Usage,
 )
+from hpcbench.status.models import ExperimentStatus
 
 Order = Literal["asc", "desc"]
 """Which end comes first; what has no value is last in both."""

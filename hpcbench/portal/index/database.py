@@ -26,9 +26,14 @@ from hpcbench.portal.index.disk import home_key
 from hpcbench.portal.index.matrix import MOST as MATRIX_MOST
 from hpcbench.portal.index.matrix import matrices
 from hpcbench.portal.index.reading import EXPERIMENT_LIST, RUN_TASK_LIST, with_trends
+from hpcbench.portal.index.schema import (
+    EXPERIMENTS,
+    HOMES,
+    KNOWN,
+    RUN_TASKS,
+)
 from hpcbench.portal.index.store import Store
-from hpcbench.portal.index.tables import EXPERIMENTS, HOMES, KNOWN, RUN_TASKS
-from hpcbench.portal.index.words import clean
+from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, Facet, Hit, Matrix, RunTaskRow
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from hpcbench.portal import place
-from hpcbench.portal.index.tables import VERSION
+from hpcbench.portal.index.schema import VERSION
 
 LOCAL = frozenset(
     {

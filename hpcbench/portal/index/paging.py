@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, or_
 
 from hpcbench.portal.index import BadCursor, Order
-from hpcbench.portal.index.words import clean
+from hpcbench.portal.index.text_keys import clean
 
 LONGEST = 4_000
 """Characters of a cursor."""

@@ -7,8 +7,13 @@ from typing import Literal
 
 from sqlalchemy import Connection, func, select
 
-from hpcbench.portal.index.tables import EXPERIMENTS, MEMBERS, RUN_TASKS, TERMS
-from hpcbench.portal.index.words import asked, heads
+from hpcbench.portal.index.schema import (
+    EXPERIMENTS,
+    MEMBERS,
+    RUN_TASKS,
+    TERMS,
+)
+from hpcbench.portal.index.text_keys import asked, heads
 from hpcbench.portal.models.experiments import Hit
 
 CANDIDATES = 400

@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, func, select, tru
 
 from hpcbench.portal.index import COUNTED_TO, MOST, ExperimentQuery, RunTaskQuery
 from hpcbench.portal.index.paging import Place, cursor, pages, place_of
-from hpcbench.portal.index.tables import EXPERIMENTS, MEMBERS, RUN_TASKS
-from hpcbench.portal.index.words import asked, clean
+from hpcbench.portal.index.schema import EXPERIMENTS, MEMBERS, RUN_TASKS
+from hpcbench.portal.index.text_keys import asked, clean
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, Facet, RunTaskRow
 

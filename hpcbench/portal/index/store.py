@@ -36,7 +36,13 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.installed import install_hint
 from hpcbench.portal.index import IndexFault
 from hpcbench.portal.index.disk import default_file, is_local
-from hpcbench.portal.index.tables import HOMES, META, METADATA, SCHEMA, VERSION
+from hpcbench.portal.index.schema import (
+    HOMES,
+    META,
+    METADATA,
+    SCHEMA,
+    VERSION,
+)
 from hpcbench.secret import mask
 
 ResultT = TypeVar("ResultT")

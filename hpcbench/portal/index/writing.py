@@ -12,8 +12,14 @@ from sqlalchemy import Connection, Table, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from hpcbench.portal.index import Account, Entry
-from hpcbench.portal.index.tables import EXPERIMENTS, KNOWN, MEMBERS, RUN_TASKS, TERMS
-from hpcbench.portal.index.words import clean, folded, heads
+from hpcbench.portal.index.schema import (
+    EXPERIMENTS,
+    KNOWN,
+    MEMBERS,
+    RUN_TASKS,
+    TERMS,
+)
+from hpcbench.portal.index.text_keys import clean, folded, heads
 from hpcbench.portal.models.experiments import RunTaskRow
 
 ACCOUNT: TypeAdapter[Account] = TypeAdapter(Account)

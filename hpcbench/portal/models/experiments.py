@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hpcbench.launch.status.records import ExperimentStatus, Failure, RunTaskState, State, Wait
 from hpcbench.portal.models.base import Model
+from hpcbench.status.models import (
+    ExperimentStatus,
+    Failure,
+    RunTaskState,
+    State,
+    Wait,
+)
 
 
 class Score(Model):

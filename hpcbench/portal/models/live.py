@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hpcbench.launch.status.records import RunTaskState, State
 from hpcbench.portal.models.base import Model
+from hpcbench.status.models import RunTaskState, State
 
 
 class Progress(Model):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hpcbench.launch.status.records import Failure
 from hpcbench.portal.models.base import Model
 from hpcbench.portal.models.experiments import FigureName, RunTaskRow
+from hpcbench.status.models import Failure
 
 
 class Figure(Model):

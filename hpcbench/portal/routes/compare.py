@@ -6,8 +6,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
 
-from hpcbench.portal import comparing
-from hpcbench.portal.comparing import Asked, Change, comparisons_of, read_runs
+from hpcbench.portal import comparison
+from hpcbench.portal.comparison import (
+    Asked,
+    Change,
+    comparisons_of,
+    read_runs,
+)
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.figures import sent
 from hpcbench.portal.models import comparisons, experiments, run_tasks
@@ -22,7 +27,7 @@ Name = Annotated[str, Query(max_length=200)]
 Runs = Annotated[
     list[str],
     Query(
-        max_length=comparing.MOST_RUNS,
+        max_length=comparison.MOST_RUNS,
         description="2 to 8, the baseline first: `EXPERIMENT`, or `EXPERIMENT:RUN_TASK`.",
     ),
 ]
@@ -66,7 +71,7 @@ async def flips(
         found = comparisons_of(portal).fates(
             pair(portal, baseline, candidate, run_task, other, metric, common)
         )
-        return comparing.flip_page(found, change, after, limit)
+        return comparison.flip_page(found, change, after, limit)
 
     return await patiently(work)
 
@@ -134,4 +139,4 @@ async def figure(
 
 
 def _figures(portal: Portal, asked: Asked) -> Any:
-    return comparing.figures_of(comparisons_of(portal).whole(asked), asked, portal)
+    return comparison.figures_of(comparisons_of(portal).whole(asked), asked, portal)

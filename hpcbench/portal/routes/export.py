@@ -7,9 +7,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Path, Query, Response
 
-from hpcbench.interchange.tables import Table
+from hpcbench.interchange.export import Table
 from hpcbench.portal import exporting
-from hpcbench.portal.comparing import Asked, Change, comparisons_of, read_runs
+from hpcbench.portal.comparison import (
+    Asked,
+    Change,
+    comparisons_of,
+    read_runs,
+)
 from hpcbench.portal.exporting import Form, sent
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.index import (
@@ -26,7 +31,7 @@ from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
 from hpcbench.portal.routes import room
 from hpcbench.portal.routes.compare import Common, Name, Runs, pair
 from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
-from hpcbench.portal.sheet import sheet_of
+from hpcbench.portal.sample_table import sheet_of
 from hpcbench.portal.slow import patiently
 from hpcbench.portal.state import Here, experiment_of
 

@@ -16,8 +16,8 @@ from hpcbench.portal.media import Pictures
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow
 from hpcbench.portal.routes import room
+from hpcbench.portal.sample_table import Sheet, sheet_of
 from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
-from hpcbench.portal.sheet import Sheet, sheet_of
 from hpcbench.portal.slow import patiently
 from hpcbench.portal.state import Here, Portal
 

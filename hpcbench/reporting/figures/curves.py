@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.reporting.figures.canvas import Pen
 from hpcbench.reporting.figures.model import Mark, Series
-from hpcbench.reporting.figures.pen import Pen
 from hpcbench.reporting.figures.style import (
     DASHES,
     MARKERS,

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.reporting.figures import curves, lying, tiles
+from hpcbench.reporting.figures import curves, horizontal_bars, tiles
+from hpcbench.reporting.figures.canvas import Pen
 from hpcbench.reporting.figures.markup import as_element
 from hpcbench.reporting.figures.model import Figure
-from hpcbench.reporting.figures.pen import Pen
 from hpcbench.reporting.figures.style import INK, NAMED, PAGES, Page, Theme, clean, finite, short
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _canvas(figure: Figure, page: Page) -> Canvas:
         axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", color=page.ink)
         height = 0.8
     elif figure.kind in ("bar", "interval"):
-        height = lying.draw(pen, axes)
+        height = horizontal_bars.draw(pen, axes)
     elif figure.kind == "heatmap":
         height = tiles.draw_matrix(pen, axes)
     elif figure.kind == "sankey":

@@ -8,9 +8,9 @@ from typing import Annotated, Any, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpcbench.reporting.artefact import Tables
 from hpcbench.reporting.blocks import Section
 from hpcbench.reporting.figures import Figure, svg
+from hpcbench.reporting.report_tables import Tables
 from hpcbench.reporting.sections import Name, sections
 
 EVERY: tuple[Name, ...] = get_args(Name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpcbench.reporting.figures import Axis, Figure, Flow, Series
 from hpcbench.reporting.figures.style import outcome_rank
-from hpcbench.reporting.pictures.words import stem
+from hpcbench.reporting.pictures.names import stem
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from hpcbench.evaluation import format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
 from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
 from hpcbench.reporting.figures.style import outcome_rank
-from hpcbench.reporting.pictures.words import stem
+from hpcbench.reporting.pictures.names import stem
 from hpcbench.reporting.tables import MetricRow
 
 BINS = 20

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.evaluation import format as form
 from hpcbench.reporting.figures import Axis, Figure, Scale, Series
-from hpcbench.reporting.pictures.words import stem
+from hpcbench.reporting.pictures.names import stem
 
 CURVES = 12
 """Distributions that are drawn as curves; more of them as medians with ranges."""

@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from hpcbench.reporting.artefact import Tables
 from hpcbench.reporting.blocks import Section
-from hpcbench.reporting.sections import failing, leading, origin, quality, speed
+from hpcbench.reporting.report_tables import Tables
+from hpcbench.reporting.sections import (
+    failing,
+    leaderboard,
+    origin,
+    quality,
+    speed,
+)
 
 Name = Literal[
     "verdict", "arms", "scores", "groups", "speed", "latency", "failures", "worst", "resources",
@@ -28,8 +34,8 @@ def sections(tables: Tables, names: Sequence[str], worst: int) -> list[Section]:
         worst: samples to show of each run task.
     """
     makers: Mapping[str, Callable[[], Section | None]] = {
-        "verdict": lambda: leading.verdict(tables),
-        "arms": lambda: leading.arms(tables),
+        "verdict": lambda: leaderboard.verdict(tables),
+        "arms": lambda: leaderboard.arms(tables),
         "scores": lambda: quality.scores(tables),
         "groups": lambda: quality.groups(tables),
         "speed": lambda: speed.speed(tables),

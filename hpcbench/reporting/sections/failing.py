@@ -8,7 +8,6 @@ from typing import Any
 from hpcbench.evaluation import format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, outcomes_in_words
 from hpcbench.reporting import pictures
-from hpcbench.reporting.artefact import Tables
 from hpcbench.reporting.blocks import (
     Block,
     Part,
@@ -18,6 +17,7 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
+from hpcbench.reporting.report_tables import Tables
 
 COUNTS = ("asked", "responded", "ok", "unreadable", "failed", "skipped")
 """Counts in the order of the table."""

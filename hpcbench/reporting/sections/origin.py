@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpcbench.evaluation import format as form
-from hpcbench.reporting.artefact import Tables
 from hpcbench.reporting.blocks import (
     Block,
     Code,
@@ -15,6 +14,7 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
+from hpcbench.reporting.report_tables import Tables
 from hpcbench.reporting.tables import (
     metric_rows,
 )

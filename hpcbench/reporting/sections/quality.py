@@ -12,7 +12,6 @@ from hpcbench.evaluation import format as form
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import why_dashes
 from hpcbench.reporting import pictures
-from hpcbench.reporting.artefact import Matrix, Tables
 from hpcbench.reporting.blocks import (
     Block,
     Part,
@@ -23,7 +22,8 @@ from hpcbench.reporting.blocks import (
     Text,
 )
 from hpcbench.reporting.figures import Figure
-from hpcbench.reporting.sections.words import MOST_PLOTS, dataset_of
+from hpcbench.reporting.report_tables import Matrix, Tables
+from hpcbench.reporting.sections.shared import MOST_PLOTS, dataset_of
 from hpcbench.reporting.tables import (
     MetricRow,
     group_tables,

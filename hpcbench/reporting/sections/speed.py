@@ -8,7 +8,6 @@ from typing import Any
 
 from hpcbench.evaluation import format as form
 from hpcbench.reporting import pictures, used
-from hpcbench.reporting.artefact import Tables
 from hpcbench.reporting.blocks import (
     Block,
     Item,
@@ -19,7 +18,8 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
-from hpcbench.reporting.sections.words import MOST_PLOTS
+from hpcbench.reporting.report_tables import Tables
+from hpcbench.reporting.sections.shared import MOST_PLOTS
 from hpcbench.reporting.tables import (
     latency_rows,
     memory_rows,

@@ -1,4 +1,4 @@
-/** A static bundle: the same client beside the API's answers as files; hpcbench/portal/bundle.py has the rule. */
+/** A static bundle: the same client beside the API's answers as files; hpcbench/portal/static_export.py has the rule. */
 
 interface Index {
   readonly experiment: string;

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hpcbench.evaluation.differences import config_differences
+from hpcbench.comparison.differences import config_differences
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.records import PromptExample
 from tests.unit.past import past

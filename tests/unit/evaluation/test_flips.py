@@ -10,10 +10,10 @@ import lxml.html
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.comparison.account import account
+from hpcbench.comparison.compare import compare_many
+from hpcbench.comparison.flips import ENDS, flips, moves
 from hpcbench.evaluation import evaluate
-from hpcbench.evaluation.account import account
-from hpcbench.evaluation.comparing import hold
-from hpcbench.evaluation.flips import ENDS, flips, moves
 from hpcbench.experiment.layout import Experiment
 from tests.unit.small import experiment, record, response, write_attempt
 
@@ -42,7 +42,7 @@ def pair(tmp_path: Path) -> tuple[Experiment, Experiment]:
 def test_flips_are_what_is_not_the_same_lost_first_and_greatest_change_first(
     pair: tuple[Experiment, Experiment],
 ) -> None:
-    (held,) = hold(pair[0], [pair[1]])
+    (held,) = compare_many(pair[0], [pair[1]])
     exact, cer = held.compared
     assert [(one.sample, one.change) for one in flips(held, exact)] == [
         ("s1", "lost"), ("s2", "lost"), ("s5", "lost"), ("s3", "won"),
@@ -60,7 +60,7 @@ def test_a_flip_tells_both_answers_and_where_its_rows_are(
 ) -> None:
     import polars
 
-    (held,) = hold(pair[0], [pair[1]])
+    (held,) = compare_many(pair[0], [pair[1]])
     failed = next(one for one in flips(held, held.compared[0]) if one.sample == "s5")
     assert failed.answers == ("answer 5", "(failed)")
     assert (failed.document, failed.references, failed.scores) == (
@@ -75,7 +75,7 @@ def test_a_flip_tells_both_answers_and_where_its_rows_are(
 def test_flips_are_as_many_as_the_comparison_has_won_and_lost(
     pair: tuple[Experiment, Experiment],
 ) -> None:
-    (held,) = hold(pair[0], [pair[1]])
+    (held,) = compare_many(pair[0], [pair[1]])
     for compared in held.compared:
         changes = [one.change for one in flips(held, compared)]
         what = compared.comparison
@@ -83,7 +83,7 @@ def test_flips_are_as_many_as_the_comparison_has_won_and_lost(
 
 
 def test_every_sample_moves_from_one_end_to_another(pair: tuple[Experiment, Experiment]) -> None:
-    (held,) = hold(pair[0], [pair[1]])
+    (held,) = compare_many(pair[0], [pair[1]])
     found = {(one, other): count for one, other, count in moves(held, held.compared[0])}
     assert found == {
         ("right", "right"): 8,

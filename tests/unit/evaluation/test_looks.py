@@ -12,13 +12,37 @@ import pytest
 
 from hpcbench import evaluation
 from hpcbench.cli.ab import ab
-from hpcbench.evaluation.arms import FIGURES, PairOfBlocks, compare_speed, costs, paired_blocks
+from hpcbench.comparison.ab import (
+    FIGURES,
+    PairOfBlocks,
+    compare_speed,
+    costs,
+    paired_blocks,
+)
+from hpcbench.comparison.interim import (
+    alpha_each,
+    endpoints,
+    last_looks,
+    look,
+)
 from hpcbench.evaluation.format import why_inconclusive
-from hpcbench.evaluation.looks import alpha_each, endpoints, last_looks, look
-from hpcbench.experiment.control import wish, wishes
-from hpcbench.experiment.files import Appender, create_exclusive, write_atomic, write_json
+from hpcbench.experiment.control import control_request, control_state
+from hpcbench.experiment.interim import (
+    due,
+    halves,
+    is_due,
+    keep,
+    looks_at,
+    settle,
+    states_in,
+)
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.looks import due, halves, is_due, keep, looks_at, settle, states_in
+from hpcbench.files.atomic import (
+    Appender,
+    create_exclusive,
+    write_atomic,
+    write_json,
+)
 from hpcbench.planning import plan_work
 from hpcbench.schema.plan import Arms
 from hpcbench.schema.records import Times
@@ -162,7 +186,7 @@ def test_arms_that_are_told_apart_end_and_only_whole_blocks_count(scene: Scene) 
     assert (first["baseline"], first["candidate"]) == (1.0, 0.5)
 
     settle(scene.experiment)
-    now = wishes(scene.experiment)
+    now = control_state(scene.experiment)
     assert {"x.a", "x.b"} == now.enough_tasks.keys()
     assert now.ended("x.a")
     assert now.rests("x.b")
@@ -178,19 +202,19 @@ def test_a_kill_between_the_look_and_the_wish_leaves_the_wish_to_the_next(scene:
     scene.answered("a", many(0.5))
     scene.answered("b", many(0.5), lambda number: False)
     look(scene.experiment, "x")
-    assert not wishes(scene.experiment).enough_tasks
+    assert not control_state(scene.experiment).enough_tasks
     assert not due(scene.experiment, "x")  # what every worker asks after a shard
-    assert wishes(scene.experiment).enough_tasks.keys() == {"x.a", "x.b"}
+    assert control_state(scene.experiment).enough_tasks.keys() == {"x.a", "x.b"}
 
 
 def test_who_resumes_what_was_ended_has_her_way(scene: Scene) -> None:
     keep(scene.experiment, "x", 0, {"fraction": 0.5, "stop": True, "why": "b is worse"})
     settle(scene.experiment)
-    wish(scene.experiment, "resume")
-    assert wishes(scene.experiment).enough_tasks  # of the whole: what is not needed stays so
-    wish(scene.experiment, "resume", ["x.a", "x.b"])
+    control_request(scene.experiment, "resume")
+    assert control_state(scene.experiment).enough_tasks  # of the whole: what is not needed stays so
+    control_request(scene.experiment, "resume", ["x.a", "x.b"])
     settle(scene.experiment)
-    assert not wishes(scene.experiment).enough_tasks
+    assert not control_state(scene.experiment).enough_tasks
 
 
 def test_without_a_difference_nothing_ends_but_within_a_margin_it_does(tmp_path: Path) -> None:

@@ -14,14 +14,15 @@ import polars
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.evaluation.made import made_by, other_reading
+from hpcbench.comparison import history
+from hpcbench.comparison.gate import judge
 from hpcbench.evaluation.scores import KEYS, Place
-from hpcbench.experiment.files import read_json, write_json
+from hpcbench.evaluation.versions import made_by, other_reading
 from hpcbench.experiment.layout import Experiment
-from hpcbench.gate import judge, past
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.parsers import Text, reading_of, same_reading
 from hpcbench.schema.documents import MLTask
-from tests.unit.gate.judged import ended, policy, wrong
+from tests.unit.comparison.judged import ended, policy, wrong
 
 HERE = "tests.unit.evaluation.test_reading_versions"
 NOW = f"text|v{Text.version}"
@@ -139,9 +140,9 @@ def test_the_same_holds_of_versions_of_a_metric(
 def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    past.record(as_before(ended(root, "20260101-0200-x-aaaa")))
-    past.record(ended(root, "20260102-0200-x-aaaa"))
-    found = past.trends(root, "exact_match")
+    history.record(as_before(ended(root, "20260101-0200-x-aaaa")))
+    history.record(ended(root, "20260102-0200-x-aaaa"))
+    found = history.trends(root, "exact_match")
     assert sorted((one.reading, len(one.points)) for one in found) == [("", 1), (NOW, 1)]
     assert len({one.signature for one in found}) == 1
     assert main(["history", "exact_match"]) == 0
@@ -150,7 +151,7 @@ def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(
     assert "run `hpcbench score 20260101-0200-x-aaaa`, then `hpcbench history --rebuild`" in said
     assert main(["score", "20260101-0200-x-aaaa"]) == 0
     assert main(["history", "--rebuild"]) == 0
-    (one,) = past.trends(root, "exact_match")
+    (one,) = history.trends(root, "exact_match")
     assert len(one.points) == 2
 
 

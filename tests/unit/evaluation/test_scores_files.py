@@ -15,7 +15,7 @@ import pytest
 from hpcbench import evaluation
 from hpcbench.evaluation import Place
 from hpcbench.evaluation.scores import read_keys
-from hpcbench.experiment.fold import fold
+from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.documents import Metric
 from hpcbench.schema.records import Response

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
+from hpcbench.comparison.speed import ratio_interval, speed
 from hpcbench.evaluation import evaluate, write_performance
-from hpcbench.evaluation.speeds import ratio_interval, speed
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import performance_of
 from tests.unit.small import experiment, record, response, write_attempt

@@ -10,7 +10,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hpcbench.inference.wire import Broken, Connections, Incoming, NotConnected
+from hpcbench.inference.http_client import (
+    Broken,
+    Connections,
+    Incoming,
+    NotConnected,
+)
 from tests.unit.inference.talking import run
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-A:  b \r\n"

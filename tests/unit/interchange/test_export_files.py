@@ -21,7 +21,7 @@ from hpcbench import evaluation
 from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
 from hpcbench.interchange import writing
-from hpcbench.interchange.tables import Table
+from hpcbench.interchange.export import Table
 from hpcbench.interchange.writing import FORMATS, Format, write
 from tests.campaign import examples
 from tests.unit.small import experiment, record, response, write_attempt

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from hpcbench import evaluation, speed
 from hpcbench.errors import RunFailed, UserError
-from hpcbench.experiment.files import Appender, write_json
-from hpcbench.experiment.fold import fold
+from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import Appender, write_json
 from hpcbench.interchange import answers, columns
 from hpcbench.interchange.answers import answer_frames
 from hpcbench.interchange.columns import TABLES, What, dtype
-from hpcbench.interchange.tables import Table, Wanted, open_table
+from hpcbench.interchange.export import Table, Wanted, open_table
 from hpcbench.schema.records import Response, Times
 from tests.campaign import examples
 from tests.unit.small import experiment, record, response, write_attempt

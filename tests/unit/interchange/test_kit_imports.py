@@ -11,11 +11,11 @@ import polars
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.evaluation.comparing import compare
+from hpcbench.comparison.compare import compare
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.results import metrics_of, performance_of
-from hpcbench.launch.status import status
+from hpcbench.status import status
 from tests.unit.interchange import kits
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.metrics import Parts, corpus_score, metric, score
-from hpcbench.metrics.pages import PageAccuracy, read_pages
+from hpcbench.metrics.multipage import PageAccuracy, read_pages
 
 ORDERS = ["kendall_tau", "spearman", "position_accuracy"]
 

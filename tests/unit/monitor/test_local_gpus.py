@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench.launch import local
-from hpcbench.launch.element import Element
-from hpcbench.launch.local import Part, Supervisor
-from hpcbench.launch.prepare import on_all_gpus
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.submit import local
+from hpcbench.submit.array_task import ArrayTask
+from hpcbench.submit.local import Part, Supervisor
+from hpcbench.submit.prepare import on_all_gpus
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.past import past
 from tests.unit.small import resolved, run_task
@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[d
         made = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
         element = ("tests.unit.monitor.gpu_element", str(made.path), str(told), str(together))
         supervisor = Supervisor(tmp_path / "jobs", pool, most)
-        elements = [Element(*element) for _ in range(count)]
+        elements = [ArrayTask(*element) for _ in range(count)]
         supervisor.run(*(Part(f"g{place}", [one], gpus) for place, one in enumerate(elements)))
         found = [json.loads(file.read_text()) for file in told.glob("*.json")]
         assert len(found) == count
@@ -91,7 +91,7 @@ def test_what_comes_after_waits_and_what_does_not_takes_the_gpus_that_are_free(
     def part(name: str, gpus: int, after: tuple[str, ...] = ()) -> Part:
         (tmp_path / name).mkdir()
         element = ("tests.unit.monitor.gpu_element", str(made.path), str(tmp_path / name), "2")
-        return Part(name, [Element(*element)], gpus, after)
+        return Part(name, [ArrayTask(*element)], gpus, after)
 
     parts = part("first", 1), part("second", 1, ("first",)), part("third", 1)
     Supervisor(tmp_path / "jobs", ["0", "1"], 4).run(*parts)

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.monitor import Monitor
 from hpcbench.worker.engine import EngineProcess
-from hpcbench.worker.room import TOLERANCE, wait_for_memory
+from hpcbench.worker.gpu_release import TOLERANCE, wait_for_memory
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 from tests.unit import small
 from tests.unit.wrapper.running import ROOT, gone, install_scripted

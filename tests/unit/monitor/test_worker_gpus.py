@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.inference import LoadFailed
 from hpcbench.schema.documents import Model
 from hpcbench.worker.engine import EngineProcess

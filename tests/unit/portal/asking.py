@@ -12,13 +12,13 @@ import polars
 
 from hpcbench.evaluation import evaluate
 from hpcbench.evaluation.scores import KEYS
-from hpcbench.experiment.files import write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.portal.flags import Flags
 from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import Index
-from hpcbench.portal.sheet import Room
+from hpcbench.portal.sample_table import Room
 from hpcbench.portal.state import Options, Portal
 from tests.unit.small import (
     experiment,

@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from hpcbench.portal import peers
+from hpcbench.portal.access_tokens import Desk, Sessions, Tokens
 from hpcbench.portal.app import build
 from hpcbench.portal.guard import Access
 from hpcbench.portal.hub import Hub
@@ -24,7 +25,6 @@ from hpcbench.portal.journal import Journal
 from hpcbench.portal.protocol import guarded_http, web_socket_protocol
 from hpcbench.portal.serve import listening_tcp
 from hpcbench.portal.state import Options, Portal
-from hpcbench.portal.tokens import Desk, Sessions, Tokens
 
 
 @dataclass

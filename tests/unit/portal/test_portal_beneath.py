@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.portal.beneath import open_beneath
+from hpcbench.portal.safe_open import open_beneath
 
 TRAVERSALS = [
     (), ("",), (".",), ("..",), ("..", "secret"), ("a", "..", "..", "secret"), ("../secret",),

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal import bundle
-from hpcbench.portal.bundle import KEPT, Wanted, file_of, quoted, write
+from hpcbench.portal import static_export
 from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import open_index
 from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.static_export import (
+    KEPT,
+    Wanted,
+    file_of,
+    quoted,
+    write,
+)
 from tests.unit.portal.unguarded import unguarded
 from tests.unit.reporting.many import answered, right
 
@@ -135,7 +141,7 @@ def test_it_holds_what_a_portal_answers(
 ) -> None:
     home = experiment.path.parent.parent
     index = open_index(f"sqlite:///{tmp_path}/index.sqlite", home)
-    bundle._enter(index, experiment)
+    static_export._enter(index, experiment)
     below = f"experiments/{experiment.id}"
     asked = [
         f"{below}/run-tasks/a", f"{below}/run-tasks", f"{below}/provenance", f"{below}/figures",
@@ -192,12 +198,12 @@ def test_of_the_report_only_what_may_be_fetched_is_there(
 def test_pages_of_a_long_list_follow_each_other_by_number(
     experiment: Experiment, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = bundle.Recorder.ask
+    asked = static_export.Recorder.ask
 
-    async def five(self: bundle.Recorder, path: Any, **query: str) -> Any:
+    async def five(self: static_export.Recorder, path: Any, **query: str) -> Any:
         return await asked(self, path, **{**query, **({"limit": "5"} if "limit" in query else {})})
 
-    monkeypatch.setattr(bundle.Recorder, "ask", five)
+    monkeypatch.setattr(static_export.Recorder, "ask", five)
     write(experiment, tmp_path / "out", client=client)
     path = ("experiments", experiment.id, "run-tasks", "a", "samples")
     first = read(tmp_path / "out", *path)
@@ -255,7 +261,7 @@ def test_a_bundle_that_fails_leaves_nothing_behind(
     async def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(bundle, "_run_task", full)
+    monkeypatch.setattr(static_export, "_run_task", full)
     for name in ("out", "out.zip"):
         with pytest.raises(OSError, match="no space"):
             write(experiment, tmp_path / "a" / name, client=client)
@@ -270,7 +276,7 @@ def test_without_a_client_it_says_how_to_get_one(experiment: Experiment, tmp_pat
 def test_what_cannot_be_had_is_told(
     experiment: Experiment, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "THEMES", ("light", "no such theme"))
+    monkeypatch.setattr(static_export, "THEMES", ("light", "no such theme"))
     found = write(experiment, tmp_path / "out", client=client)
     assert any("figures/" in line and "theme" in line for line in found.left_out)
     told = json.loads((tmp_path / "out/data/index.json").read_text())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.portal import cluster, rooms
+from hpcbench.portal import cluster, quotas
 from hpcbench.portal.cluster import Watch
 from hpcbench.portal.hub import Hub
 from hpcbench.portal.models.cluster import Cluster
@@ -191,12 +191,12 @@ Disk quotas for user ada (uid 1000):
  home:/export/ada 1048576* 1000000 2000000       0    5000       0       0       0
  /dev/none        100        0       0       0      10       0       0       0
 """
-    (room,) = rooms.parse_quota(text, "", "")
+    (room,) = quotas.parse_quota(text, "", "")
     assert (room.name, room.used, room.size, room.quota) == (
         "home:/export/ada", 1 << 30, 1_000_000 * 1024, True
     )  # fmt: skip
     lustre = "/lustre/scratch/very/long/path\n   2048  0 4096   -  12  0 1000   -\n"
-    (room,) = rooms.parse_quota(lustre, "scratch", "/lustre/scratch")
+    (room,) = quotas.parse_quota(lustre, "scratch", "/lustre/scratch")
     assert (room.used, room.size, room.files_used, room.files) == (2 << 20, 4 << 20, 12, 1000)
 
 
@@ -210,8 +210,8 @@ def test_a_file_system_that_hangs_is_left_out(
         over.set()
         raise OSError
 
-    monkeypatch.setattr(rooms, "PATIENCE", 0.05)
+    monkeypatch.setattr(quotas, "PATIENCE", 0.05)
     monkeypatch.setattr(os, "statvfs", hang)
-    assert rooms.rooms({"home": tmp_path}) == ()
+    assert quotas.rooms({"home": tmp_path}) == ()
     held.set()
     assert over.wait(30)

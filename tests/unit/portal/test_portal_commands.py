@@ -79,7 +79,7 @@ def server() -> Iterator[tuple[Path, str]]:
     folder = ROOT / "hpcbench"
     for path in sorted((folder / "portal" / "pages").glob("*.html")):
         yield path, re.sub(r"\{\{[^{}]*\}\}", "X", path.read_text())
-    for path in [*(folder / "portal").rglob("*.py"), *(folder / "launch" / "status").rglob("*.py")]:
+    for path in [*(folder / "portal").rglob("*.py"), *(folder / "status").rglob("*.py")]:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             # A docstring, or one of a variable, is a statement of its own.

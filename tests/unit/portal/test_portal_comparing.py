@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench.evaluation.account import account
+from hpcbench.comparison.account import account
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.comparing import CHANGES
+from hpcbench.portal.comparison import CHANGES
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.kept import Kept
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.slow import NotYet, Progress, Slow, patiently
 from tests.unit.portal.asking import evaluated, portal_over, scored
 from tests.unit.portal.unguarded import Unguarded, unguarded
@@ -335,15 +335,15 @@ def test_other_requests_are_answered_while_something_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    from hpcbench.portal import comparing
+    from hpcbench.portal import comparison
 
-    real = comparing._made
+    real = comparison._made
 
     def held_up(asked: Any, progress: Any) -> Any:
         go.wait(60)
         return real(asked, progress)
 
-    monkeypatch.setattr(comparing, "_made", held_up)
+    monkeypatch.setattr(comparison, "_made", held_up)
     with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
         waiting = [
             threading.Thread(target=api.ask, args=("GET", f"compare?runs={A}&runs={B}"))
@@ -362,15 +362,15 @@ def test_other_requests_are_answered_while_something_takes_long(
 def test_who_waits_too_long_is_told_to_come_back_and_finds_it_made_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hpcbench.portal import comparing
+    from hpcbench.portal import comparison
 
-    go, real = threading.Event(), comparing._made
+    go, real = threading.Event(), comparison._made
 
     def held_up(asked: Any, progress: Any) -> Any:
         go.wait(60)
         return real(asked, progress)
 
-    monkeypatch.setattr(comparing, "_made", held_up)
+    monkeypatch.setattr(comparison, "_made", held_up)
     with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
         busy = api.ask("GET", f"compare?runs={A}&runs={B}&wait=0.05")
         assert (busy.status, busy.body["code"], busy.headers["retry-after"]) == (202, "busy", "2")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hpcbench.experiment.control import wish
-from hpcbench.experiment.files import write_json
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.portal import entries
 from hpcbench.portal.index import Account, Entry
 from tests.unit.past import past
@@ -193,7 +193,7 @@ def test_a_stamp_changes_with_what_may_change_after_the_end(tmp_path: Path) -> N
     note()
     write_json(here.verdict_file, {"verdict": "GO"})
     note()
-    wish(here, "pause")
+    control_request(here, "pause")
     note()
     with here.submission_file.open("a") as file:
         file.write("{}\n")

@@ -8,15 +8,21 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
-from hpcbench.launch.status import Eta, ExperimentStatus, GpuUse, ShardCounts, WorkerStatus
+from hpcbench.files.atomic import write_json
 from hpcbench.portal.following import Follower
 from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import open_index
 from hpcbench.portal.sentences import sentence
 from hpcbench.portal.state import Options, Portal
+from hpcbench.status import (
+    Eta,
+    ExperimentStatus,
+    GpuUse,
+    ShardCounts,
+    WorkerStatus,
+)
 from tests.unit.past import past, takes
 from tests.unit.portal.rows import entry, run_task
 from tests.unit.portal.test_portal_entries import evaluated, table

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.portal import figures
 from hpcbench.portal.figures import MOST_NAMES, MOST_POINTS, capped, sent
 from hpcbench.portal.results import Results

@@ -16,9 +16,9 @@ import pytest
 from hpcbench import slurm
 from hpcbench.experiment.baselines import name_it
 from hpcbench.experiment.claims import Claim, Owner, claim, shard_states
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
+from hpcbench.files.atomic import write_json
 from hpcbench.portal import following, watching
 from hpcbench.portal.asking import Asker
 from hpcbench.portal.following import Follower
@@ -119,8 +119,8 @@ class Running:
             ended=False,
             plan={"executor": "local"},
         )
-        monkeypatch.setattr("hpcbench.launch.status.jobs.supervisors", lambda *_: (["1:1"], ""))
-        monkeypatch.setattr("hpcbench.launch.status.jobs.process_lives", lambda *_: True)
+        monkeypatch.setattr("hpcbench.status.own_jobs.supervisors", lambda *_: (["1:1"], ""))
+        monkeypatch.setattr("hpcbench.status.own_jobs.process_lives", lambda *_: True)
         self.owner = Owner.here()
         groups = [one.model_dump(mode="json") for one in self.here.work.groups]
         with EventLog(self.here.submission_file) as log:

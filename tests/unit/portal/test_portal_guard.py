@@ -19,10 +19,10 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from hpcbench import secret
 from hpcbench.portal import app as apps
 from hpcbench.portal import guard, headers, peers, protocol
+from hpcbench.portal.access_tokens import new_secret
 from hpcbench.portal.journal import Journal
 from hpcbench.portal.models.sessions import NewToken
 from hpcbench.portal.state import Options
-from hpcbench.portal.tokens import new_secret
 from tests.unit.portal.served import Served, new_desk, served
 
 GET = "GET {} HTTP/1.1\r\n{}Connection: close\r\n\r\n"

@@ -10,7 +10,6 @@ from typing import get_args
 
 import pytest
 
-from hpcbench.launch.status import ExperimentStatus, ShardCounts
 from hpcbench.portal.index import (
     BadCursor,
     ExperimentQuery,
@@ -22,6 +21,7 @@ from hpcbench.portal.index import (
     RunTaskSort,
     open_index,
 )
+from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.portal.rows import entry, run_task, score
 
 

@@ -12,7 +12,7 @@ import sqlalchemy
 
 from hpcbench.portal.index import ExperimentQuery, IndexFault, open_index
 from hpcbench.portal.index.disk import default_file, home_key, is_local
-from hpcbench.portal.index.tables import SCHEMA, VERSION
+from hpcbench.portal.index.schema import SCHEMA, VERSION
 from tests.unit.portal.rows import entry
 
 MOUNTS = r"""

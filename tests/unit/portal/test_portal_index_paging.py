@@ -21,7 +21,7 @@ from hpcbench.portal.index import (
     open_index,
 )
 from hpcbench.portal.index.paging import Place, cursor, place_of
-from hpcbench.portal.index.words import clean
+from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
 from tests.campaign import examples
 from tests.unit.portal.rows import entry, run_task, score

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.portal.kept import Kept, stamp_of
+from hpcbench.portal.lru import Kept, stamp_of
 
 
 def test_a_value_is_made_once_and_again_when_its_stamp_changes() -> None:

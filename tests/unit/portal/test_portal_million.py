@@ -11,8 +11,13 @@ import pytest
 
 from hpcbench.evaluation.scores import KEYS
 from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.sample_table import (
+    COLUMNS_BYTES,
+    ScoresSheet,
+    room_of,
+    sheet_of,
+)
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, page_of
-from hpcbench.portal.sheet import COLUMNS_BYTES, ScoresSheet, room_of, sheet_of
 from hpcbench.portal.slow import NotYet
 from tests.unit.portal.asking import portal_over, scored
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.gate import past
+from hpcbench.comparison import history as past
 from hpcbench.portal import acknowledged, regressions
 from hpcbench.portal.acknowledged import Noted, acknowledgements
 from hpcbench.portal.models.regressions import Regression, Trends

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.experiment.files import write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_json
 from hpcbench.portal.results import Results
 from tests.unit.reporting.many import answered, right
 

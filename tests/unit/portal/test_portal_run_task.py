@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from hpcbench.experiment.files import Appender, write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.bundle import _enter
+from hpcbench.files.atomic import Appender, write_atomic, write_json
 from hpcbench.portal.commands import commands, without_secrets
 from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import open_index
 from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.static_export import _enter
 from hpcbench.portal.workers import Workers
 from tests.unit.portal.unguarded import Answer, Unguarded, unguarded
 from tests.unit.reporting.many import answered, right

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from hpcbench import secret
 from hpcbench.errors import UserError
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.files import write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.portal.boxes import boxes_of, marked_on
 from hpcbench.portal.detail import detail_of, field_of
+from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.samples import SampleDetail, SampleImage
+from hpcbench.portal.sample_table import sheet_of
 from hpcbench.portal.samples import Chosen, Sorted
-from hpcbench.portal.sheet import sheet_of
-from hpcbench.portal.sound import sound
 from hpcbench.schema.records import Boxes, Sample
 from tests.unit.evaluation.scene import asked, strange
 from tests.unit.portal.asking import evaluated, png, portal_over, running
@@ -184,13 +184,13 @@ def test_a_sample_while_it_runs_is_told_as_far_as_it_is_known(tmp_path: Path) ->
 
 
 def test_scores_of_some_shards_only_belong_to_their_samples(tmp_path: Path) -> None:
-    from hpcbench.experiment.control import wish
+    from hpcbench.experiment.control import control_request
 
     # Of an arm that was asked enough only shards that are done are scored: here the second one.
     here = running(tmp_path, [str(number) for number in range(8)], asked=0)
     some = [response(f"s{number}", str(number)) for number in range(4, 8)]
     write_attempt(here, 1, 1, some)
-    wish(here, "enough", ["rt"], "decided")
+    control_request(here, "enough", ["rt"], "decided")
     evaluate(Experiment(here.path))
     found = detail(tmp_path, 2)
     assert (found.row.sample, found.answer, found.missing_images) == ("s6", "6", None)

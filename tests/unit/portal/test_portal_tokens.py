@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.portal import tokens
+from hpcbench.portal import access_tokens
+from hpcbench.portal.access_tokens import (
+    Backoff,
+    Keys,
+    Sessions,
+    Tokens,
+    owner_token,
+)
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.sessions import NewToken
-from hpcbench.portal.tokens import Backoff, Keys, Sessions, Tokens, owner_token
 from tests.unit.portal.served import Clock
 
 
@@ -41,7 +47,7 @@ def test_a_code_is_good_once(sessions: Sessions) -> None:
 
 def test_a_code_is_good_for_a_minute(sessions: Sessions, clock: Clock) -> None:
     young, old = sessions.code(), sessions.code()
-    clock.now += tokens.CODE_SECONDS - 1
+    clock.now += access_tokens.CODE_SECONDS - 1
     assert sessions.sign_in(young) is not None
     clock.now += 1
     assert sessions.sign_in(old) is None
@@ -90,7 +96,7 @@ def test_a_key_used_again_ends_the_session(sessions: Sessions, clock: Clock) -> 
     first = signed_in(sessions)
     second = sessions.renew(str(first.refresh))
     assert second is not None
-    clock.now += tokens.REUSE_SECONDS
+    clock.now += access_tokens.REUSE_SECONDS
     assert sessions.renew(str(first.refresh)) is None
     assert sessions.who(str(second.access)) is None, "the thief and the user are both out"
     assert sessions.renew(str(second.refresh)) is None
@@ -145,17 +151,17 @@ def test_a_plain_session_opens_plain_pages_and_is_not_renewed(
     assert who is not None
     assert (who.kind, who.scopes) == ("plain", {"read"})
     assert sessions.renew(str(keys.access)) is None
-    clock.now += tokens.SESSION_SECONDS
+    clock.now += access_tokens.SESSION_SECONDS
     assert sessions.who(str(keys.access)) is None
 
 
 def test_codes_and_sessions_are_bounded(sessions: Sessions) -> None:
     first = sessions.code()
-    for _ in range(tokens.MOST_CODES):
+    for _ in range(access_tokens.MOST_CODES):
         sessions.code()
     assert sessions.sign_in(first) is None
     keys = signed_in(sessions)
-    for _ in range(tokens.MOST_SESSIONS):
+    for _ in range(access_tokens.MOST_SESSIONS):
         signed_in(sessions)
     assert sessions.who(str(keys.access)) is None
 
@@ -172,16 +178,16 @@ def test_secrets_are_compared_in_constant_time(
     sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = []
-    true = tokens.hmac.compare_digest
+    true = access_tokens.hmac.compare_digest
     monkeypatch.setattr(
-        tokens.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or true(a, b)
+        access_tokens.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or true(a, b)
     )
     keys = signed_in(sessions)
     assert len(compared) == 1
     sessions.who(str(keys.access))
     sessions.renew(str(keys.refresh))
     assert len(compared) == 3
-    desk = tokens.Desk("o" * 43, Tokens(tmp_path / "tokens.json"))
+    desk = access_tokens.Desk("o" * 43, Tokens(tmp_path / "tokens.json"))
     made = desk.tokens.create(NewToken(name="x"))
     desk.bearer(made.token)
     assert len(compared) == 5, "the owner's and the script's"
@@ -240,7 +246,7 @@ def test_a_file_that_others_could_have_written_is_refused(tmp_path: Path) -> Non
 
 
 def test_there_are_not_too_many_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MOST_TOKENS", 2)
+    monkeypatch.setattr(access_tokens, "MOST_TOKENS", 2)
     store = Tokens(tmp_path / "tokens.json")
     store.create(NewToken(name="a"))
     store.create(NewToken(name="b"))

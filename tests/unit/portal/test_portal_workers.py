@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpcbench.experiment.files import Appender
-from hpcbench.experiment.fold import fold_workers
+from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import Appender
 from hpcbench.portal import workers as room
 from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.resources import card_gb, resources

@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.files import Appender, create_exclusive, write_atomic, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import (
+    Appender,
+    create_exclusive,
+    write_atomic,
+    write_json,
+)
 from hpcbench.planning import plan_work
 from hpcbench.schema.plan import ResolvedRunTask
 from tests.unit.small import measured, record, resolved, response, run_task, write_dataset

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.reporting.ci import LONGEST, Comment, Junit
+from hpcbench.notify.ci import LONGEST, Comment, Junit
 from hpcbench.testing import TABLES, VERDICT, check
 
 JUDGED = {**TABLES, "verdict": VERDICT, "left": 0}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hpcbench.reporting import pictures
 from hpcbench.reporting.figures import Figure, svg, table
-from hpcbench.reporting.pictures.words import stem
+from hpcbench.reporting.pictures.names import stem
 from hpcbench.reporting.tables import MetricRow
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.experiment.files import read_json, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting import report
 from hpcbench.reporting.tables import GROUPS, group_tables
 from hpcbench.reporting.used import per_document

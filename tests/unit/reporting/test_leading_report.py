@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcbench.experiment.files import read_json, write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting.context import gather, matrices
-from hpcbench.reporting.leading import leaders
+from hpcbench.reporting.leaderboard import leaders
 from hpcbench.testing import VERDICT
 from tests.unit.reporting.many import answered
 
@@ -75,7 +75,7 @@ def test_of_repeats_the_first_stands_for_all(tmp_path: Path) -> None:
 
 
 def test_of_many_datasets_leaders_are_counted() -> None:
-    from hpcbench.reporting.leading import sentences
+    from hpcbench.reporting.leaderboard import sentences
 
     rival: Any = {"run_task": "b", "model": "B", "value": 0.1, "verdict": "behind", "low": 0.1,
                   "high": 0.2, "difference": 0.1, "p": 0.001, "why": ""}  # fmt: skip

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.control import wish
-from hpcbench.experiment.files import read_json, write_json
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting import report
 from tests.unit.small import experiment, record, response, write_attempt
 
@@ -58,7 +58,7 @@ def written(folder: Path, answers: dict[str, str | None], **task: Any) -> Experi
 
 def test_a_pilot_that_failed_is_the_first_thing_said(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": None})
-    wish(here, "fail", ["rt"], "its pilot failed, 20 × invalid: 400")
+    control_request(here, "fail", ["rt"], "its pilot failed, 20 × invalid: 400")
     text = shown(here).read_text()
     (first, *_) = text.partition("## Verdict")[2].strip().splitlines()
     assert "its pilot failed, 20 × invalid: 400." in first

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lxml import html as parser
 
-from hpcbench.experiment.files import read_json, write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting import report
 from hpcbench.reporting.formats import EVERY
 from hpcbench.schema.documents import Report

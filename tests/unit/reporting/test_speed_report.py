@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from hpcbench.evaluation import evaluate
-from hpcbench.experiment.files import Appender, create_exclusive, read_json, write_json
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import (
+    Appender,
+    create_exclusive,
+    read_json,
+    write_json,
+)
 from hpcbench.planning import plan_work
 from hpcbench.reporting import report
 from hpcbench.reporting.tables import speed_rows

@@ -15,12 +15,10 @@ import pytest
 
 from hpcbench.cli.due import tell_of_newest, tell_what_is_owed
 from hpcbench.cli.main import main
-from hpcbench.experiment import outbox
-from hpcbench.experiment.files import create_exclusive, read_lines, write_json
 from hpcbench.experiment.layout import Experiment
-from hpcbench.notifiers import sending
-from hpcbench.reporting import telling
-from hpcbench.reporting.telling import catch_up, tell, tell_verdict
+from hpcbench.files.atomic import create_exclusive, read_lines, write_json
+from hpcbench.notify import deliver, dispatch, outbox
+from hpcbench.notify.dispatch import catch_up, tell, tell_verdict
 from hpcbench.schema.documents import ExperimentPlan
 from hpcbench.testing import TABLES, VERDICT
 from tests.unit.dying import Dying
@@ -103,7 +101,7 @@ def test_what_fails_is_told_without_secrets_and_the_rest_goes_on(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
-    monkeypatch.setattr(telling, "PAUSES", ())
+    monkeypatch.setattr(dispatch, "PAUSES", ())
     monkeypatch.setenv("HOOK_PART", "broken-and-secret")
     monkeypatch.setenv("NO_URL", "ftp://broken-and-secret")
     hooks = [
@@ -178,7 +176,7 @@ def test_what_a_node_could_not_send_the_login_node_sends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     url, found = posted
-    monkeypatch.setattr(telling, "PAUSES", ())
+    monkeypatch.setattr(dispatch, "PAUSES", ())
     target = tmp_path / "where"
     target.write_text(f"{url}/broken")  # no way out of the node
     here = ended(tmp_path, notifications=[hook(f"${{file:{target}}}"), hook(url)])
@@ -226,7 +224,7 @@ def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     url, found = posted
-    monkeypatch.setattr(telling, "PAUSES", ())
+    monkeypatch.setattr(dispatch, "PAUSES", ())
     lines: list[dict[str, Any]] = []
     here = ended(tmp_path, notifications=[hook(f"{url}/broken")])
 
@@ -234,7 +232,7 @@ def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
         lines.append(job["event"])
         return {"why": "no", "after": None, "remark": None}
 
-    monkeypatch.setattr(telling, "send_apart", refuse)
+    monkeypatch.setattr(dispatch, "send_apart", refuse)
     for hours in range(0, 100, 2):
         with monkeypatch.context() as later:
             at(later, hours * 3600 + 1)
@@ -267,7 +265,7 @@ def test_a_notifier_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Pat
     job = {"packages": None, "plugin": "command", "options": options, "event": {}, "pauses": []}
     limit = 1.0
     while not out.exists() or not out.read_text():  # a slow machine may not come so far in time
-        said = sending.send_apart(job, limit)
+        said = deliver.send_apart(job, limit)
         assert "it was stopped" in said["why"]
         limit *= 2
     pid = int(out.read_text())
@@ -305,7 +303,7 @@ def test_a_look_by_somebody_who_may_not_write_tells_nobody(
     def refused(*_: Any) -> bool:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("hpcbench.experiment.once.create_exclusive", refused)
+    monkeypatch.setattr("hpcbench.files.lease.create_exclusive", refused)
     assert catch_up(here) == []
     assert found == []
 
@@ -343,8 +341,8 @@ def test_killed_at_any_step_it_is_told_in_the_end_and_at_most_once_more_with_a_w
         sent.append(job["event"])
         return {"why": None, "after": None, "remark": None}
 
-    monkeypatch.setattr(telling, "send_apart", send)
-    monkeypatch.setattr("hpcbench.experiment.once.beating", _silent)
+    monkeypatch.setattr(dispatch, "send_apart", send)
+    monkeypatch.setattr("hpcbench.files.lease.beating", _silent)
     steps = Dying()
     with steps():
         tell(ended(tmp_path / "whole", notifications=[hook("http://x")]), "done", TABLES)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting import report
 from hpcbench.reporting.context import gather
-from hpcbench.reporting.worst import diff
+from hpcbench.reporting.worst_samples import diff
 from hpcbench.schema.documents import Report
 from tests.unit.reporting.many import answered
 from tests.unit.small import record

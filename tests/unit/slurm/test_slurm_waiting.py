@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpcbench.schema.documents import Partition, Site, SlurmSite
 from hpcbench.slurm import Job, Snapshot, parse_queue, why_pending
 from hpcbench.slurm.jobs import FIELD, RECORD
-from hpcbench.slurm.waiting import REASONS, count_ahead
+from hpcbench.slurm.pending_reason import REASONS, count_ahead
 from tests.unit.slurm.fake_slurm import Fake
 
 DATA = Path(__file__).parent.parent / "data"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.plugins import Command
-from hpcbench.wrapper import family
+from hpcbench.wrapper import process_tree
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.process import Child
@@ -96,7 +96,7 @@ def test_what_was_seen_once_goes_also_if_nobody_is_left_to_be_asked(
         while len(log.tail()) < 1:
             await asyncio.sleep(0.02)
         child.see_shared_memory()
-        for pid in family.members(child.pid, child.mark):
+        for pid in process_tree.members(child.pid, child.mark):
             os.kill(pid, signal.SIGKILL)
         await child.ended
         await child.stop()
@@ -125,10 +125,10 @@ def test_trackers_are_spared_as_long_as_they_need_and_no_longer() -> None:
     try:
         while b"resource_tracker" not in Path(f"/proc/{tracker.pid}/cmdline").read_bytes():
             time.sleep(0.01)
-        assert family.kill(tracker.pid, "no mark", time.monotonic()) == {tracker.pid}
+        assert process_tree.kill(tracker.pid, "no mark", time.monotonic()) == {tracker.pid}
         time.sleep(0.1)
         assert tracker.poll() is None
-        family.kill(tracker.pid, "no mark", time.monotonic() - family.TRACKER_SECONDS)
+        process_tree.kill(tracker.pid, "no mark", time.monotonic() - process_tree.TRACKER_SECONDS)
         assert tracker.wait(5) == -signal.SIGKILL
     finally:
         tracker.kill()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.wrapper import family
+from hpcbench.wrapper import process_tree
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask, hidden_values
 from tests.campaign import examples
@@ -396,17 +396,17 @@ def test_a_full_disk_does_not_stop_the_reader() -> None:
 
 
 def test_a_family_is_found_by_session_and_by_mark() -> None:
-    marked = {family.MARK: "mark-of-this-test", "PATH": "/usr/bin:/bin"}
+    marked = {process_tree.MARK: "mark-of-this-test", "PATH": "/usr/bin:/bin"}
     by_session = subprocess.Popen(["sleep", "60"], start_new_session=True)
     by_mark = subprocess.Popen(["sleep", "60"], env=marked)
     stranger = subprocess.Popen(["sleep", "60"])
     everyone = (by_session, by_mark, stranger)
     try:
-        found = family.members(by_session.pid, "mark-of-this-test")
+        found = process_tree.members(by_session.pid, "mark-of-this-test")
         assert found == {by_session.pid, by_mark.pid}
         by_mark.kill()
         by_mark.wait()
-        assert family.members(by_session.pid, "mark-of-this-test") == {by_session.pid}
+        assert process_tree.members(by_session.pid, "mark-of-this-test") == {by_session.pid}
     finally:
         for process in everyone:
             process.kill()

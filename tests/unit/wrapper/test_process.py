@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hpcbench.wrapper import family, process
+from hpcbench.wrapper import process, process_tree
 from hpcbench.wrapper.app import ControlPlane
 from hpcbench.wrapper.supervisor import Load, Supervisor
 from tests.unit.wrapper.running import KEY, ROOT, Control, Wrapper, gone
@@ -460,7 +460,7 @@ def test_what_survived_sigkill_is_told_and_nothing_is_loaded_beside_it(
             with monkeypatch.context() as deaf:
                 # nothing can be made to survive SIGKILL but by the kernel: one that is not sent it
                 for sending in ("send", "kill"):
-                    deaf.setattr(family, sending, lambda *_: set())
+                    deaf.setattr(process_tree, sending, lambda *_: set())
                 code, told = await answered(supervisor, "/v1/model/unload", {})
                 assert (code, told["error"]["code"]) == (500, "not_gone")
                 assert f"processes survived SIGKILL: {pid}" in told["error"]["message"]
@@ -493,7 +493,7 @@ def test_a_load_that_waits_for_an_engine_that_does_not_go_fails_of_that_itself(
             first, *children = [int(pid) for pid in (folder / "pids").read_text().split()]
             with monkeypatch.context() as deaf:
                 for sending in ("send", "kill"):
-                    deaf.setattr(family, sending, lambda *_: set())
+                    deaf.setattr(process_tree, sending, lambda *_: set())
                 os.kill(first, signal.SIGKILL)
                 while supervisor.state == "ready":
                     await asyncio.sleep(0.01)

@@ -1,0 +1,245 @@
+"""Speed of two arms that took turns: block by block, each held against the same samples of the other arm.
+
+A *block* is a shard that one worker asked in one go. Two blocks make a pair if one run of one worker asked
+both, hence on one node, on the same GPUs, one right after the other; what the node does to one of them it
+does to the other, too. Loading lies between blocks and is counted apart. Each pair gives one ratio of arm b
+to arm a; ratios are averaged as logarithms, pairs in which a came first counting as much as those in which b
+did (`statistics.crossover`), so neither the drift of a node nor what it is to come second is in the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hpcbench import speed, statistics
+from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.interim import Halves
+from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.files.archive import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a block's speed."""
+
+    unit: str
+    """Its unit."""
+    higher_is_better: bool
+    """Which way is better."""
+    of: Callable[[speed.Timed], float | None]
+    """From the block's answers, in columns; None: they do not tell."""
+
+
+def _seconds(answers: speed.Timed) -> float:
+    """From the first answer's sending to the last one's end."""
+    return int(answers.done.max() - answers.send.min()) / 1e9
+
+
+def _answers_per_s(answers: speed.Timed) -> float | None:
+    taken = _seconds(answers)
+    return len(answers.send) / taken if taken > 0 else None
+
+
+def _tokens_per_s(answers: speed.Timed) -> float | None:
+    counts, taken = answers.completion_tokens, _seconds(answers)
+    if (counts == speed.NOT_TOLD).any() or taken <= 0:
+        return None
+    return int(counts.sum()) / taken
+
+
+def _mean(latency: speed.Latency) -> Callable[[speed.Timed], float | None]:
+    def mean(answers: speed.Timed) -> float | None:
+        known = latency.among(answers).tolist()
+        return sum(known) / len(known) if known else None
+
+    return mean
+
+
+FIGURES: Mapping[str, Figure] = {
+    "answers_per_s": Figure("1/s", True, _answers_per_s),
+    "tokens_per_s": Figure("1/s", True, _tokens_per_s),
+    "ttft_ms": Figure("ms", False, _mean(speed.ttft)),
+    "tpot_ms": Figure("ms", False, _mean(speed.tpot)),
+    "e2e_ms": Figure("ms", False, _mean(speed.e2e)),
+}
+"""Rates over a whole block; latencies of its answers, their mean. Stamps as in docs/measuring.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmsSpeed:
+    """One figure of both arms."""
+
+    figure: str
+    """Its name, one of `FIGURES`."""
+    unit: str
+    """Its unit."""
+    a: float
+    """Of arm a: the geometric mean over its blocks that are in pairs."""
+    b: float
+    """The same of arm b."""
+    ratio: float
+    """b ÷ a, freed of what it is to come second."""
+    low: float | None
+    """Lower end of its interval; None where undefined."""
+    high: float | None
+    """Upper end."""
+    level: float
+    """Confidence of the interval."""
+    pairs: int
+    """Pairs of blocks."""
+    method: str
+    """How the interval was found, or why not."""
+    higher_is_better: bool
+    """Which way is better."""
+    verdict: statistics.Verdict
+    """Whether arm b is better; equivalent: the interval lies within the margin."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PairOfBlocks:
+    """The same samples in both arms."""
+
+    shard: int
+    """Number of the shard."""
+    worker: str
+    """Run of a worker that asked both."""
+    a_first: bool
+    """Whether arm a came first."""
+    figures: Mapping[str, tuple[float, float]]
+    """Figure → of arm a and of arm b, those that both have."""
+
+
+def paired_blocks(
+    experiment: Experiment,
+    arms: tuple[str, str],
+    states: tuple[Mapping[int, ShardState], Mapping[int, ShardState]],
+    done: Halves,
+) -> tuple[list[PairOfBlocks], int]:
+    """Pairs of blocks, and how many shards are done in both arms that make none.
+
+    Those make none that were asked in several goes, or by two workers, or without an answer.
+    """
+    folders = [experiment.shards(arm) for arm in arms]
+    found: list[PairOfBlocks] = []
+    for index in done.both:
+        both = states[0][index], states[1][index]
+        workers = [_worker(one) for one in both]
+        blocks = [
+            _answered(experiment, folder, arm, index)
+            for folder, arm in zip(folders, arms, strict=True)
+        ]
+        if not all(len(block.send) for block in blocks) or workers[0] != workers[1]:
+            continue
+        figures = {}
+        for name, figure in FIGURES.items():
+            values = [figure.of(block) for block in blocks]
+            if all(value is not None and value > 0 for value in values):
+                figures[name] = (float(values[0] or 0), float(values[1] or 0))
+        found.append(PairOfBlocks(index, workers[0], both[0].began <= both[1].began, figures))
+    return found, len(done.both) - len(found)
+
+
+def compare_speed(
+    blocks: Sequence[PairOfBlocks], figure: str, level: float = 0.95, margin: float | None = None
+) -> ArmsSpeed | None:
+    """One figure of both arms; None where no pair of blocks has it.
+
+    Args:
+        blocks: the pairs.
+        figure: one of `FIGURES`.
+        level: confidence of the interval.
+        margin: share by which the arms may differ and be equivalent, 0.02 for 2 %.
+    """
+    own = [one for one in blocks if figure in one.figures]
+    if not own:
+        return None
+    logs = [[math.log(value) for value in one.figures[figure]] for one in own]
+    found = statistics.crossover(
+        [b - a for a, b in logs], [one.a_first for one in own], level=level
+    )
+    means = [math.exp(sum(side) / len(own)) for side in zip(*logs, strict=True)]
+    what = FIGURES[figure]
+    ends = [None if end is None else math.exp(end) for end in (found.low, found.high)]
+    return ArmsSpeed(
+        figure=figure,
+        unit=what.unit,
+        a=means[0],
+        b=means[1],
+        ratio=math.exp(found.estimate),
+        low=ends[0],
+        high=ends[1],
+        level=level,
+        pairs=len(own),
+        method=found.method,
+        higher_is_better=what.higher_is_better,
+        verdict=_verdict(found, what.higher_is_better, margin),
+    )
+
+
+def costs(experiment: Experiment, arms: tuple[str, str]) -> dict[str, dict[str, Any]]:
+    """Arm → what serving it took: `loads`, their mean `load_seconds`, most `memory` in bytes."""
+    events = [event for _, events in experiment.worker_records() for event in events]
+    found: dict[str, dict[str, Any]] = {}
+    for arm, name in zip("ab", arms, strict=True):
+        model = experiment.resolved.run_task(name).model.name
+        loads = [
+            float(event["seconds"])
+            for event in events
+            if event["event"] == "model_ready" and event.get("model") == model
+        ]
+        told = [
+            event["memory"]
+            for event in events
+            if event["event"] == "monitor" and event.get("run_task") == name
+        ]
+        keys = sorted({key for memory in told for key in memory})
+        most = {
+            key: max(value for memory in told if isinstance(value := memory.get(key), (int, float)))
+            for key in keys
+            if any(isinstance(memory.get(key), (int, float)) for memory in told)
+        }
+        found[arm] = {
+            "loads": len(loads),
+            "load_seconds": sum(loads) / len(loads) if loads else None,
+            "memory": most,
+        }
+    return found
+
+
+def _verdict(
+    found: statistics.Interval, higher_is_better: bool, margin: float | None
+) -> statistics.Verdict:
+    if found.low is None or found.high is None:
+        return "inconclusive"
+    if margin is not None and -math.log1p(margin) < found.low and found.high < math.log1p(margin):
+        return "equivalent"
+    if found.low > 0:
+        return "better" if higher_is_better else "worse"
+    if found.high < 0:
+        return "worse" if higher_is_better else "better"
+    return "inconclusive"
+
+
+def _worker(state: ShardState) -> str:
+    owner = state.owner or {}
+    return f"{owner.get('job')}-{owner.get('restart')}@{owner.get('node') or owner.get('host')}"
+
+
+def _answered(experiment: Experiment, folder: Folder, arm: str, index: int) -> speed.Timed:
+    """Answers of a shard that was asked in one go, in columns; none if it took several."""
+    names = [
+        name
+        for attempt in attempts_in(folder.names).get(index, ())
+        if (name := experiment.shard_responses(arm, index, attempt).name) in folder.names
+    ]
+    if len(names) != 1:
+        return speed.columns(())
+    asked = speed.read(folder.pages(names[0]), folder.records(names[0]))
+    return speed.take(asked, (asked.answered > 0) & (asked.tries > 0))

@@ -1,0 +1,249 @@
+"""What is configured differently in two experiments: resolved documents, images, packages, hashes, machines.
+
+A path names the place: `run_tasks.invoices.model.engine_options.max_model_len`. What is the same for every
+run task that the two share stands once, as `run_tasks.*.model.…`. Left out is what no result depends on, and
+what differs between any two experiments: times, ids, folders, names of nodes, descriptions, who is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from hpcbench.comparison.speed import at_once
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import performance_of
+from hpcbench.schema.plan import ResolvedRunTask
+
+ANY = "*"
+"""Stands for every run task that the two experiments share."""
+
+_PROSE = {"description", "notes", "metadata", "reports", "schema_version"}
+"""Fields of documents that nothing depends on."""
+
+_OF_PLAN = ("seed", "shard_size", "parallelism", "executor")
+"""Fields of the plan itself; what else it holds is in its run tasks, or tells people."""
+
+_OF_TASK = {"name", "model", "dataset", "prompt", "metrics", "ml_task"}
+"""Names in a run task of documents that are compared as such."""
+
+_OF_MACHINES = ("gpus", "driver", "cuda", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place that is not the same."""
+
+    path: str
+    """Where, with dots."""
+    one: JsonValue
+    """What the first has; None: nothing."""
+    other: JsonValue
+    """What the second has."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"path": self.path, "one": self.one, "other": self.other}
+
+
+def config_differences(
+    one: Experiment, other: Experiment, pairs: Sequence[tuple[str, str]] = ()
+) -> list[Difference]:
+    """What is configured differently, in an order that is always the same.
+
+    Args:
+        one: an experiment, the baseline.
+        other: another.
+        pairs: run tasks of either that belong together; none: those of one name.
+    """
+    theirs = {task.name for task in other.resolved.run_tasks}
+    both = list(pairs) or [
+        (task.name, task.name) for task in one.resolved.run_tasks if task.name in theirs
+    ]
+    tables = [_performance(here) for here in (one, other)]
+    machines = [_machines(table) for table in tables]
+    loads = [
+        {name: at_once(told.get("load") or {}) for name, told in table.items()} for table in tables
+    ]
+    found: dict[str, list[Difference]] = {}
+    for first, second in both:
+        sides = (
+            _of_run_task(one, one.resolved.run_task(first), machines[0], loads[0]),
+            _of_run_task(other, other.resolved.run_task(second), machines[1], loads[1]),
+        )
+        if _formula(one) != _formula(other):
+            for side in sides:
+                side.pop("prompt.hash", None)
+        name = first if first == second else f"{first}={second}"
+        found[name] = list(_differing(*sides))
+    whole = [_of_experiment(here) for here in (one, other)]
+    return [*_by_run_task(found), *_differing(whole[0], whole[1])]
+
+
+def same_prompt(
+    one: Experiment, first: ResolvedRunTask, other: Experiment, second: ResolvedRunTask
+) -> bool:
+    """Whether two run tasks have one prompt, by its hash or, where that cannot tell, by the document."""
+    both: list[Any] = [here.manifest.get("measured") or {} for here in (one, other)]
+    hashes = [
+        _known(measured, "prompt_hashes", task.name)
+        for measured, task in zip(both, (first, second), strict=True)
+    ]
+    if all(hashes) and hashes[0] == hashes[1]:
+        return True
+    if all(hashes) and _formula(one) == _formula(other):
+        return False
+    words = {"version", *_PROSE}
+    return first.prompt.model_dump(exclude=words) == second.prompt.model_dump(exclude=words)
+
+
+def _by_run_task(found: Mapping[str, Sequence[Difference]]) -> Iterator[Difference]:
+    """Differences of run tasks, those that all of them have first and once."""
+    several = len(found) > 1
+    common = [
+        one
+        for one in next(iter(found.values()), ())
+        if several and all(one in others for others in found.values())
+    ]
+    for one in common:
+        yield Difference(f"run_tasks.{ANY}.{one.path}", one.one, one.other)
+    for name, some in found.items():
+        for one in some:
+            if one not in common:
+                yield Difference(f"run_tasks.{name}.{one.path}", one.one, one.other)
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:
+    for path in sorted({*one, *other}, key=lambda path: (".versions." in path, path)):
+        first, second = one.get(path), other.get(path)
+        if first != second and not (_is_folder(first) and _is_folder(second)):
+            yield Difference(path, first, second)
+
+
+def _is_folder(value: Any) -> bool:
+    """Whether a value is a path on this machine: the hash of what lies there tells more."""
+    return isinstance(value, str) and value.startswith(("/", "~", "."))
+
+
+def _of_experiment(here: Experiment) -> dict[str, Any]:
+    """What belongs to no run task."""
+    manifest: Mapping[str, Any] = here.manifest
+    plan = here.resolved.plan.model_dump(mode="json")
+    git = (manifest.get("git") or {}).get("hpcbench") or {}
+    return _flat(
+        {
+            "plan": {name: plan.get(name) for name in _OF_PLAN},
+            "mode": here.resolved.mode,
+            "site": {"name": here.resolved.site.name, "slurm": _where(here)},
+            "hpcbench": manifest.get("hpcbench"),
+            "hpcbench commit": _commit(git),
+            "python": manifest.get("python"),
+            "packages": manifest.get("packages"),
+            "plugin_packages": manifest.get("plugin_packages"),
+        }
+    )
+
+
+def _where(here: Experiment) -> dict[str, Any]:
+    """What of the site's Slurm chooses its nodes."""
+    slurm = here.resolved.site.slurm
+    return {"partition": slurm.partition, "constraint": slurm.constraint}
+
+
+def _commit(git: Mapping[str, Any]) -> str | None:
+    if not git:
+        return None
+    return str(git.get("commit", ""))[:12] + (" with changes" if git.get("dirty") else "")
+
+
+def _of_run_task(
+    here: Experiment,
+    run_task: ResolvedRunTask,
+    machines: Mapping[str, Any],
+    loads: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What a run task's results depend on, path → value."""
+    manifest: Mapping[str, Any] = here.manifest
+    measured = manifest.get("measured") or {}
+    data = run_task.model_dump(mode="json", exclude={"sweep"})
+    task = {name: value for name, value in data["task"].items() if name not in _OF_TASK}
+    for part in (data["prompt"], *data["prompt"]["prompts"]):
+        for example in part["examples"]:  # the prompt's hash knows their bytes
+            example["images"] = len(example["images"])
+    environment = (manifest.get("environments") or {}).get(run_task.environment) or {}
+    name = run_task.name
+    return _flat(
+        {
+            **task,
+            "measure": None,  # it only chooses the concurrency
+            "concurrency": loads.get(name) or run_task.in_flight or task["concurrency"],
+            "model": {**data["model"], "hash": _known(measured, "model_hashes", data["model"]["name"])},
+            "dataset": {**data["dataset"], "hash": _known(measured, "dataset_hashes", name)},
+            "prompt": {**data["prompt"], "hash": _known(measured, "prompt_hashes", name)},
+            "ml_task": data["ml_task"],
+            "metrics": data["metrics"],
+            "engine_packages": data["engine_packages"],
+            "samples": _known(measured, "samples", name),
+            "image": {
+                **{part: environment.get(part) for part in ("kind", "digest")},
+                "versions": environment.get("versions"),
+            },
+            "hardware": machines.get(name),
+        }
+    )  # fmt: skip
+
+
+def _formula(here: Experiment) -> int:
+    """How its hashes of prompts were made: those of two formulas say nothing by being different."""
+    manifest: Mapping[str, Any] = here.manifest
+    return int((manifest.get("measured") or {}).get("prompt_formula", 1))
+
+
+def _known(measured: Mapping[str, Any], what: str, name: str) -> Any:
+    return (measured.get(what) or {}).get(name)
+
+
+def _performance(here: Experiment) -> Mapping[str, Any]:
+    """Run task → what `performance.json` says of it; empty where there is none."""
+    try:
+        found: Mapping[str, Any] = performance_of(here)["run_tasks"]
+    except EnvironmentFault:
+        return {}
+    return found
+
+
+def _machines(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Run task → kinds of machines that asked it, without their names."""
+    found = {}
+    for name, table in tables.items():
+        kinds = table.get("hardware") or []
+        found[name] = {
+            part: [kind.get(part) for kind in kinds] if len(kinds) > 1 else kinds[0].get(part)
+            for part in _OF_MACHINES
+            if kinds
+        }
+    return found
+
+
+def _flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Objects inside objects as paths; lists of named things by their names, other lists as they are."""
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in _PROSE:
+            continue
+        path = f"{before}{name}"
+        if isinstance(value, list) and value and all(_is_named(one) for one in value):
+            value = {one["name"]: one for one in value}
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{path}.")
+        elif value not in (None, {}, []):
+            found[path] = value
+    return found
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("name"), str)

@@ -1,0 +1,99 @@
+"""May a candidate take its baseline's place? Checks by a policy, one verdict: GO, NO-GO or INCONCLUSIVE.
+
+    judge(baseline, candidate, policy)      every check the policy asks for, and what follows from them
+
+A verdict is a file of the candidate, `report/verdict.json`. What could not be judged never passes in
+silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcbench.comparison.gate.quality_checks import coverage_check, quality_checks
+from hpcbench.comparison.gate.sides import Side, side_of
+from hpcbench.comparison.gate.speed_checks import speed_checks
+from hpcbench.comparison.gate.verdict import (
+    EXIT_CODES,
+    Check,
+    Found,
+    Verdict,
+    decide,
+    verdict_of,
+)
+from hpcbench.errors import RunFailed, UserError
+from hpcbench.experiment.ending import is_scored
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.submission import outcome
+from hpcbench.schema.documents import Gate
+
+
+def judge(
+    baseline: Experiment,
+    candidate: Experiment,
+    policy: Gate,
+    confirmations: Sequence[Experiment] = (),
+    *,
+    state: str | None = None,
+) -> Verdict:
+    """Hold a candidate against its baseline by a policy. Writes nothing.
+
+    Args:
+        baseline: what is compared with; it has scores.
+        candidate: what is judged.
+        policy: margins, and what counts how much.
+        confirmations: experiments that asked run tasks of the candidate again; judged together with it.
+        state: how the candidate ended; None: what its `outcome.json` says.
+
+    Raises:
+        UserError: candidate and baseline are one experiment.
+        RunFailed: one of them has no scores at all, or nothing of the baseline was scored.
+    """
+    if baseline.path.resolve() == candidate.path.resolve():
+        raise UserError(
+            f"{candidate.id} is the baseline itself", remedy="a gate judges another experiment"
+        )
+    for one in (baseline, candidate, *confirmations):
+        if not one.metrics_file.exists():
+            raise RunFailed(f"{one.id} has no scores: `hpcbench score {one.id}`")
+    if not any(is_scored(table) for table in metrics_of(baseline)["run_tasks"].values()):
+        raise RunFailed(f"{baseline.id} is no baseline: nothing of it was scored")
+    checks = list(_checks(side_of([baseline]), side_of([candidate, *confirmations]), policy))
+    checks[:0] = [*_ended(candidate, state), *_whole(baseline)]
+    return decide(baseline.id, candidate.id, policy, checks, [one.id for one in confirmations])
+
+
+def _checks(baseline: Side, candidate: Side, policy: Gate) -> Iterator[Check]:
+    for name, ours in baseline.items():
+        theirs = candidate.get(name, ())
+        if not theirs:
+            why = "the candidate has no such run task"
+            yield Check(name, "run task", "coverage", "critical", "fail", why)
+            continue
+        yield coverage_check(name, ours, theirs, policy)
+        yield from quality_checks(name, ours, theirs, policy)
+        yield from speed_checks(name, ours, theirs, policy)
+
+
+def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:
+    """An experiment that did not end well is no whole candidate; one without any score fails."""
+    known = outcome(candidate) or {}
+    found = state or known.get("state")
+    if found != "done":
+        why = f"it is {found}" if found else "it has not ended"
+        if known.get("state") == found and known.get("reason"):
+            why += f": {known['reason']}"
+        verdict: Found = "fail" if found == "failed" else "inconclusive"
+        yield Check("", "experiment", "coverage", "critical", verdict, why)
+
+
+def _whole(baseline: Experiment) -> Iterator[Check]:
+    """A baseline that is incomplete was named by hand: it is told, and decides nothing."""
+    known = outcome(baseline) or {}
+    if known.get("state") == "incomplete":
+        why = f"the baseline is incomplete{': ' if known.get('reason') else ''}{known.get('reason', '')}"
+        yield Check("", "baseline", "coverage", "advisory", "inconclusive", why)
+
+
+__all__ = ["EXIT_CODES", "Check", "Verdict", "decide", "judge", "verdict_of"]

@@ -1,0 +1,195 @@
+"""A gate's answer: single checks, and the one verdict that follows from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.schema.documents import Gate, GateLevel
+
+VERSION = 1
+"""Of `verdict.json`."""
+
+CheckKind = Literal["quality", "speed", "memory", "coverage"]
+Found = Literal["pass", "fail", "inconclusive"]
+Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
+
+EXIT_CODES: Mapping[str, int] = {"GO": 0, "NO-GO": 4, "INCONCLUSIVE": 5}
+"""Verdict → exit code of `hpcbench gate` and `hpcbench regress`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing of a run task, held against the baseline."""
+
+    run_task: str
+    """Run task; repeats of one go together under its own name. Empty: the experiment as a whole."""
+    what: str
+    """Metric or figure, or what was missing."""
+    kind: CheckKind
+    """What it is about."""
+    level: GateLevel
+    """`critical` decides the verdict, `advisory` is only told."""
+    verdict: Found
+    """What was found."""
+    why: str
+    """In one sentence."""
+    baseline: float | None = None
+    """The baseline's value."""
+    candidate: float | None = None
+    """The candidate's."""
+    difference: float | None = None
+    """Candidate minus baseline, in the metric's unit; of speed and memory as a share of the baseline."""
+    low: float | None = None
+    """Lower end of its interval; None: there is none."""
+    high: float | None = None
+    """Upper end."""
+    margin: float | None = None
+    """How much worse it may be, in the unit of the difference, above 0."""
+    identical: bool = False
+    """No sample differs from the baseline's."""
+
+    def __str__(self) -> str:
+        where = f"{self.run_task}, " if self.run_task else ""
+        return f"{where}{self.what}: {self.verdict} ({self.level}): {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a gate says of a candidate."""
+
+    baseline: str
+    """Id of the experiment it was held against."""
+    candidate: str
+    """Id of the candidate."""
+    policy: str
+    """Name of the gates document."""
+    verdict: Word
+    """The answer."""
+    reasons: tuple[str, ...]
+    """What decided it, the weightiest first."""
+    checks: tuple[Check, ...]
+    """All that was looked at."""
+    confirmed_by: tuple[str, ...] = ()
+    """Experiments that asked the same again, judged together with the candidate."""
+    time: str = ""
+    """When it was given."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 GO, 4 NO-GO, 5 INCONCLUSIVE."""
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """Run tasks with a critical check that failed."""
+        names = (
+            one.run_task
+            for one in self.checks
+            if one.level == "critical" and one.verdict == "fail" and one.run_task
+        )
+        return tuple(dict.fromkeys(names))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data: what `verdict.json` holds."""
+        return {"version": VERSION, **asdict(self), "checks": [asdict(one) for one in self.checks]} | {
+            "reasons": list(self.reasons), "confirmed_by": list(self.confirmed_by)
+        }  # fmt: skip
+
+    def write(self, candidate: Experiment) -> dict[str, Any]:
+        """Put it into the candidate's `report/verdict.json`, where reports and notifications look for it.
+
+        Returns:
+            What stands there now. Where the last verdict said the same, that stays, with its time: nobody
+            needs to be told of it again.
+        """
+        told, before = self.to_json(), verdict_of(candidate)
+        if before is not None and {**before, "time": self.time} == told:
+            return before
+        candidate.report_dir.mkdir(exist_ok=True)
+        write_json(candidate.verdict_file, told)
+        return told
+
+
+def verdict_of(candidate: Experiment) -> dict[str, Any] | None:
+    """What the last gate said of an experiment; None where none did, or what it wrote is damaged."""
+    try:
+        found = read_json(candidate.verdict_file)
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("verdict") in EXIT_CODES else None
+
+
+def decide(
+    baseline: str,
+    candidate: str,
+    policy: Gate,
+    checks: Sequence[Check],
+    confirmed_by: Sequence[str] = (),
+) -> Verdict:
+    """The verdict that follows from checks, by the policy's word.
+
+    A critical check that fails makes it NO-GO. Else one that is inconclusive, no critical check at all, and
+    metrics of the policy of which none was there, make it INCONCLUSIVE (or NO-GO, `on_inconclusive`): what
+    was not judged never passes. Advisory checks are told, and make it INCONCLUSIVE where `on_advisory`
+    says so.
+    """
+    critical = [one for one in checks if one.level == "critical"]
+    failed = [one for one in critical if one.verdict == "fail"]
+    open_ones = [str(one) for one in critical if one.verdict == "inconclusive"]
+    open_ones += _nothing_judged(policy, checks, critical)
+    advice = [one for one in checks if one.level == "advisory" and one.verdict != "pass"]
+    word: Word = "GO"
+    if failed or (open_ones and policy.on_inconclusive == "no-go"):
+        word = "NO-GO"
+    elif open_ones or (advice and policy.on_advisory == "inconclusive"):
+        word = "INCONCLUSIVE"
+    told = [*map(str, failed), *open_ones, *_taken_for_proof(critical), *map(str, advice)]
+    passed = f"{len(critical)} critical checks pass" if word == "GO" else ""
+    return Verdict(
+        baseline=baseline,
+        candidate=candidate,
+        policy=policy.name,
+        verdict=word,
+        reasons=tuple([passed, *told] if passed else told),
+        checks=tuple(checks),
+        confirmed_by=tuple(confirmed_by),
+        time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    )
+
+
+def worth_an_alert(verdict: Mapping[str, Any]) -> bool:
+    """Whether people are to be notified of what `verdict.json` holds.
+
+    NO-GO is. INCONCLUSIVE is, unless nothing is open but checks of answers that are the baseline's: those say
+    that the dataset is small, and would say so every night.
+    """
+    if verdict["verdict"] != "INCONCLUSIVE":
+        return bool(verdict["verdict"] == "NO-GO")
+    checks = [one for one in verdict.get("checks") or () if one["verdict"] == "inconclusive"]
+    critical = [one for one in checks if one["level"] == "critical"]
+    return not critical or not all(one.get("identical") for one in critical)
+
+
+def _taken_for_proof(critical: Sequence[Check]) -> Iterator[str]:
+    passed = [
+        one for one in critical if one.identical and one.verdict == "pass" and one.low is None
+    ]
+    if passed:
+        yield (
+            f"{len(passed)} checks pass because no sample differs (`identical: pass`): "
+            "that a worse candidate passes in at most 2.5 % does not hold for them"
+        )
+
+
+def _nothing_judged(
+    policy: Gate, checks: Sequence[Check], critical: Sequence[Check]
+) -> Iterator[str]:
+    if not critical:
+        yield "the policy has no critical check for what these experiments hold: nothing was judged"
+    elif policy.metrics and not any(one.kind == "quality" for one in checks):
+        yield "no metric of the policy is among the baseline's: no quality was judged"

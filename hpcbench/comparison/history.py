@@ -1,0 +1,402 @@
+"""What concluded experiments came to, over months: the history that trends and change points are read from.
+
+One small Parquet file an experiment in `HOME/results/`, written by rename, so any number may write at
+once and a reader never sees half a file; when there are many, they are put together into one, which
+takes nothing away from a reader either, for the newest row of a figure counts. It is a copy: `rebuild`
+makes it from experiments that are still there. Rows of those that were deleted are kept, for nothing
+else tells of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbench import statistics
+from hpcbench.comparison.gate.sides import Run, Told
+from hpcbench.comparison.gate.speed_checks import measured
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.ending import is_scored
+from hpcbench.experiment.layout import Experiment, all_experiments
+from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.submission import outcome
+from hpcbench.files.atomic import replacing
+from hpcbench.schema.documents import MEMORY_FIGURES
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.statistics.changes import Change
+
+if TYPE_CHECKING:
+    import polars
+
+LOOSE = 200
+"""So many files are put together into one."""
+
+AT_ONCE = 100
+"""Experiments that one look adds; `rebuild` adds all."""
+
+COLUMNS = {
+    "experiment": "String", "plan": "String", "created": "Float64", "state": "String",
+    "run_task": "String", "model": "String", "dataset": "String", "prompt": "String",
+    "kind": "String", "name": "String", "value": "Float64", "low": "Float64", "high": "Float64",
+    "n": "Int64", "higher_is_better": "Boolean", "signature": "String", "hpcbench": "String",
+    "recorded": "Float64", "reading": "String",
+}  # fmt: skip
+"""Columns of the files and their types in polars; described in docs/gate.md."""
+
+
+SAME = ("plan", "run_task", "name", "signature", "reading")
+"""Columns of what is one thing over time: a row that differs in one of them belongs to another trend."""
+
+
+def results_dir(root: Path) -> Path:
+    """Folder of the history below a home."""
+    return root / "results"
+
+
+def record(experiment: Experiment) -> Path:
+    """Write down what an experiment came to, again if need be.
+
+    Of one of which nothing was scored nothing is written; what was written of it before counts no more.
+
+    Raises:
+        EnvironmentFault: it has no scores that can be read.
+        OSError: it cannot be written.
+    """
+    rows = list(_rows(experiment))
+    root = experiment.path.parent.parent
+    folder = results_dir(root)
+    path = folder / f"{experiment.id}.parquet"
+    if not rows:
+        frame = table(root)
+        if frame is None or experiment.id not in frame["experiment"]:
+            return path
+        rows = [{**_of_all(experiment), "kind": "coverage", "name": "coverage", "run_task": ""}]
+    _write(path, rows)
+    if len(_files(folder)) > LOOSE:
+        put_together(folder)
+    return path
+
+
+def rebuild(root: Path, tell: Callable[[str], None] = lambda line: None) -> int:
+    """Make the history of a home anew from its experiments; returns how many there are.
+
+    Args:
+        root: the home.
+        tell: is told of experiments that cannot be read, a line each.
+    """
+    count = 0
+    for experiment in all_experiments(root):
+        if not experiment.metrics_file.exists():
+            continue
+        try:
+            record(experiment)
+            count += 1
+        except (EnvironmentFault, ValueError, KeyError, OSError) as error:
+            tell(f"{experiment.id}: {error}")
+    folder = results_dir(root)
+    for path in _files(folder):
+        if _read(path) is None:
+            tell(f"{path} is damaged: removed")
+            path.unlink(missing_ok=True)
+    put_together(folder)
+    return count
+
+
+def catch_up(root: Path) -> None:
+    """Add experiments that have ended and were not added then, as after a kill; the newest `AT_ONCE`."""
+    frame = table(root)
+    there = set() if frame is None else set(frame["experiment"].to_list())
+    left = [
+        one
+        for one in all_experiments(root)
+        if one.id not in there
+        and one.metrics_file.exists()
+        and (outcome(one) or {"state": "failed"})["state"] != "failed"
+    ]
+    for experiment in left[-AT_ONCE:]:
+        with contextlib.suppress(EnvironmentFault, ValueError, KeyError, OSError):
+            record(experiment)
+
+
+def put_together(folder: Path) -> None:
+    """Make one file of many. Killed or done twice at once, rows are there twice, and count once."""
+    files = _files(folder)
+    frame = _all(files)
+    if frame is None or len(files) < 2:
+        return
+    with replacing(folder / f"together-{secrets.token_hex(4)}.parquet") as temporary:
+        frame.write_parquet(temporary)
+    for path in files:
+        if _read(path) is not None:  # what is damaged here may be whole on another node
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One experiment's value."""
+
+    experiment: str
+    """Its id."""
+    time: float
+    """When it was made, seconds since the epoch."""
+    value: float
+    """The value."""
+    low: float | None
+    """Lower end of its interval; None: there is none."""
+    high: float | None
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One figure of one run task over time. What is not the same thing is another trend."""
+
+    plan: str
+    """Name of the plan."""
+    run_task: str
+    """The run task."""
+    name: str
+    """Metric or figure."""
+    kind: str
+    """quality, speed, memory or coverage."""
+    signature: str
+    """The metric with its options and version; of speed and memory the hardware, and how many
+    requests `concurrency: auto` had in flight; empty: not known."""
+    model: str
+    """Name of the model, the newest."""
+    higher_is_better: bool
+    """Of the figure."""
+    points: tuple[Point, ...]
+    """In order of time."""
+    changes: tuple[Change, ...] = field(default=())
+    """Where the level changed."""
+    reading: str = ""
+    """Of quality, parser and version that the answers were read by; empty: version 1."""
+
+    @property
+    def made_by(self) -> str:
+        """Signature, and what the answers were read by where that is no first version."""
+        return f"{self.signature}, read by {self.reading}" if self.reading else self.signature
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def trends(
+    root: Path,
+    name: str,
+    *,
+    plan: str = "*",
+    run_task: str = "*",
+    since: float = 0.0,
+) -> list[Trend]:
+    """Every trend of a figure, with its change points.
+
+    Only experiments that ended `done` count: others lack samples. All of them decide
+    where the level changed, also those before `since`: a later start must not show other changes.
+
+    Args:
+        root: the home.
+        name: metric or figure, with `*` and `?`.
+        plan: only plans of this name or pattern.
+        run_task: only run tasks of this name or pattern.
+        since: points only of experiments made then or later, seconds since the epoch.
+    """
+    whole = table(root)
+    if whole is None:
+        return []
+    found = series(whole, name, plan=plan, run_task=run_task)
+    judged = (_from(replace(one, changes=changes_of(one)), since) for one in found)
+    return [one for one in judged if one.points]
+
+
+def _from(trend: Trend, since: float) -> Trend:
+    """A trend without the points before a time, and without the changes that begin at one of them."""
+    first = sum(point.time < since for point in trend.points)
+    changes = tuple(
+        replace(one, at=one.at - first, seen=one.seen - first)
+        for one in trend.changes
+        if one.at >= first
+    )
+    return replace(trend, points=trend.points[first:], changes=changes)
+
+
+def changes_of(trend: Trend) -> tuple[Change, ...]:
+    """Where the level of a trend changed; its points alone decide. A year of nights takes about 15 ms."""
+    return tuple(statistics.changes([one.value for one in trend.points]))
+
+
+def table(root: Path) -> polars.DataFrame | None:
+    """All rows of a home's history, columns as `COLUMNS`; None: there are none."""
+    return _all(_files(results_dir(root)))
+
+
+def stamp(root: Path) -> tuple[tuple[str, int, int], ...]:
+    """Changes when the history does: its files by name, size and time."""
+    found = []
+    for path in _files(results_dir(root)):
+        with contextlib.suppress(OSError):  # put together meanwhile
+            stat = path.stat()
+            found.append((path.name, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+def series(
+    whole: polars.DataFrame,
+    name: str = "*",
+    *,
+    plan: str = "*",
+    run_task: str = "*",
+) -> list[Trend]:
+    """Trends of a `table` with all their points, without changes: these are more work."""
+    import polars
+
+    counted = whole.filter(polars.col("state") == "done", polars.col("value").is_not_null())
+    found = {}
+    for key, rows in counted.sort("created", "experiment").partition_by(SAME, as_dict=True).items():
+        wanted = ((key[2], name), (key[0], plan), (key[1], run_task))
+        if all(fnmatchcase(one, pattern) for one, pattern in wanted):
+            found[key] = _trend(rows)
+    return [found[key] for key in sorted(found, key=lambda key: [part or "" for part in key])]
+
+
+def known(root: Path) -> list[str]:
+    """Names of all figures there are."""
+    frame = table(root)
+    return [] if frame is None else sorted(frame["name"].unique().to_list())
+
+
+def _trend(rows: polars.DataFrame) -> Trend:
+    last = rows.row(-1, named=True)
+    kept = rows.select("experiment", "created", "value", "low", "high")
+    points = tuple(Point(*row) for row in kept.iter_rows())
+    return Trend(
+        plan=last["plan"],
+        run_task=last["run_task"],
+        name=last["name"],
+        kind=last["kind"],
+        signature=last["signature"],
+        reading=last["reading"],
+        model=last["model"],
+        higher_is_better=last["higher_is_better"],
+        points=points,
+    )
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """What is worth remembering, a row a figure; nothing of run tasks without any score."""
+    tables, told = metrics_of(experiment)["run_tasks"], Told(experiment)
+    whole = _of_all(experiment)
+    for run_task in experiment.resolved.run_tasks:
+        table = tables.get(run_task.name)
+        if table is None or not is_scored(table):
+            continue
+        of = {
+            **whole, "run_task": run_task.name, "model": run_task.model.name,
+            "dataset": run_task.dataset.name, "prompt": run_task.prompt.name,
+        }  # fmt: skip
+        for name, entry in table["metrics"].items():
+            if entry is not None:
+                kept = ("value", "low", "high", "n", "higher_is_better", "signature", "reading")
+                yield {
+                    **of,
+                    "kind": "quality",
+                    "name": name,
+                    **{key: entry.get(key) for key in kept},
+                }
+        yield {
+            **of, "kind": "coverage", "name": "coverage", "value": table["coverage"],
+            "n": table["asked"], "higher_is_better": True, "signature": "",
+        }  # fmt: skip
+        hardware, figures = measured(Run(experiment, run_task, told))
+        signature = ", ".join(filter(None, (hardware, _batched(run_task))))
+        for name, figure in figures.items():
+            yield {
+                **of, "kind": "memory" if name in MEMORY_FIGURES else "speed", "name": name,
+                "value": figure.value, "low": figure.low, "high": figure.high,
+                "higher_is_better": name.endswith("_per_s"), "signature": signature,
+            }  # fmt: skip
+
+
+def _of_all(experiment: Experiment) -> dict[str, Any]:
+    """What all its rows say."""
+    return {
+        "experiment": experiment.id,
+        "plan": experiment.resolved.plan.name,
+        "created": _created(experiment),
+        "state": str((outcome(experiment) or {}).get("state", "")),
+        "hpcbench": str(experiment.manifest.get("hpcbench") or ""),
+        "recorded": time.time(),
+    }
+
+
+def _batched(run_task: ResolvedRunTask) -> str:
+    """How many requests `concurrency: auto` kept in flight; empty where it was one, as before it batched."""
+    count = run_task.at_once
+    return f"{count} at once" if count is not None and count > 1 else ""
+
+
+def _created(experiment: Experiment) -> float:
+    """When it was made: as its manifest says, else when that was written."""
+    told = str(experiment.manifest.get("created", ""))
+    with contextlib.suppress(ValueError):
+        return datetime.strptime(told, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    return experiment.manifest_file.stat().st_mtime
+
+
+def _files(folder: Path) -> list[Path]:
+    """Whole files; those of writers that were killed begin with a dot."""
+    try:
+        return sorted(
+            path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] != "."
+        )
+    except FileNotFoundError:
+        return []
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    import polars
+
+    schema = {name: getattr(polars, kind) for name, kind in COLUMNS.items()}
+    with replacing(path) as temporary:
+        polars.DataFrame(list(rows), schema=schema).write_parquet(temporary)
+
+
+def _read(path: Path) -> polars.DataFrame | None:
+    """A file with the columns we know; None: it is gone or damaged."""
+    import polars
+
+    try:
+        frame = polars.read_parquet(path)
+        return frame.select(
+            polars.col(name).cast(getattr(polars, kind))
+            if name in frame.columns
+            else polars.lit(None, dtype=getattr(polars, kind)).alias(name)
+            for name, kind in COLUMNS.items()
+        ).with_columns(polars.col("reading").fill_null(""))
+    except (OSError, polars.exceptions.PolarsError):
+        return None
+
+
+def _all(files: Sequence[Path]) -> polars.DataFrame | None:
+    """All rows, the newest of each figure of an experiment; None: there are none."""
+    import polars
+
+    frames = [frame for path in files if (frame := _read(path)) is not None]
+    if not frames:
+        return None
+    whole = polars.concat(frames)
+    newest = whole.group_by("experiment").agg(polars.col("recorded").max())
+    kept = whole.join(newest, on=["experiment", "recorded"], how="semi")
+    return kept.unique(["experiment", "run_task", "name"], keep="last", maintain_order=True)

@@ -1,0 +1,95 @@
+"""One sample as several runs answered it: for people who want to see for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench.comparison.compare import matched
+from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.evaluation.scores import rows_of
+from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import StoredImage
+
+_TEXTS = ("sample", "document", "outcome", "reason", "answer", "prediction", "references")
+
+
+def look_at(
+    baseline: Experiment,
+    candidates: Sequence[Experiment],
+    sample: str,
+    pairs: Sequence[tuple[str, str]] = (),
+) -> Iterator[dict[str, Any]]:
+    """What each run made of a sample, the baseline's run tasks before those of candidates.
+
+    Args:
+        baseline: an experiment.
+        candidates: those that are compared with it.
+        sample: id of the sample.
+        pairs: run tasks of either, see `comparing.compare`.
+
+    Returns:
+        Of each run task that has it: `experiment`, `run_task`, `outcome`, `document`, `scores` by metric,
+        `images` (paths, as far as there are files), and as lists of texts `question`, `references`,
+        `answer` and `prediction`.
+
+    Raises:
+        UserError: none of them has such a sample.
+    """
+    places: dict[tuple[Path, str], tuple[Experiment, ResolvedRunTask]] = {}
+    for candidate in candidates:
+        for one, other in matched(baseline, candidate, pairs):
+            places.setdefault((baseline.path, one.name), (baseline, one))
+            places.setdefault((candidate.path, other.name), (candidate, other))
+    ordered = sorted(places, key=lambda place: place[1])
+    found = [told for place in ordered if (told := _told(*places[place], sample)) is not None]
+    if not found:
+        raise UserError(Problem(f"no run task that they share has a sample '{sample}'"))
+    yield from found
+
+
+def _told(here: Experiment, run_task: ResolvedRunTask, sample: str) -> dict[str, Any] | None:
+    file = here.scores_file(run_task.name)
+    if not file.exists():
+        return None
+    metrics = [metric.name for metric in run_task.metrics]
+    places = (rows_of(file, ["sample"])["sample"] == sample).arg_true()
+    if not len(places):
+        return None
+    row = rows_of(file, [*_TEXTS, *metrics], only=[sample]).to_dicts()[0]
+    unread = [f"(not read: {row['reason']})"] if row["reason"] else []
+    return {
+        "experiment": here.id,
+        "run_task": run_task.name,
+        "outcome": row["outcome"],
+        "document": row["document"],
+        "scores": {name: row.get(name) for name in metrics},
+        **_asked(here, run_task, sample, int(places[0])),
+        "references": [text or "" for text in row["references"] or ()],
+        "answer": [row["answer"]] if row["answer"] is not None else [],
+        "prediction": unread or ([row["prediction"]] if row["prediction"] != row["answer"] else []),
+    }
+
+
+def _asked(here: Experiment, run_task: ResolvedRunTask, sample: str, place: int) -> dict[str, Any]:
+    """What the dataset says of it; nothing where it is not there any more."""
+    try:
+        iterator = open_dataset(run_task.dataset, here.cache_dir)
+        chosen = here.chosen(run_task.name)
+        found = next(samples(iterator, chosen, place, place + 1), None)
+    except (HpcbenchError, OSError, KeyError):
+        found = None
+    if found is None or found.id != sample:
+        return {"images": [], "question": []}
+    question = found.fields.get("question")
+    return {
+        "images": [
+            image.name if isinstance(image, StoredImage) else str(image)
+            for image in found.images
+            if not isinstance(image, bytes)
+        ],
+        "question": [] if question is None else [str(question)],
+    }

@@ -1,0 +1,482 @@
+"""Tables over scores: one value with its interval for each metric and group, whatever samples are grouped by.
+
+    table(scored)                             each run task as a whole
+    table(scored, by=["doc_type"])            each run task by a column of the dataset's metadata
+    table(scored, by=["model", "language"])   each model, all its run tasks together, by language
+    table(scored, by=["field"])               by field of the object, of metrics that score fields
+    pivot(rows, "doc_type", "model")          what is compared, side by side
+
+Run tasks stand apart unless `run_task` or `model` is among what is grouped by. What is put together has one
+signature: a row never mixes two metrics, or two options of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.evaluation import pooling
+from hpcbench.evaluation.scores import Place, fields_of, scan
+from hpcbench.evaluation.scoring import META, Policy, is_corpus, takes_reading
+from hpcbench.experiment.counts import Counts
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.speed import ANSWERED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OF_RUN_TASKS = ("run_task", "model", "dataset", "split", "prompt", "ml_task")
+"""What run tasks can be grouped by."""
+
+OF_SAMPLES = ("document", "outcome", "reason", "form", "images", "truncated", "invalid")
+"""Columns of every sample that tables can be grouped by, beside its metadata."""
+
+FIELD = "field"
+"""Groups by field of the object."""
+
+POLICIES = ("exclude", "zero")
+
+_ARRAYS = (
+    "ok", "answered", "invalid", "lost", "counted_exclude", "counted_zero", "#document", "#weight",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of a run task."""
+
+    run_task: ResolvedRunTask
+    """The run task."""
+    metrics: Mapping[str, Any]
+    """Metrics whose columns are there."""
+    place: Place
+    """Where the files are."""
+    seed: int = 0
+    """Of the random swaps of a comparison."""
+    reading: str = ""
+    """Parser and version that the answers were read by; empty: version 1."""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """Metric → the signature that it was scored by, where that may be another than it has now."""
+    skipped: int = 0
+    """Samples beside those it asks about that could not be used."""
+
+    def signature(self, metric: str) -> str:
+        """The metric with its options and version, as it was scored."""
+        found: str = self.signatures.get(metric) or self.metrics[metric].signature
+        return found
+
+    @property
+    def policy(self) -> Policy:
+        """What samples count without a value."""
+        return Policy(self.run_task.task.on_failed, self.run_task.task.on_invalid)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric over one group of samples."""
+
+    by: Mapping[str, str | None]
+    """What they have in common; None: they lack it."""
+    metric: str
+    """Name of the metric."""
+    asked: int
+    """Samples, or fields of samples, of the group."""
+    answered: int
+    """Of these, those with an answer."""
+    ok: int
+    """Of these, those whose answer could be read."""
+    skipped: int
+    """Samples beside these that could not be used; told of whole run tasks."""
+    invalid: int
+    """Of these, those whose answer has no value; 0 for a metric that looks at how answers were read."""
+    faults: int
+    """Samples lost because the metric raised, or took too long."""
+    n: int
+    """Samples scored."""
+    documents: int
+    """Documents they belong to."""
+    value: float | None
+    """None when no sample is scored: what a policy counts as the worst makes no value alone."""
+    low: float | None
+    """Lower end of the interval; None where undefined."""
+    high: float | None
+    """Upper end of the interval; None where undefined."""
+    method: str
+    """How the interval was found, or why there is none."""
+    average: str
+    """`micro`: over all samples; `macro`: the mean of the groups' values."""
+    weight: str | None
+    """Column that samples are weighted by."""
+    signature: str
+    """Metric with all its options."""
+    higher_is_better: bool
+    value_if: Mapping[str, float | None] | None = None
+    """Where there are invalid answers: the value under each policy, `exclude` and `zero`."""
+
+    @property
+    def coverage(self) -> float:
+        """ok ÷ (asked + skipped)."""
+        return Counts(self.asked, self.answered, self.answered - self.ok, self.skipped).coverage
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "by": dict(self.by), "coverage": self.coverage}
+
+
+def table(
+    scored: Sequence[Scored],
+    by: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
+    weight: str | None = None,
+    *,
+    macro: bool = False,
+) -> list[Row]:
+    """Values of groups of samples.
+
+    Args:
+        scored: run tasks with their scores.
+        by: what to group by: `OF_RUN_TASKS`, `OF_SAMPLES`, `field`, or metadata by its name.
+        metrics: only these; None: all.
+        weight: metadata whose numbers are the samples' weights.
+        macro: not one row a group, but the mean of their values.
+
+    Raises:
+        UserError: no sample has such a column, or a weight is no number of 0 or more.
+    """
+    names = list(dict.fromkeys(name for one in scored for name in one.metrics))
+    keys = list(dict.fromkeys(by))
+    outer = [] if {"run_task", "model"} & set(keys) else ["run_task"]
+    rows: list[Row] = []
+    for name in names if metrics is None else metrics:
+        for signature, some in _alike(scored, name).items():
+            samples = _Samples.read(some, name, signature, [*outer, *keys], weight)
+            if samples is not None:
+                rows += samples.macro_rows(outer, keys) if macro and keys else samples.rows()
+    return rows
+
+
+def pivot(
+    rows: Sequence[Row], index: str, columns: str
+) -> tuple[list[str], list[tuple[str, str, dict[str, Row]]]]:
+    """Rows side by side.
+
+    Args:
+        rows: of one table.
+        index: what a line is of, one of its `by`.
+        columns: what a column is of, another one.
+
+    Returns:
+        The columns, and lines of metric, `index` and the rows by column.
+    """
+    heads: dict[str, None] = {}
+    lines: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        head, line = label(row.by.get(columns)), label(row.by.get(index))
+        heads.setdefault(head)
+        lines.setdefault((row.metric, line), {})[head] = row
+    return [*heads], [(metric, line, cells) for (metric, line), cells in lines.items()]
+
+
+def label(value: str | None) -> str:
+    """How a group is called in print."""
+    return "–" if value is None else value
+
+
+def _alike(scored: Sequence[Scored], metric: str) -> dict[str, list[Scored]]:
+    """Run tasks with a metric, those of one signature together."""
+    found: dict[str, list[Scored]] = {}
+    for one in scored:
+        if metric in one.metrics:
+            found.setdefault(one.signature(metric), []).append(one)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """Samples of some run tasks with what one metric says of them."""
+
+    name: str
+    metric: Any
+    groups: Any
+    """Frame of row numbers, `#`, and what to group by."""
+    arrays: Mapping[str, NDArray[Any]]
+    """Of each row: ok, answered, invalid, lost, whether it counts under each policy, document, weight."""
+    addends: pooling.Addends
+    keys: Sequence[str]
+    on_invalid: str
+    weight: str | None
+    skipped: int
+    """Samples that could not be used, where these rows are of whole run tasks that are told apart."""
+
+    @classmethod
+    def read(
+        cls,
+        scored: Sequence[Scored],
+        name: str,
+        signature: str,
+        keys: Sequence[str],
+        weight: str | None,
+    ) -> _Samples | None:
+        """Read what is needed of the files; None where the metric has nothing to say."""
+        import polars
+
+        metric = scored[0].metrics[name]
+        frames = [read_parts(one, name, keys, weight) for one in scored]
+        frame = polars.concat(frames, how="vertical_relaxed").with_row_index("#")
+        if not frame.height:
+            return None
+        if is_corpus(metric):
+            texts = frame["counts"].fill_null("{}")
+            addends = pooling.of_counts(texts, frame.height)
+        else:
+            numbers = (
+                frame[part].fill_null(0.0).to_numpy() for part in ("numerator", "denominator")
+            )
+            addends = pooling.of_parts(*numbers)
+        documents = polars.concat_str(
+            [polars.col("#dataset"), polars.col("document")], separator="\n"
+        )
+        frame = frame.with_columns(
+            (documents.rank("dense") - 1).cast(polars.Int64).alias("#document"),
+            polars.col("fault").is_not_null().alias("lost"),
+        )
+        policy = scored[0].policy.on_invalid
+        arrays = {key: frame[key].to_numpy() for key in _ARRAYS if key in frame.columns}
+        groups = frame.select(["#", *keys])
+        whole = keys == ["run_task"] and len(scored) == 1
+        skipped = scored[0].skipped if whole else 0
+        return cls(name, metric, groups, arrays, addends, keys, policy, weight, skipped)
+
+    def rows(self) -> list[Row]:
+        """One row a group."""
+        return [
+            self._row(group, self._estimate(numbers), numbers) for group, numbers in self._groups()
+        ]
+
+    def macro_rows(self, outer: Sequence[str], inner: Sequence[str]) -> list[Row]:
+        """The mean over groups by `inner`, for each group by `outer`."""
+        import numpy
+
+        found: dict[tuple[str | None, ...], list[NDArray[Any]]] = {}
+        for group, numbers in self._groups():
+            found.setdefault(tuple(group[key] for key in outer), []).append(numbers)
+        rows = []
+        for values, groups in found.items():
+            kept = [self._counted(numbers) for numbers in groups]
+            weighed = [self.addends.of(one).times(self._weights(one)) for one in kept]
+            entry = pooling.macro(self.metric, weighed, [self._clusters(one) for one in kept])
+            by = dict(zip(outer, values, strict=True))
+            told = {**by, "macro": " × ".join(inner)}
+            rows.append(self._row(told, entry, numpy.concatenate(groups)))
+        return rows
+
+    def _groups(self) -> Iterator[tuple[dict[str, str | None], NDArray[Any]]]:
+        """Groups in order, each with the numbers of its rows."""
+        import polars
+
+        if not self.keys:
+            yield {}, self.groups["#"].to_numpy()
+            return
+        found = self.groups.group_by(self.keys, maintain_order=True).agg(polars.col("#"))
+        orders = {
+            key: _order(found[key].unique(maintain_order=True).to_list(), key in OF_RUN_TASKS)
+            for key in self.keys
+        }
+        groups = sorted(
+            found.iter_rows(),
+            key=lambda row: [orders[key][row[k]] for k, key in enumerate(self.keys)],
+        )
+        for row in groups:
+            values = dict(zip(self.keys, row[:-1], strict=True))
+            yield values, polars.Series(row[-1]).to_numpy()
+
+    def _estimate(self, numbers: NDArray[Any]) -> dict[str, Any] | None:
+        kept = self._counted(numbers)
+        return pooling.estimate(
+            self.metric, self.addends.of(kept), self._clusters(kept), self._weights(kept)
+        )
+
+    def _counted(self, numbers: NDArray[Any], policy: str | None = None) -> NDArray[Any]:
+        """Those of some rows that count."""
+        counted = self.arrays[f"counted_{policy or self.on_invalid}"]
+        kept: NDArray[Any] = numbers[counted[numbers]]
+        return kept
+
+    def _clusters(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = self.arrays["#document"][numbers]
+        return found
+
+    def _weights(self, numbers: NDArray[Any]) -> NDArray[Any] | None:
+        if self.weight is None:
+            return None
+        found: NDArray[Any] = self.arrays["#weight"][numbers]
+        return found
+
+    def _row(
+        self, by: Mapping[str, str | None], entry: Mapping[str, Any] | None, numbers: NDArray[Any]
+    ) -> Row:
+        ok, invalid, answered, lost = (
+            int(self.arrays[name][numbers].sum()) for name in ("ok", "invalid", "answered", "lost")
+        )
+        entry = entry or {}
+        value_if = None
+        if invalid and entry.get("average") != "macro":
+            value_if = {policy: self._value(self._counted(numbers, policy)) for policy in POLICIES}
+        return Row(
+            by=by,
+            metric=self.name,
+            asked=len(numbers),
+            answered=answered,
+            ok=ok,
+            skipped=self.skipped,
+            invalid=invalid,
+            faults=lost,
+            n=entry.get("n", 0),
+            documents=entry.get("clusters", 0),
+            value=entry.get("value"),
+            low=entry.get("low"),
+            high=entry.get("high"),
+            method=entry.get("method", "no sample was scored"),
+            average=entry.get("average", "micro"),
+            weight=self.weight,
+            signature=self.metric.signature,
+            higher_is_better=self.metric.higher_is_better,
+            value_if=value_if,
+        )
+
+    def _value(self, numbers: NDArray[Any]) -> float | None:
+        weights = self._weights(numbers)
+        if weights is not None and not weights.any():
+            return None
+        return pooling.value(self.metric, self.addends.of(numbers).times(weights))
+
+
+def read_parts(
+    one: Scored, metric: str, keys: Sequence[str] = (), weight: str | None = None
+) -> Any:
+    """Rows of one run task for one metric.
+
+    Args:
+        one: the run task.
+        metric: one of its metrics.
+        keys: what to group by.
+        weight: metadata whose numbers are weights.
+
+    Returns:
+        A frame: sample, document, value, what it brings to the metric (numerator and denominator, or counts
+        as JSON), whether it counts under each policy, fault; and what was asked for. Where the metric has
+        scored no sample of the run task, none counts: what policies count as zero is no value alone.
+
+    Raises:
+        UserError: no sample has such a column, or a weight is no number of 0 or more.
+    """
+    import polars
+
+    rows = scan(one.place.scores)
+    there = rows.collect_schema().names()
+    col, lit = polars.col, polars.lit
+    answered = col("outcome").is_in(list(ANSWERED))
+    ok = answered & ~col("invalid")
+    invalid = col("invalid") if not takes_reading(one.metrics[metric]) else lit(value=False)
+    whole = lit(one.policy.on_failed == "zero")
+    usable = polars.when(answered).then(~invalid).otherwise(whole)
+    zero = polars.when(answered).then(statement=True).otherwise(whole)
+    lost = col(f"{metric}.fault").is_not_null()
+    scored = (ok & ~lost).any()
+    columns = [
+        col("sample"),
+        col("document"),
+        col(metric).alias("value"),
+        lit(one.run_task.dataset.name).alias("#dataset"),
+        answered.alias("answered"),
+        ok.alias("ok"),
+        invalid.alias("invalid"),
+        col(f"{metric}.fault").alias("fault"),
+        (usable & ~lost & scored).alias("counted_exclude"),
+        (zero & ~lost & scored).alias("counted_zero"),
+        *(_key(one, key, there).alias(key) for key in keys if key not in (FIELD, "document")),
+    ]
+    if weight is not None:
+        columns.append(
+            _meta(one, weight, there).cast(polars.Float64, strict=False).alias("#weight")
+        )
+    parts = ("counts",) if is_corpus(one.metrics[metric]) else ("numerator", "denominator")
+    if FIELD in keys:
+        frame = rows.select(columns).collect()
+        fields = fields_of(one.place).filter(col("metric") == metric)
+        frame = frame.join(
+            fields.select("sample", "field", "numerator", "denominator"), on="sample", how="inner"
+        )
+    else:
+        columns += [col(f"{metric}.{part}").alias(part) for part in parts]
+        frame = rows.select(columns).collect()
+    if weight is not None:
+        _check_weights(frame["#weight"], weight)
+    return frame
+
+
+def scored_any(one: Scored, metric: str) -> bool:
+    """Whether a metric has scored any sample of a run task."""
+    return bool(read_parts(one, metric)["counted_zero"].any())
+
+
+def _key(one: Scored, key: str, there: Sequence[str]) -> Any:
+    """The expression that gives a group's column, as text."""
+    import polars
+
+    run_task = one.run_task
+    of_run_task = {
+        "run_task": run_task.name,
+        "model": run_task.model.name,
+        "dataset": run_task.dataset.name,
+        "split": run_task.dataset.split,
+        "ml_task": run_task.ml_task.name,
+    }
+    if key in of_run_task:
+        return polars.lit(of_run_task[key], dtype=polars.String)
+    if key == "prompt":
+        own = polars.when(polars.col("prompt") != "").then(polars.col("prompt"))
+        return own.fill_null(run_task.prompt.name)
+    if key in OF_SAMPLES:
+        return polars.col(key).cast(polars.String)
+    return _meta(one, key, there)
+
+
+def _meta(one: Scored, name: str, there: Sequence[str]) -> Any:
+    import polars
+
+    column = name if name.startswith(META) else META + name
+    if column not in there:
+        known = [column.removeprefix(META) for column in there if column.startswith(META)]
+        choices = [*known, *OF_RUN_TASKS, *OF_SAMPLES, FIELD]
+        message = unknown("column to group by", name, choices)
+        raise UserError(Problem(f"run task '{one.run_task.name}': {message}"))
+    return polars.col(column)
+
+
+def _check_weights(weights: Any, name: str) -> None:
+    lacking = int(weights.is_null().sum())
+    if lacking or (weights.len() and (weights.min() < 0 or weights.is_nan().any())):
+        what = f"{lacking} of them have none" if lacking else "not all of them are 0 or more"
+        raise UserError(Problem(f"'{name}' cannot be the samples' weight: {what}"))
+
+
+def _order(
+    values: Sequence[str | None], as_they_come: bool = False
+) -> dict[str | None, tuple[bool, float, str]]:
+    """How groups are sorted: run tasks as the plan has them, else as numbers where all are, else as texts.
+
+    What has no value comes last.
+    """
+    if as_they_come:
+        return {value: (value is None, number, "") for number, value in enumerate(values)}
+    numbers: dict[str, float] = {}
+    for value in values:
+        try:
+            numbers[value or ""] = float(value) if value is not None else 0.0
+        except ValueError:
+            numbers = dict.fromkeys((one or "" for one in values), 0.0)
+            break
+    return {value: (value is None, numbers[value or ""], value or "") for value in values}

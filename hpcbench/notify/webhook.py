@@ -1,0 +1,139 @@
+"""A URL is told: in JSON, or in the form that a chat takes."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hpcbench import secret
+from hpcbench.errors import unreached
+from hpcbench.notify import (
+    TIMEOUT,
+    Busy,
+    Refused,
+    messages,
+)
+
+Form = Literal["json", "text", "slack", "mattermost", "teams"]
+
+_FORMS: Mapping[str, Callable[[messages.Message], dict[str, Any]]] = {
+    "slack": messages.slack, "mattermost": messages.mattermost, "teams": messages.teams,
+}  # fmt: skip
+
+
+class WebhookNotifier:
+    """Posts the event to a URL, as JSON or in the form that a chat takes."""
+
+    api: ClassVar[int] = 1
+
+    class Options(BaseModel):
+        """Options of the webhook notifier."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        url: str
+        """Where to; usually a secret, so a reference: `${env:WEBHOOK_URL}`."""
+        form: Form = "json"
+        """`json`: the event as it is; `slack`, `mattermost`, `teams` (a Workflows webhook): what these show;
+        `text`: an object with one key `text`, the summary, for other chats."""
+        report_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
+        """Where reports are on the web, if they are; `{experiment}` in it is the id."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = self.Options.model_validate(dict(options))
+        place = urlsplit(self.options.url)
+        # Errors may quote a part of the URL, and the part is the secret.
+        for part in (place.path, place.query, *place.path.split("/")):
+            if len(part) >= 8:
+                secret.remember(part)
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        """Post it.
+
+        Raises:
+            Refused: the answer is not 2xx, and would be the same again.
+            OSError: it may work later: nobody there, no answer in time, 408, 425, 429, 5xx.
+        """
+        place = urlsplit(self.options.url)
+        if place.scheme not in ("https", "http") or not place.hostname:
+            raise Refused("the URL of a webhook begins with https://")
+        request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
+            self.options.url,
+            data=json.dumps(self._body(event), ensure_ascii=False).encode("utf-8", "replace"),
+            headers={"Content-Type": "application/json; charset=utf-8", "User-Agent": "hpcbench"},
+            method="POST",
+        )
+        if identity := event.get("id"):
+            request.add_header("Idempotency-Key", messages.one_line(identity))
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT) as answer:
+                answer.read(1 << 16)
+        except urllib.error.HTTPError as error:
+            raise _of_answer(error) from None
+        except urllib.error.URLError as error:
+            raise Busy(f"{place.hostname}: {unreached(error) or error.reason}") from None
+        except TimeoutError:
+            raise Busy(f"{place.hostname}: no answer in {TIMEOUT:g} s") from None
+        except (HTTPException, ValueError) as error:
+            raise Refused(f"{place.hostname}: {error}") from None
+
+    def _body(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.options.form == "json":
+            return event
+        message = messages.described(event, self.options.report_url)
+        if self.options.form == "text":
+            return {"text": message.text}
+        return _FORMS[self.options.form](message)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would become a GET that tells nobody anything."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
+def _of_answer(error: urllib.error.HTTPError) -> Exception:
+    """The fault that an answer with an error is."""
+    try:
+        said = messages.one_line(error.read(2_000).decode("utf-8", "replace"))[:200]
+    except (OSError, HTTPException):
+        said = ""
+    text = f"HTTP {error.code} {messages.one_line(error.reason)}{f': {said}' if said else ''}"
+    if error.code in (408, 425, 429) or error.code >= 500:
+        return Busy(text, retry_after(error.headers.get("Retry-After"), time.time()))
+    if 300 <= error.code < 400:
+        return Refused(f"{text}: it points elsewhere; give the URL that it points to")
+    return Refused(text)
+
+
+def retry_after(said: str | None, now: float) -> float | None:
+    """Seconds that an answer asks to wait: a number or a date (RFC 9110, 10.2.3); None: it does not say."""
+    if said is None:
+        return None
+    if said.strip().isdigit():
+        return float(said)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - now)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -1,0 +1,569 @@
+"""The samples of one run task by columns: from its scores once it is evaluated, from its answers before that.
+
+Columns are read when somebody filters or sorts by them, and kept within a bound; texts are read for the rows
+that are shown. A row's number is the sample's *place*, its address in the portal.
+
+| column | of | what it is |
+|---|---|---|
+| `place` | all | number of the sample among those asked |
+| `sample`, `document`, `outcome` | all | as in docs/scores.md |
+| `reason`, `invalid`, metrics, `meta.NAME` | scores | as in docs/scores.md |
+| `latency`, `output_tokens` | all | seconds from sending to the last text; the engine's count of tokens |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import HpcbenchError
+from hpcbench.evaluation.reading import MISSING
+from hpcbench.evaluation.scores import KEYS, scan
+from hpcbench.evaluation.scoring import META, as_text
+from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.control import control_state
+from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.asked import Asked, Gone, Names
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.flags import Flags
+from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.recorded import (
+    Recorded,
+    answers_stamp,
+    cut_of,
+    records_at,
+    samples_saying,
+    times_of,
+)
+from hpcbench.portal.results import Seen, results_of
+from hpcbench.portal.slow import Slow
+from hpcbench.portal.state import Portal
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Sample
+
+COLUMNS_BYTES = 16 << 20
+"""Of columns that are kept."""
+
+PLACES_BYTES = 8 << 20
+"""Of places in some order, or with some text, that are kept."""
+
+LARGE = 50_000
+"""Samples from which on a pass over all texts or answers is made beside the requests."""
+
+GATHERED = 20_000
+"""Samples up to which rows here and there are picked from whole columns."""
+
+TIMES = ("latency", "output_tokens")
+"""What an answer took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What values of a metric mean."""
+
+    higher_is_better: bool
+    """Whether more of it is better."""
+    best: float | None
+    """The best value there can be; None: there is no limit."""
+    signature: str
+    """The metric with all its options."""
+    metric: Any = None
+    """The metric itself; None: its plugin cannot be had here."""
+
+
+@dataclass
+class Room:
+    """What the portal keeps of samples between requests."""
+
+    columns: Kept[Any] = field(
+        default_factory=lambda: Kept(COLUMNS_BYTES, lambda one: int(one.estimated_size()) + 64)
+    )
+    places: Kept[Any] = field(
+        default_factory=lambda: Kept(PLACES_BYTES, lambda one: int(one.nbytes) + 64)
+    )
+    shapes: Kept[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: Kept(2_000))
+    kinds: Kept[Mapping[str, Kind]] = field(default_factory=lambda: Kept(2_000))
+    asked: Asked = field(default_factory=Asked)
+    slow: Slow = field(default_factory=Slow)
+    flags: Flags = field(default_factory=Flags)
+
+
+def room_of(portal: Portal) -> Room:
+    """The portal's."""
+    found = portal.extra.setdefault("samples", Room())
+    assert isinstance(found, Room)
+    return found
+
+
+class Sheet(ABC):
+    """The samples of one run task; see `ScoresSheet` and `LiveSheet`."""
+
+    live: bool
+    """Whether it is not evaluated: there are answers without scores, and more may come."""
+    rows: int
+    """Samples."""
+    stamp: Hashable
+    """What tells what it holds now from what it held at another time."""
+    metrics: tuple[str, ...] = ()
+    """Metrics, the leading one first."""
+    metadata: tuple[str, ...] = ()
+    """Metadata that there is a column of."""
+
+    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
+        self.room, self.experiment, self.name = room, experiment, run_task
+        self.key: tuple[Path, str] = (experiment.path, run_task)
+
+    @property
+    def version(self) -> str:
+        """Changes when samples change."""
+        return hashlib.sha256(repr((self.live, self.stamp)).encode()).hexdigest()[:16]
+
+    @cached_property
+    def run_task(self) -> ResolvedRunTask:
+        """The run task with its documents."""
+        return self.experiment.run_task(self.name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns by which one can sort."""
+        metas = tuple(META + one for one in self.metadata)
+        return ("place", "sample", "document", "outcome", "reason", *TIMES, *self.metrics, *metas)
+
+    @cached_property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Metric → what its values mean."""
+        stamp = stamp_of(self.experiment.resolved_file)
+        return self.room.kinds.of(self.key, stamp, self._kinds)
+
+    def _kinds(self) -> Mapping[str, Kind]:
+        from hpcbench.evaluation import load_metrics
+
+        try:
+            self.experiment.use_packages()
+            found = load_metrics(self.run_task)
+        except (HpcbenchError, OSError, ValueError, KeyError, TypeError):
+            found = {}
+        kinds = {}
+        for name in self.metrics:
+            metric = found.get(name)
+            if metric is None:
+                kinds[name] = Kind(higher_is_better=True, best=None, signature=name)
+                continue
+            up = bool(metric.higher_is_better)
+            best = metric.bounds[1] if up else metric.bounds[0]
+            kinds[name] = Kind(up, None if best is None else float(best), metric.signature, metric)
+        return kinds
+
+    def recorded(self, samples: Mapping[int, str]) -> dict[int, Recorded]:
+        """Answers as they were recorded, by the places of their samples, as far as they can be found."""
+        asked = {self.asked_place(place): place for place in samples}
+        wanted = {there: samples[place] for there, place in asked.items()}
+        try:
+            found = records_at(self.experiment, self.name, wanted)
+        except (OSError, ValueError, KeyError):
+            return {}
+        return {asked[there]: one for there, one in found.items()}
+
+    def asked_place(self, place: int) -> int:
+        """Number of a row's sample among all that the run task was to ask."""
+        return place
+
+    def sample(self, place: int) -> Sample:
+        """The dataset's own sample, with its images.
+
+        Raises:
+            Gone: it cannot be had, or was changed since.
+        """
+        try:
+            run_task = self.run_task
+        except (OSError, ValueError, KeyError):
+            raise Gone("the experiment's plan cannot be read") from None
+        found = self.room.asked.sample(self.experiment, run_task, self.asked_place(place))
+        if not self.live and found.id != self.rows_at([place], ["sample"])[0]["sample"]:
+            raise Gone("the dataset was changed since: another sample stands there now")
+        return found
+
+    @abstractmethod
+    def frame(self, names: Sequence[str]) -> Any:
+        """Columns of all samples as a polars frame, in order of places.
+
+        Raises:
+            NotYet: they are being made.
+        """
+
+    @abstractmethod
+    def rows_at(
+        self, places: Sequence[int], names: Sequence[str], *, whole: bool = False
+    ) -> list[dict[str, Any]]:
+        """Columns of some samples, in the order of `places`.
+
+        Args:
+            places: which.
+            names: columns; those that are not there are left out.
+            whole: give whole answers; else their beginnings.
+        """
+
+    @abstractmethod
+    def containing(self, text: str) -> Any:
+        """Places of samples whose id, answer or references hold a text, in any case, as an array.
+
+        Raises:
+            NotYet: they are being looked for.
+        """
+
+
+BEGINNING = 300
+"""Characters of an answer in a list."""
+
+
+class ScoresSheet(Sheet):
+    """Of an evaluated run task: what stands in its scores file."""
+
+    live = False
+
+    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
+        super().__init__(room, experiment, run_task)
+        self.path = experiment.scores_file(run_task)
+        self.stamp = stamp_of(self.path)
+        self.rows, columns = room.shapes.of(self.key, self.stamp, self._shape)
+        self.there = frozenset((*columns, *TIMES))
+        self.metrics = tuple(
+            name.removesuffix(".fault") for name in columns if name.endswith(".fault")
+        )
+        self.metadata = tuple(name[len(META) :] for name in columns if name.startswith(META))
+
+    def _shape(self) -> tuple[int, tuple[str, ...]]:
+        """Rows and columns of the file."""
+        import polars
+
+        try:
+            columns = tuple(scan(self.path).collect_schema().names())
+            rows = int(json.loads(polars.read_parquet_metadata(self.path)[KEYS])["rows"])
+        except (OSError, ValueError, KeyError, polars.exceptions.PolarsError) as error:
+            raise _unreadable(self.experiment) from error
+        if not set(columns) >= _NEEDED:
+            raise _unreadable(self.experiment)
+        return rows, columns
+
+    def frame(self, names: Sequence[str]) -> Any:
+        import polars
+
+        kept = self.room.columns
+        wanted = [name for name in dict.fromkeys(names) if name != "place"]
+        held = {name: kept.held((*self.key, name), self.stamp) for name in wanted}
+        lacking = [name for name, one in held.items() if one is None]
+        read: Any = scan(self.path).select(map(_in_file, lacking)).collect() if lacking else None
+        columns = [
+            one[0]
+            if one is not None
+            else kept.of((*self.key, name), self.stamp, lambda name=name: read[name])  # type: ignore[misc]
+            for name, one in held.items()
+        ]
+        places = polars.int_range(self.rows, dtype=polars.UInt32, eager=True).alias("place")
+        return polars.DataFrame([places, *columns])
+
+    def rows_at(
+        self, places: Sequence[int], names: Sequence[str], *, whole: bool = False
+    ) -> list[dict[str, Any]]:
+        import polars
+
+        columns = {name: _in_file(name) for name in names if name in self.there}
+        if "answer" in columns and not whole:
+            columns["answer"] = polars.col("answer").str.head(BEGINNING + 1)
+        return rows_of_file(self.path, self.rows, places, [*columns.values()])
+
+    def containing(self, text: str) -> Any:
+        import polars
+
+        def make() -> Any:
+            wanted = f"(?i){escaped(text)}"
+            texts = (
+                polars.col("answer"), polars.col("sample"), polars.col("references").list.join("\n")
+            )  # fmt: skip
+            holds = polars.any_horizontal(
+                one.str.contains(wanted).fill_null(value=False) for one in texts
+            )
+            # Batch by batch: all texts of a million samples would not fit.
+            engine = "streaming" if self.rows > LARGE else "auto"
+            found = scan(self.path).with_row_index("place").filter(holds).select("place")
+            return found.collect(engine=engine)["place"].cast(polars.UInt32).to_numpy()
+
+        key = (*self.key, "text", text)
+        if self.rows > LARGE:
+            return self.room.slow.of(self.room.places, key, self.stamp, make)
+        return self.room.places.of(key, self.stamp, make)
+
+    def asked_place(self, place: int) -> int:
+        """See `Sheet`. Of arms that were asked enough only shards that are done have rows."""
+        for row, start, stop in self._asked:
+            if row <= place < row + stop - start:
+                return start + place - row
+        return place
+
+    @cached_property
+    def _asked(self) -> list[tuple[int, int, int]]:
+        """First row, and the places (from, to) that rows from there on are of."""
+        cut = cut_of(self.experiment, self.name)
+        if cut is None or cut.samples == self.rows:
+            return []
+        if self.name not in control_state(self.experiment).enough_tasks:
+            return []
+        found, row = [], 0
+        for state in shard_states(self.experiment, [self.name]):
+            if state.state == "done":
+                found.append((row, state.shard.start, state.shard.stop))
+                row += state.shard.stop - state.shard.start
+        return found if row == self.rows else []
+
+
+_NEEDED = {
+    "sample", "document", "outcome", "answer", "prediction", "reason", "invalid", "references", "e2e_ms",
+    "completion_tokens",
+}  # fmt: skip
+
+
+def _in_file(name: str) -> Any:
+    """A column of the sheet as an expression over a scores file."""
+    import polars
+
+    if name == "latency":
+        return (polars.col("e2e_ms") / 1000).round(9).alias(name)
+    if name == "output_tokens":
+        return polars.col("completion_tokens").alias(name)
+    return polars.col(name)
+
+
+def _unreadable(experiment: Experiment) -> PortalFault:
+    return PortalFault(
+        500, "unreadable", "the scores of this run task cannot be read",
+        f"`hpcbench score {experiment.id}` makes them anew",
+    )  # fmt: skip
+
+
+def rows_of_file(
+    path: Path, count: int | None, places: Sequence[int], columns: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Columns of some rows of a scores file, in the order of `places`.
+
+    Args:
+        path: the file.
+        count: its rows; None: not known.
+        places: numbers of rows.
+        columns: names, or polars expressions of one row's cell.
+    """
+    import polars
+
+    if not places:
+        return []
+    table = scan(path)
+    first, last = min(places), max(places)
+    near = last - first < max(1_000, 4 * len(places))
+    if count is None and not near:
+        count = int(table.select(polars.len()).collect().item())
+    if near or (count or 0) <= GATHERED:
+        block = table.slice(first, last - first + 1)
+        index = polars.Series([place - first for place in places], dtype=polars.UInt32)
+        found = block.select(columns).collect()[index]
+    else:
+        # By their ids: of other columns only the pages with these rows are read.
+        ids = table.select(polars.col("sample").gather(list(places))).collect()
+        wanted = ids["sample"].implode()
+        some = table.filter(polars.col("sample").is_in(wanted)).select(
+            polars.col("sample").alias("#sample"), *columns
+        )
+        known = some.collect().unique("#sample", keep="first")
+        found = ids.select(polars.col("sample").alias("#sample")).join(
+            known, on="#sample", how="left", maintain_order="left"
+        )
+    rows: list[dict[str, Any]] = found.to_dicts()
+    return rows
+
+
+def escaped(text: str) -> str:
+    """A text as a regular expression of Rust that it alone matches."""
+    return "".join(f"\\{one}" if one in r"\.+*?()|[]{}^$#&-~" else one for one in text)
+
+
+class LiveSheet(Sheet):
+    """Of a run task that is not evaluated: the answers there are, and the dataset's own samples.
+
+    Where the dataset cannot be opened, answered samples stand in their shard in the order in which answers
+    came, and of those that nobody has asked only their number is known.
+    """
+
+    live = True
+
+    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
+        super().__init__(room, experiment, run_task)
+        cut = cut_of(experiment, run_task)
+        assert cut is not None  # whoever made it has looked
+        self.cut = cut
+        self.rows = cut.samples
+        self.stamp = answers_stamp(experiment, run_task)
+
+    def _names(self) -> Names | None:
+        """What its samples are called; None: the dataset does not say."""
+        try:
+            return self.room.asked.names(self.experiment, self.run_task, self.rows)
+        except (Gone, OSError, ValueError, KeyError):
+            return None
+
+    @property
+    def _large(self) -> bool:
+        return self.rows > LARGE
+
+    def _whole(self) -> Any:
+        """All samples with their answers' outcome and times; of many, made beside the requests."""
+        kept, key = self.room.columns, (*self.key, "live")
+        if self._large:
+            return self.room.slow.of(kept, key, self.stamp, self._made)
+        return kept.of(key, self.stamp, self._made)
+
+    def _made(self) -> Any:
+        import polars
+
+        answers = times_of(self.experiment, self.name)
+        names = self._names()
+        places = polars.int_range(self.rows, dtype=polars.UInt32, eager=True).alias("place")
+        if names is not None:
+            asked = polars.DataFrame([places, names.ids, names.documents])
+            answers = answers.unique("sample", keep="first", maintain_order=True)
+            whole = asked.join(answers, on="sample", how="left", maintain_order="left")
+        else:
+            starts = polars.Series(
+                "place", [self.cut.shard(one).start for one in answers["shard"].to_list()],
+                dtype=polars.UInt32,
+            )  # fmt: skip
+            nth = polars.int_range(polars.len(), dtype=polars.UInt32).over("shard")
+            came = answers.with_columns(place=starts + answers.select(nth).to_series())
+            empty = polars.lit(None, polars.String).alias("document")
+            whole = places.to_frame().join(
+                came.with_columns(empty), on="place", how="left", maintain_order="left"
+            )
+        return whole.with_columns(
+            polars.col("outcome").fill_null(MISSING),
+            polars.lit(None, polars.String).alias("reason"),
+            polars.lit(value=False).alias("invalid"),
+        ).select("place", "sample", "document", "outcome", "reason", "invalid", *TIMES)
+
+    def frame(self, names: Sequence[str]) -> Any:
+        return self._whole().select(list(dict.fromkeys(["place", *names])))
+
+    def rows_at(
+        self, places: Sequence[int], names: Sequence[str], *, whole: bool = False
+    ) -> list[dict[str, Any]]:
+        told = self._called(places)
+        answers = self.recorded({place: one["sample"] for place, one in told.items()})
+        rows = []
+        for place in places:
+            one, answer = told.get(place, {}), answers.get(place)
+            record: Mapping[str, Any] = answer.record if answer is not None else {}
+            rows.append(
+                {
+                    "sample": one.get("sample") or f"#{place}",
+                    "document": one.get("document") or "",
+                    "outcome": record.get("outcome", MISSING),
+                    "reason": None,
+                    "invalid": False,
+                    "answer": record.get("text"),
+                    "error": record.get("error"),
+                    "prompt": record.get("prompt") or None,
+                    "latency": None if answer is None else answer.latency,
+                    "output_tokens": None if answer is None else answer.output_tokens,
+                }
+            )
+        return rows
+
+    def _called(self, places: Sequence[int]) -> dict[int, dict[str, str]]:
+        """Place → what is known of its sample without its answer."""
+        found: dict[int, dict[str, str]] = {}
+        try:
+            for start, stop in _runs(places):
+                some = self.room.asked.between(
+                    self.experiment, self.run_task, start, stop, images=False
+                )
+                for place, one in enumerate(some, start):
+                    found[place] = {"sample": one.id, "document": one.document}
+        except (Gone, OSError, ValueError, KeyError):
+            rows = self._whole().select("place", "sample")[list(places)].to_dicts()
+            return {row["place"]: row for row in rows if row["sample"] is not None}
+        return found
+
+    def containing(self, text: str) -> Any:
+        def make() -> Any:
+            import polars
+
+            whole = self.room.columns.of((*self.key, "live"), self.stamp, self._made)
+            pattern = f"(?i){escaped(text)}"
+            said = samples_saying(self.experiment, self.name, pattern)
+            name = polars.col("sample")
+            holds = name.str.contains(pattern) | name.is_in(said.implode())
+            found = whole.filter(holds.fill_null(value=False))["place"]
+            more = polars.Series("place", self._referring(text), dtype=polars.UInt32)
+            return polars.concat([found, more]).unique().sort().to_numpy()
+
+        key = (*self.key, "text", text)
+        if self._large:
+            return self.room.slow.of(self.room.places, key, self.stamp, make)
+        return self.room.places.of(key, self.stamp, make)
+
+    def _referring(self, text: str) -> list[int]:
+        """Places of samples whose references hold a text; none where the dataset cannot be opened."""
+        wanted = text.casefold()
+        try:
+            asked = self.room.asked.between(
+                self.experiment, self.run_task, 0, self.rows, images=False
+            )
+        except (Gone, OSError, ValueError, KeyError):
+            return []
+        return [
+            place
+            for place, one in enumerate(asked)
+            if any(wanted in (as_text(some) or "").casefold() for some in one.references)
+        ]
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Stretches of places that follow on each other: from, to (exclusive)."""
+    ordered = sorted(set(places))
+    start = 0
+    for number in range(1, len(ordered) + 1):
+        if number == len(ordered) or ordered[number] != ordered[number - 1] + 1:
+            yield ordered[start], ordered[number - 1] + 1
+            start = number
+
+
+def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
+    """The samples of a run task: of its scores, unless it has more answers than scores.
+
+    Raises:
+        PortalFault: there is no such experiment or run task, or its scores cannot be read.
+    """
+    experiment = results_of(portal).experiment(portal, identity)
+    room = room_of(portal)
+    cut = cut_of(experiment, run_task)
+    if cut is None:
+        raise PortalFault(404, "not_found", f"{experiment.id} has no run task '{run_task[:200]}'")
+    if experiment.scores_file(run_task).exists():
+        found = ScoresSheet(room, experiment, run_task)
+        if not _goes_on(portal, found):
+            return found
+    return LiveSheet(room, experiment, run_task)
+
+
+def _goes_on(portal: Portal, sheet: ScoresSheet) -> bool:
+    """Whether answers came after the scores were made."""
+    ended, begun = map(stamp_of, (sheet.experiment.outcome_file, sheet.experiment.submission_file))
+    if ended is not None and begun is not None and begun[2] < ended[2]:
+        return False  # no round was begun since the last one ended
+    row = portal.index.run_task(sheet.experiment.id, sheet.name)
+    if row is None or row.state not in ("pending", "running", "paused"):
+        return False
+    missing = int((sheet.frame(["outcome"])["outcome"] == MISSING).sum())
+    return row.answered > sheet.rows - missing

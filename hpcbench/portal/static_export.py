@@ -1,0 +1,519 @@
+"""An experiment as a folder that any file server hands out: the web client, and the API's answers as files.
+
+The answers are recorded from the very routes that a running portal has, so both show the same. What the
+folder holds:
+
+    index.html               the client's page, with `<meta name="hpcbench-bundle" content="data/index.json">`
+    assets/…                 the client
+    data/index.json          {"version": 1, "experiment": ID, "created": s, "kept": [names of parameters],
+                              "left_out": ["…"]}
+    data/PATH…               answers
+
+Where the page has that `meta`, the client is in static mode: it sends nothing to an API, opens no stream of
+live messages, offers no mutation, and reads files by this rule. Of a request `GET api/v1/PATH?QUERY`
+
+1. take PATH's segments, not percent-encoded, and of QUERY the parameters that `kept` names and that have a
+   value (`false` counts as none); sort these by name. All other parameters are dropped: the bundle has one
+   answer for all their values.
+2. `quoted(text)`: every byte of its UTF-8 that is none of `A-Z a-z 0-9 _ -`, or a `.` that is not the first
+   letter, becomes `~` and two capital hexadecimal digits.
+3. The file is `data/` + quoted segments joined by `/` + for each parameter `~~` quoted name `~~` quoted
+   value + an ending: `.webp` where the last segment but one is `images`, nothing where it is `report`, else
+   `.json`.
+
+        experiments/E/run-tasks                            data/experiments/E/run-tasks.json
+        experiments/E/run-tasks?after=2&limit=50           data/experiments/E/run-tasks~~after~~2.json
+        experiments/E/figures/tokens?theme=dark            data/experiments/E/figures/tokens~~theme~~dark.json
+        experiments/E/run-tasks/T/samples/7                data/experiments/E/run-tasks/T/samples/7.json
+        …/samples/7/images/0?size=thumb                    data/…/samples/7/images/0~~size~~thumb.webp
+        experiments/E/report/report.html                   data/experiments/E/report/report.html
+
+`Page.next` of a recorded page is the number of the next one. A file that is not there is an answer that the
+bundle does not have: code `not_in_bundle`. `session.json` is there (`may_edit`, `may_submit` false, `user`
+empty) and `experiments.json`, with the one experiment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+from urllib.parse import quote, urlencode
+
+import hpcbench
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.experiment.layout import Experiment
+from hpcbench.portal import entries
+from hpcbench.portal.app import application
+from hpcbench.portal.guard import API
+from hpcbench.portal.headers import CSP
+from hpcbench.portal.hub import Hub
+from hpcbench.portal.index import Index, open_index
+from hpcbench.portal.models.base import Page
+from hpcbench.portal.models.sessions import Session
+from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.static import BUILT
+
+VERSION = 1
+
+KEPT = ("after", "baseline", "before", "run_task", "size", "theme", "wrong")
+"""Parameters that tell answers apart; all others are dropped."""
+
+NAME_BYTES = 240
+"""Longest name of a file: file systems take 255 bytes."""
+
+LOG_BYTES = 4 << 20
+"""Of a longer log the bundle has its end."""
+
+THEMES = ("light", "dark")
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a bundle is to hold besides figures, tables and samples' texts."""
+
+    images: bool = False
+    """Images of samples, small and whole."""
+    logs: bool = False
+    """Logs of workers and jobs."""
+    samples: int | None = None
+    """So many samples of each run task in full; None: all."""
+
+
+@dataclass
+class Written:
+    """What was written."""
+
+    files: int = 0
+    """Answers and files of the client."""
+    bytes: int = 0
+    """Their size, before any packing."""
+    left_out: list[str] = field(default_factory=list)
+    """What could not be had, and why."""
+
+
+# --- names --------------------------------------------------------------------------------------------
+
+
+def quoted(text: str) -> str:
+    """A text as part of a file's name that every file system and file server takes."""
+    data = text.encode("utf-8", "surrogatepass")
+    return "".join(
+        chr(byte)
+        if _PLAIN.fullmatch(bytes([byte])) and not (place == 0 and byte == 0x2E)
+        else f"~{byte:02X}"
+        for place, byte in enumerate(data)
+    )
+
+
+def file_of(path: Sequence[str], query: Mapping[str, str] | None = None) -> str:
+    """The file that answers a request, see above.
+
+    Args:
+        path: segments below the API's prefix, not percent-encoded.
+        query: parameters of the request.
+    """
+    told = sorted(
+        (name, value)
+        for name, value in (query or {}).items()
+        if name in KEPT and value not in ("", "false")
+    )
+    parts = [f"~~{quoted(name)}~~{quoted(value)}" for name, value in told]
+    before = path[-2] if len(path) > 1 else ""
+    ending = {"images": ".webp", "report": ""}.get(before, ".json")
+    return f"data/{'/'.join(map(quoted, path))}{''.join(parts)}{ending}"
+
+
+# --- where it is written ------------------------------------------------------------------------------
+
+
+class Sink(Protocol):
+    """A folder or an archive that is written file by file."""
+
+    def open(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        """A new file."""
+        ...
+
+
+class _Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            yield file
+
+
+class _Zip:
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        packed = name.endswith(".webp")
+        info = zipfile.ZipInfo(name, time.localtime()[:6])
+        info.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
+        info.external_attr = 0o644 << 16
+        with self._archive.open(info, "w") as file:
+            yield file  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def _sink(out: Path) -> Iterator[Sink]:
+    """What takes its name when it is whole; a kill leaves nothing of that name.
+
+    Raises:
+        UserError: there is something of that name already.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} is there already", remedy="name another, or remove it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    try:
+        if out.suffix == ".zip":
+            with zipfile.ZipFile(temporary, "x", compresslevel=6) as archive:
+                yield _Zip(archive)
+        else:
+            temporary.mkdir()
+            yield _Folder(temporary)
+        os.replace(temporary, out)  # noqa: PTH105 - takes an empty folder's place as well
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+# --- asking ---------------------------------------------------------------------------------------------
+
+
+class Asker:
+    """Asks an application of ours without a network, one request after the other."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def get(self, path: Sequence[str], query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """The body of an answer, in pieces.
+
+        Raises:
+            LookupError: it is no answer but a fault; says which.
+        """
+        pieces: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(maxsize=4)
+        asking = asyncio.create_task(self._ask(path, query, pieces))
+        try:
+            start = await pieces.get()
+            status = 500 if start is None else int(start["status"])
+            whole = b""
+            while (message := await pieces.get()) is not None:
+                block = bytes(message.get("body", b""))
+                if status == 200:
+                    yield block
+                else:
+                    whole += block[: 4096 - len(whole)]
+            if status != 200:
+                raise LookupError(_told(whole, status))
+        finally:
+            asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await asking
+
+    async def _ask(
+        self,
+        path: Sequence[str],
+        query: Mapping[str, str],
+        pieces: asyncio.Queue[dict[str, Any] | None],
+    ) -> None:
+        asked = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if asked.is_set():
+                await asyncio.Event().wait()  # nobody hangs up
+            asked.set()
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            await pieces.put(message)
+
+        whole = f"{API}/" + "/".join(path)
+        scope: dict[str, Any] = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET",
+            "scheme": "http", "path": whole, "raw_path": quote(whole).encode(), "root_path": "",
+            "query_string": urlencode(query).encode(), "headers": [], "client": None, "server": None,
+        }  # fmt: skip
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            await pieces.put(None)
+
+
+def _told(body: bytes, status: int) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {status}"
+
+
+# --- recording ------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Writes answers to a bundle."""
+
+    def __init__(self, asker: Asker, sink: Sink, written: Written) -> None:
+        self._asker, self._sink, self._written = asker, sink, written
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file."""
+        with self._sink.open(name) as file:
+            file.write(data)
+        self._count(len(data))
+
+    def _count(self, size: int) -> None:
+        self._written.files += 1
+        self._written.bytes += size
+
+    async def pass_on(self, path: Sequence[str], **query: str) -> bool:
+        """Record an answer as it comes, whatever its size; whether there was one."""
+        answer = self._asker.get(path, query)
+        try:
+            first = await anext(answer, b"")
+        except LookupError as why:
+            self._leave_out(path, str(why))
+            return False
+        name = file_of(path, query)
+        if max(map(len, name.split("/"))) > NAME_BYTES:
+            self._leave_out(path, "its name is too long for a file")
+            return False
+        size = len(first)
+        with self._sink.open(name) as file:
+            file.write(first)
+            async for piece in answer:
+                size += file.write(piece)
+        self._count(size)
+        return True
+
+    async def fetch(self, path: Sequence[str], **query: str) -> Any:
+        """An answer as data, and recorded; None where there is none."""
+        data = await self.ask(path, **query)
+        if data is not None:
+            self.put_json(file_of(path, query), data)
+        return data
+
+    async def ask(self, path: Sequence[str], **query: str) -> Any:
+        """An answer as data, not recorded; None where there is none."""
+        body = bytearray()
+        try:
+            async for piece in self._asker.get(path, query):
+                body += piece
+        except LookupError as why:
+            self._leave_out(path, str(why))
+            return None
+        return json.loads(body)
+
+    def put_json(self, name: str, data: Any) -> None:
+        """Write data."""
+        self.put(name, json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode())
+
+    async def pages(self, path: Sequence[str], **query: str) -> AsyncIterator[list[Any]]:
+        """Record all pages of a list, `next` as the number of a page; gives the items of each."""
+        number, after = 1, ""
+        while True:
+            asked = {**query, "limit": "200", **({"after": after} if after else {})}
+            page = await self.ask(path, **asked)
+            if page is None:
+                return
+            after = page.get("next") or ""
+            if after:
+                page["next"] = str(number + 1)
+            named = {**query, **({"after": str(number)} if number > 1 else {})}
+            self.put_json(file_of(path, named), page)
+            yield page["items"]
+            if not after:
+                return
+            number += 1
+
+    def _leave_out(self, path: Sequence[str], why: str) -> None:
+        if len(self._written.left_out) < 200:
+            self._written.left_out.append(f"{'/'.join(path)}: {why}"[:300])
+
+
+async def _record(
+    experiment: Experiment, recorder: Recorder, wanted: Wanted, tell: Callable[[str], None]
+) -> None:
+    """All answers that show an experiment."""
+    below = ("experiments", experiment.id)
+    detail = await recorder.fetch(below)
+    if detail is not None:
+        page: Page[Any] = Page(items=(detail["row"],), total=1)
+        recorder.put_json(file_of(("experiments",)), page.model_dump(mode="json"))
+    recorder.put_json(file_of(("experiments", "facets")), [])
+    tasks = [one async for page in recorder.pages((*below, "run-tasks")) for one in page]
+    for name in ("provenance", "configuration", "resources"):
+        await recorder.pass_on((*below, name))
+    await _figures(recorder, below)
+    for name in (detail or {}).get("reports", ()):
+        await recorder.pass_on((*below, "report", name))
+    await _logs(recorder, below, wanted)
+    for number, task in enumerate(tasks, 1):
+        tell(f"run task {number} of {len(tasks)}: {task['name']}")
+        await _run_task(recorder, below, task["name"], wanted)
+
+
+async def _figures(recorder: Recorder, below: Sequence[str]) -> None:
+    for one in await recorder.fetch((*below, "figures")) or ():
+        for theme in THEMES:
+            await recorder.pass_on((*below, "figures", one["name"]), theme=theme)
+
+
+async def _logs(recorder: Recorder, below: Sequence[str], wanted: Wanted) -> None:
+    path = (*below, "logs")
+    if not wanted.logs:
+        recorder.put_json(file_of(path), [])
+        return
+    for source in await recorder.fetch(path) or ():
+        one = (*path, source["id"])
+        chunk = await recorder.fetch(one)
+        end = chunk["end"] if chunk else 0
+        while chunk and chunk["begin"] > 0 and end - chunk["begin"] < LOG_BYTES:
+            chunk = await recorder.fetch(one, before=str(chunk["begin"]))
+
+
+async def _run_task(recorder: Recorder, below: Sequence[str], name: str, wanted: Wanted) -> None:
+    path = (*below, "run-tasks", name)
+    detail = await recorder.fetch(path)
+    for one in (detail or {}).get("figures", ()):
+        for theme in THEMES:
+            await recorder.pass_on((*path, "figures", one["name"]), theme=theme)
+    async for _ in recorder.pages((*below, "objects", name)):
+        pass
+    await recorder.pass_on((*below, "resources"), run_task=name)
+    if wanted.logs:
+        await recorder.pass_on((*below, "logs"), run_task=name)
+    else:
+        recorder.put_json(file_of((*below, "logs"), {"run_task": name}), [])
+    samples = (*path, "samples")
+    await recorder.pass_on((*samples, "facets"))
+    for query in ({}, {"wrong": "true"}):
+        left = wanted.samples
+        async for page in recorder.pages(samples, **query):
+            for row in page if left is None else page[:left]:
+                await _sample(recorder, samples, str(row["place"]), query, wanted)
+            left = None if left is None else max(0, left - len(page))
+
+
+async def _sample(
+    recorder: Recorder,
+    samples: Sequence[str],
+    place: str,
+    query: Mapping[str, str],
+    wanted: Wanted,
+) -> None:
+    """A sample in full; of the wrong ones a second time, since neighbours are others there."""
+    detail = await recorder.fetch((*samples, place), **query)
+    if detail is None or query or not wanted.images:
+        return
+    for number in range(len(detail["images"])):
+        for size in ("thumb", "full"):
+            await recorder.pass_on((*samples, place, "images", str(number)), size=size)
+
+
+# --- the whole ------------------------------------------------------------------------------------------
+
+
+def write(
+    experiment: Experiment,
+    out: Path,
+    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    tell: Callable[[str], None] = lambda line: None,
+    client: Path = BUILT,
+) -> Written:
+    """Write a bundle of an experiment. It holds what its pages show, paths and names of nodes among it.
+
+    Args:
+        experiment: the experiment; one that still runs is shown as it is now.
+        out: a folder that is not there yet or is empty, or a `.zip`.
+        wanted: what it is to hold.
+        tell: is told how far it is, a line at a time.
+        client: the built client.
+
+    Raises:
+        UserError: there is something at `out` already.
+        EnvironmentFault: the client is not built.
+        OSError: the disk is full or gone; nothing is left behind.
+    """
+    if not (client / "index.html").is_file():
+        raise EnvironmentFault(
+            "the web client is not built",
+            remedy="in the repository's portal/: npm ci && npm run build",
+        )
+    home, written = experiment.path.parent.parent, Written()
+    with tempfile.TemporaryDirectory(prefix="hpcbench-bundle-") as scratch, _sink(out) as sink:
+        index = open_index(f"sqlite:///{scratch}/index.sqlite", home)
+        try:
+            _enter(index, experiment)
+            portal = Portal(home, Options(plans=Path(scratch)), index, Hub())
+            recorder = Recorder(Asker(application(portal)), sink, written)
+            _client(recorder, client)
+            recorder.put_json(file_of(("session",)), _session())
+            asyncio.run(_record(experiment, recorder, wanted, tell))
+            told = {
+                "version": VERSION, "experiment": experiment.id, "created": time.time(),
+                "kept": list(KEPT), "left_out": written.left_out,
+            }  # fmt: skip
+            recorder.put_json("data/index.json", told)
+        finally:
+            index.close()
+    return written
+
+
+def _enter(index: Index, experiment: Experiment) -> None:
+    """Have the index know the one experiment."""
+    from hpcbench.status import Observer
+
+    stamp = entries.stamp_of(experiment)
+    made = entries.entry(
+        entries.planned(experiment), entries.results(experiment), entries.account(experiment),
+        status=Observer(experiment).look(), stamp=stamp, updated=entries.changed_at(stamp),
+    )  # fmt: skip
+    index.put([made])
+
+
+def _session() -> dict[str, Any]:
+    session = Session(
+        user="", host="", version=hpcbench.__version__, home="", mode="", may_edit=False,
+        may_submit=False, expires=4e9, tunnel="",
+    )  # fmt: skip
+    return session.model_dump(mode="json")
+
+
+def _client(recorder: Recorder, client: Path) -> None:
+    """The client's files; its page says that this is a bundle, and what it may do, as no server does."""
+    for path in sorted(client.rglob("*")):
+        if not path.is_file() or path.is_symlink():
+            continue
+        data = path.read_bytes()
+        name = path.relative_to(client).as_posix()
+        if name == "index.html":
+            policy = CSP.replace("; frame-ancestors 'none'", "")  # only a header can say that
+            metas = (
+                f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+                '<meta name="hpcbench-bundle" content="data/index.json">'
+            )
+            data = re.sub(rb"(<head[^>]*>)", rb"\1" + metas.encode(), data, count=1)
+        recorder.put(name, data)

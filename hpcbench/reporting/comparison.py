@@ -1,0 +1,336 @@
+"""The page of a comparison: what `hpcbench compare --report FILE` writes, in the blocks of every report.
+
+Made of what `compare --json` prints (`evaluation.account`); the samples to look at first are shown whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import hpcbench
+from hpcbench.comparison.speed import not_comparable
+from hpcbench.evaluation import format as form
+from hpcbench.reporting.blocks import (
+    Block,
+    Code,
+    Flipped,
+    Item,
+    Items,
+    Link,
+    Part,
+    Plot,
+    Section,
+    Strong,
+    Table,
+    Text,
+)
+from hpcbench.reporting.figures import Figure
+from hpcbench.reporting.flipped import Key, flipped, images_of, key_of
+from hpcbench.reporting.pictures import flow
+from hpcbench.reporting.thumbnails import Thumbnail
+
+MOST_DIFFERENCES = 500
+"""Lines of configuration on a page."""
+
+SMALL_PRINT = (".mean", ".p90", ".p99")
+"""Figures of a latency that stand in the folded table alone."""
+
+NAMED = 4
+"""Metrics that the first paragraph names of each verdict."""
+
+IMAGES_MB = 3.0
+"""Most MiB of images on a page; samples beyond it have none."""
+
+CELL = 160
+"""Characters of an answer in a cell."""
+
+
+def page(told: Mapping[str, Any], ending: str) -> dict[str, str | bytes]:
+    """The files of a page.
+
+    Args:
+        told: what `evaluation.account` gives.
+        ending: `.md` or `.html`.
+
+    Returns:
+        Ending or name of a plot → content: the page itself stands under its ending; of Markdown its plots
+        stand beside it.
+    """
+    names = [one["id"] for one in told["candidates"]]
+    title = f"{', '.join(names)} against {told['baseline']['id']}"
+    description = (
+        "Candidates held against a baseline, sample by sample; documents are the unit of chance."
+    )
+    shown = {one["id"]: flipped(told["baseline"]["path"], one) for one in told["candidates"]}
+    found = list(sections(told, shown))
+    if ending == ".md":
+        from hpcbench.reporting.formats import markdown
+
+        text, files = markdown.written(title, description, found)
+        return {ending: text, **files}
+    from hpcbench.reporting.formats import html
+
+    head = {
+        "id": told["baseline"]["id"],
+        "plan": {"name": title, "description": description},
+        "manifest": {"hpcbench": hpcbench.__version__},
+    }
+    return {ending: html.written(head, found, _images(told, shown))}
+
+
+def _images(
+    told: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
+) -> dict[str, list[Thumbnail]]:
+    """Anchor → images of the sample there."""
+    found: dict[str, list[Thumbnail]] = {}
+    for one in told["candidates"]:
+        some = shown[one["id"]]
+        pages = images_of(one["path"], some, IMAGES_MB / len(told["candidates"]))
+        found |= {
+            flip.anchor: pages[key[1], key[3]]
+            for key, flip in some.items()
+            if (key[1], key[3]) in pages
+        }
+    return found
+
+
+def sections(
+    told: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
+) -> Iterator[Section]:
+    """Sections of the page; in each a part for every candidate, where there are several.
+
+    Args:
+        told: what `evaluation.account` gives.
+        shown: candidate → flips that are shown whole.
+    """
+    yield Section("verdict", "What came out", tuple(_summary(told)))
+    for name, title, blocks in (
+        ("scores", "Scores", _scores),
+        ("speed", "Speed and memory", _speed),
+        ("flips", "Samples lost and won", lambda one: _flips(one, shown[one["id"]])),
+        ("configuration", "What is configured differently", _configuration),
+    ):
+        parts = [Part(one["id"], tuple(blocks(one))) for one in told["candidates"]]
+        there = tuple(part for part in parts if part.blocks)
+        if there and len(parts) == 1:
+            yield Section(name, title, there[0].blocks)
+        elif there:
+            yield Section(name, title, (), there)
+    yield Section("again", "How to compare again", (Code(_command(told)),))
+
+
+def _summary(told: Mapping[str, Any]) -> Iterator[Block]:
+    for one in told["candidates"]:
+        found: dict[str, list[str]] = {}
+        for compared in one["compared"]:
+            name = _name(compared["baseline"], compared["candidate"])
+            verdict = compared["comparison"]["verdict"]
+            found.setdefault(verdict, []).append(f"{compared['metric']} of {name}")
+        said = [f"{word} by {_few(found[word])}" for word in _VERDICTS if word in found]
+        yield Text(f"{one['id']} is {'; '.join(said)}." if said else f"{one['id']}: none.", "lead")
+    for one in told["candidates"]:
+        before = f"{one['id']}: " if len(told["candidates"]) > 1 else ""
+        for refused in one["refused"]:
+            name = _name(refused["baseline"], refused["candidate"])
+            yield Text(
+                f"{before}Not compared, {name}: {refused['why']} ({refused['remedy']}).", "warn"
+            )
+        for text in one["careful"]:
+            yield Text(f"{before}Careful, {text}.", "warn")
+    if told["comparisons"] > 1:
+        yield Text(
+            f"p-values are after Holm's correction for {told['comparisons']} comparisons, and verdicts hold "
+            "it. Better and worse need the interval and the p-value; equivalent needs the whole interval "
+            "within the margin.",
+            "note",
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    if len(names) <= NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: NAMED - 1])} and {len(names) - NAMED + 1} more"
+
+
+_VERDICTS = ("better", "worse", "equivalent", "inconclusive")
+
+
+def _scores(one: Mapping[str, Any]) -> Iterator[Block]:
+    rows, notes = [], []
+    for compared in one["compared"]:
+        what = compared["comparison"]
+        p_value = what["p_value"] if what["p_adjusted"] is None else what["p_adjusted"]
+        sure = what["verdict"] in ("better", "worse")
+        rows.append(
+            (
+                _name(compared["baseline"], compared["candidate"]),
+                f"{compared['metric']} {form.arrow(higher_is_better=what['higher_is_better'])}",
+                form.value(what["baseline"]),
+                form.value(what["candidate"]),
+                form.difference(what["candidate"] - what["baseline"]),
+                form.interval(what["interval"]["low"], what["interval"]["high"], sign=True),
+                form.p_value(p_value),
+                f"{what['wins']} / {what['losses']} / {what['ties']}",
+                form.count(what["clusters"]),
+                Strong(what["verdict"]) if sure else what["verdict"],
+            )
+        )
+        notes += list(_left_out(compared))
+    if rows:
+        heads = (
+            "Run task", "Metric", "Baseline", "Candidate", "Difference", "95 % interval", "p",
+            "Won / lost / same", "Documents", "Verdict",
+        )  # fmt: skip
+        yield Table("Scores, sample by sample", heads, tuple(rows), 2, frozenset({9}))
+    if notes:
+        yield Items(tuple(notes))
+    signatures = {compared["signature"]: None for compared in one["compared"]}
+    yield Text(f"Metrics: {', '.join(signatures)}.", "note")
+
+
+def _left_out(compared: Mapping[str, Any]) -> Iterator[Item]:
+    """What a reader has to know to believe a row."""
+    what = compared["comparison"]
+    name = f"{compared['candidate']}, {compared['metric']}"
+    if what["only_baseline"] or what["only_candidate"]:
+        worst = compared["if_worst"]
+        more = f"; counted as the worst they would make it {worst}" if worst else ""
+        yield Item(
+            name,
+            f"left out {what['only_baseline']} samples that only the baseline has scored and "
+            f"{what['only_candidate']} that only the candidate has{more}",
+        )
+    why = form.why_inconclusive(what, "the level for all rows together (Holm's correction)")
+    if why and form.excludes_zero(what["interval"]):
+        yield Item(name, f"inconclusive: {why}")
+    if what["verdict"] == "inconclusive" and what["detectable"] is not None:
+        yield Item(name, f"a true difference of {what['detectable']:.2g} is found in 80 % of cases")
+    if compared["documents_needed"] is not None:
+        yield Item(
+            name,
+            f"if the candidate is as good, about {compared['documents_needed']:,} documents would show that "
+            f"it is no worse by {what['margin']:g}",
+        )
+    if compared["holds_zero"]:
+        yield Item(
+            name,
+            f"{what['verdict']} by its p-value; the interval, which allows for changes that no document here "
+            "shows, holds 0",
+        )
+
+
+def _speed(one: Mapping[str, Any]) -> Iterator[Block]:
+    for line in not_comparable(one["speed"]):
+        yield Text(f"{line[0].upper()}{line[1:]}.", "warn")
+    if one["speed"]:
+        chosen = [figure for figure in one["speed"] if not figure["figure"].endswith(SMALL_PRINT)]
+        yield _figures("Speed and memory", chosen)
+        yield _figures("Speed and memory, all figures", one["speed"], "All figures")
+        yield Text(
+            "Intervals hold how times spread within a run, not what differs from one job to the next.",
+            "note",
+        )
+    if one["speed_notes"]:
+        yield Items(tuple(Item("", note) for note in one["speed_notes"]))
+
+
+def _figures(caption: str, figures: Sequence[Mapping[str, Any]], title: str = "") -> Table:
+    rows = []
+    for figure in figures:
+        number, unit = (
+            (form.gib, "GiB") if figure["unit"] == "bytes" else (form.figure, figure["unit"])
+        )
+        ends = figure["interval"] or (None, None)
+        rows.append(
+            (
+                _name(figure["baseline_task"], figure["candidate_task"]),
+                f"{figure['label']}, {unit} {form.arrow(higher_is_better=figure['higher_is_better'])}",
+                number(figure["baseline"]),
+                number(figure["candidate"]),
+                form.value(figure["ratio"]),
+                form.interval(*ends),
+                "yes" if figure["comparable"] else "no",
+            )
+        )
+    heads = ("Run task", "Figure", "Baseline", "Candidate", "Ratio", "95 % interval", "Comparable")
+    return Table(caption, heads, tuple(rows), 2, frozenset({6}), title)
+
+
+def _flips(one: Mapping[str, Any], shown: Mapping[Key, Flipped]) -> Iterator[Block]:
+    for moved in one["moves"]:
+        if any(source != target for source, target, _ in moved["moves"]):
+            figure = _flow(one, moved)
+            if figure is not None:
+                yield Plot(figure)
+    for change in ("lost", "won"):
+        some = [flip for flip in one["flips"] if flip["change"] == change]
+        if not some:
+            continue
+        rows = tuple(
+            (
+                _linked(flip, shown),
+                f"{_name(flip['baseline'], flip['candidate'])}, {flip['metric']}",
+                flip["document"],
+                " → ".join(form.value(score) for score in flip["scores"]),
+                *(_cut(answer) for answer in flip["answers"]),
+                _cut(" | ".join(flip["references"])),
+            )
+            for flip in some
+        )
+        heads = (
+            "Sample", "Run task, metric", "Document", "Scores", "Baseline's answer",
+            "Candidate's answer", "Reference",
+        )  # fmt: skip
+        texts = frozenset({1, 2, 3, 4, 5, 6})
+        yield Table(f"Samples that the candidate {change}", heads, rows, 1, texts)
+    yield from shown.values()
+
+
+def _linked(flip: Mapping[str, Any], shown: Mapping[Key, Flipped]) -> str:
+    """A sample's name, and a link where it is shown whole."""
+    known = shown.get(key_of(flip))
+    return flip["sample"] if known is None else Link(flip["sample"], known.anchor)
+
+
+def _flow(one: Mapping[str, Any], moved: Mapping[str, Any]) -> Figure | None:
+    """How samples moved between ends."""
+    counts = {(source, target): count for source, target, count in moved["moves"]}
+    name = _name(moved["baseline"], moved["candidate"])
+    return flow(counts, "the baseline", str(one["id"]), f"{name} by {moved['metric']}")
+
+
+def _configuration(one: Mapping[str, Any]) -> Iterator[Block]:
+    rows = tuple(
+        (difference["path"], _value(difference["one"]), _value(difference["other"]))
+        for difference in one["differences"][:MOST_DIFFERENCES]
+    )
+    if rows:
+        heads = ("Place", "Baseline", "Candidate")
+        yield Table("What is configured differently", heads, rows, 1, frozenset({1, 2}))
+    more = len(one["differences"]) - MOST_DIFFERENCES
+    if more > 0:
+        yield Text(f"And {more} more.", "note")
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return form.DASH
+    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _command(told: Mapping[str, Any]) -> str:
+    names = [told["baseline"]["id"], *(one["id"] for one in told["candidates"])]
+    more = " --common" if told["common"] else ""
+    more += f" --counting {told['counting']}" if told["counting"] != "zero" else ""
+    return f"hpcbench compare {' '.join(names)}{more}"
+
+
+def _name(one: str, other: str) -> str:
+    return " → ".join(dict.fromkeys((one, other)))
+
+
+def _cut(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= CELL else f"{flat[:CELL]}…"

@@ -1,0 +1,277 @@
+"""Who leads, and whether that is more than chance: the report's first paragraph."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from hpcbench import statistics
+from hpcbench.comparison.compare import compare
+from hpcbench.errors import HpcbenchError
+from hpcbench.evaluation import format as form
+from hpcbench.experiment.layout import Experiment
+from hpcbench.reporting.report_tables import GateVerdict, Leader, Rival
+from hpcbench.schema.plan import ResolvedRunTask
+
+MOST_RIVALS = 4
+"""Rivals of a leader that it is compared with, the best ones."""
+
+MOST_COMPARED = 200
+"""Comparisons of a report: each reads the scores of two run tasks."""
+
+TOLD = 8
+"""Values of a model that nobody is compared with, as far as the paragraph names them."""
+
+FEW = 3
+"""Datasets up to which the paragraph says of each who leads; of more it counts, and a table shows each."""
+
+
+def leaders(
+    experiment: Experiment, tables: Mapping[str, Any], names: Sequence[str]
+) -> list[Leader]:
+    """The best of all run tasks that were asked the same, held against the others sample by sample.
+
+    Of repeats the first stands for all: the best of several would be the luckiest. p-values are after Holm's
+    correction over all comparisons made here.
+
+    Args:
+        experiment: the experiment.
+        tables: what `metrics.json` says of its run tasks.
+        names: run tasks to look at.
+    """
+    found: list[Leader] = []
+    made: list[tuple[Rival, statistics.Comparison]] = []
+    for metric, group in _questions(experiment, tables, names):
+        entries = {name: tables[name]["metrics"][metric] for name in group}
+        up = entries[group[0]]["higher_is_better"]
+        ranked = sorted(group, key=lambda name: entries[name]["value"], reverse=up)
+        best, table, entry = ranked[0], tables[ranked[0]], entries[ranked[0]]
+        rivals = [
+            _rival(name, tables[name]["model"], entries[name]["value"]) for name in ranked[1:]
+        ]
+        for number, rival in enumerate(rivals):
+            if number >= MOST_RIVALS or len(made) >= MOST_COMPARED:
+                rival["why"] = "only the best are compared"
+                continue
+            compared = _compared(experiment, rival, best, metric)
+            if compared is not None:
+                made.append((rival, compared))
+        found.append(
+            {
+                "ml_task": table["ml_task"],
+                "dataset": table["dataset"],
+                "split": table["split"],
+                "metric": metric,
+                "higher_is_better": up,
+                "run_task": best,
+                "model": table["model"],
+                "value": entry["value"],
+                "low": entry["low"],
+                "high": entry["high"],
+                "coverage": table["coverage"],
+                "rivals": rivals,
+            }
+        )
+    judged = statistics.with_holm([one for _, one in made])
+    for (rival, _), comparison in zip(made, judged, strict=True):
+        _judge(rival, comparison)
+    return found
+
+
+def _questions(
+    experiment: Experiment, tables: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Run tasks that were asked the same, with the first metric that all of them have."""
+    resolved = {one.name: one for one in experiment.resolved.run_tasks}
+    groups: dict[tuple[Any, ...], dict[str, str]] = {}
+    for name in names:
+        table = tables[name]
+        key = table["ml_task"], table["dataset"], table["split"]
+        groups.setdefault(key, {}).setdefault(_variant(resolved[name]), name)
+    for group in groups.values():
+        found = list(group.values())
+        for metric in tables[found[0]]["metrics"]:
+            entries = [tables[name]["metrics"].get(metric) for name in found]
+            scored = [name for name, entry in zip(found, entries, strict=True) if entry is not None]
+            made = {
+                (one["signature"], one.get("reading", "")) for one in entries if one is not None
+            }
+            if len(made) == 1:
+                yield metric, scored
+                break
+
+
+def _variant(run_task: ResolvedRunTask) -> str:
+    """The same for repeats of one run task, which differ in nothing but name and seed."""
+    task = run_task.task.model_dump(mode="json", exclude={"name", "description", "notes"})
+    generation = task.get("generation")
+    if isinstance(generation, dict):
+        generation.pop("seed", None)
+    return json.dumps([task, run_task.model.name, run_task.prompt.name], sort_keys=True)
+
+
+def _rival(name: str, model: str, value: float) -> Rival:
+    return {
+        "run_task": name, "model": model, "value": value, "difference": None, "low": None,
+        "high": None, "p": None, "verdict": "not compared", "why": "",
+    }  # fmt: skip
+
+
+def _compared(
+    experiment: Experiment, rival: Rival, leader: str, metric: str
+) -> statistics.Comparison | None:
+    try:
+        (found,) = compare(experiment, experiment, [(rival["run_task"], leader)], [metric])
+    except (HpcbenchError, OSError, ValueError) as error:
+        rival["why"] = str(error).splitlines()[0]
+        return None
+    return dataclasses.replace(found.comparison, p_adjusted=None)
+
+
+def _judge(rival: Rival, comparison: statistics.Comparison) -> None:
+    rival["difference"] = comparison.candidate - comparison.baseline
+    rival["low"], rival["high"] = comparison.interval.low, comparison.interval.high
+    rival["p"] = comparison.p_adjusted
+    words = {"better": "behind", "worse": "ahead"}
+    told = words.get(comparison.verdict, "cannot be told apart")
+    rival["verdict"] = cast("Any", told)
+
+
+# --- in words -----------------------------------------------------------------------------------------
+
+
+def sentences(found: Sequence[Leader], verdict: GateVerdict | None) -> list[str]:
+    """What came out, the verdict of a gate first."""
+    told = _of_gate(verdict) if verdict is not None else []
+    contested = [one for one in found if one["rivals"]]
+    alone: dict[str, list[Leader]] = {}
+    for one in found:
+        if not one["rivals"]:
+            alone.setdefault(one["model"], []).append(one)
+    if len(contested) > FEW:
+        told += _counted(contested)
+    else:
+        told += [_of_leader(one, _where(one, found)) for one in contested]
+    told += [_of_one(model, some, found) for model, some in alone.items()]
+    if not found:
+        told.append("No sample could be scored.")
+    return told
+
+
+def _of_gate(verdict: GateVerdict) -> list[str]:
+    words = {
+        "GO": "nothing that the policy guards became worse",
+        "NO-GO": "something that the policy guards became worse",
+        "INCONCLUSIVE": "the data cannot tell whether something became worse",
+    }
+    failed = [one for one in verdict["checks"] if one["verdict"] != "pass"]
+    counts = f"{form.many(len(verdict['checks']), 'check')}, {len(failed)} not passed"
+    head = (
+        f"{verdict['verdict']}: against the baseline {verdict['baseline']}, by the policy "
+        f"{verdict['policy']}, {words.get(verdict['verdict'], 'see the checks')} ({counts})."
+    )
+    return [head, *(_sentence(reason) for reason in verdict["reasons"])]
+
+
+def _where(one: Leader, found: Sequence[Leader]) -> str:
+    """The dataset, with the ML task where that is not clear."""
+    name = f"{one['dataset']}, {one['split']}" if one["split"] else one["dataset"]
+    same = [
+        other
+        for other in found
+        if (other["dataset"], other["split"]) == (one["dataset"], one["split"])
+    ]
+    return name if len(same) == 1 else f"{name} ({one['ml_task']})"
+
+
+def _counted(contested: Sequence[Leader]) -> Iterator[str]:
+    """Of many datasets: who is best on how many, and on how many of them by more than chance."""
+    best: dict[str, list[Leader]] = {}
+    for one in contested:
+        best.setdefault(one["model"], []).append(one)
+    for model, some in sorted(best.items(), key=lambda item: -len(item[1])):
+        ahead = sum(_ahead_of_all(one) for one in some)
+        told = {0: "on none of them", len(some): "on all of them"}.get(ahead, f"on {ahead} of them")
+        yield (
+            f"{model} has the best value on {len(some)} of {len(contested)} datasets, {told} ahead of all "
+            "that it was compared with by more than chance."
+        )
+
+
+def _ahead_of_all(one: Leader) -> bool:
+    verdicts = {rival["verdict"] for rival in one["rivals"]}
+    return "behind" in verdicts and verdicts <= {"behind", "not compared"}
+
+
+def _of_one(model: str, some: Sequence[Leader], found: Sequence[Leader]) -> str:
+    """A model that nobody is compared with."""
+    told = [
+        f"{one['metric']} {form.value_with_interval(one['value'], one['low'], one['high'])} on "
+        f"{_where(one, found)}"
+        for one in some[:TOLD]
+    ]
+    more = f"; {len(some) - TOLD} more stand in the tables below" if len(some) > TOLD else ""
+    doubts = "".join(dict.fromkeys(_doubt(one, _where(one, found)) for one in some))
+    return f"{model} reaches {'; '.join(told)}{more}.{doubts}"
+
+
+def _of_leader(one: Leader, where: str) -> str:
+    value = form.value_with_interval(one["value"], one["low"], one["high"])
+    head = f"On {where}, {_named(one)} "
+    behind = [rival for rival in one["rivals"] if rival["verdict"] == "behind"]
+    ahead = [rival for rival in one["rivals"] if rival["verdict"] == "ahead"]
+    tied = [rival for rival in one["rivals"] if rival["verdict"] == "cannot be told apart"]
+    unknown = [rival for rival in one["rivals"] if rival["verdict"] == "not compared"]
+    if not behind and not tied and not ahead:
+        return (
+            f"{head}has the best {one['metric']}, {value}; whether that is more than chance was not "
+            f"tested.{_doubt(one)}"
+        )
+    if tied or ahead:
+        text = f"{head}has the best {one['metric']}, {value}"
+        if tied:
+            text += f", but cannot be told apart from {_listed(tied, one)}"
+        if behind:
+            text += (
+                f"{';' if tied else ','} it is ahead of {_listed(behind, one)} by more than chance"
+            )
+        if ahead:
+            text += f"; on the samples that both have scored, {_listed(ahead, one)} is better"
+        return f"{text}.{_doubt(one)}"
+    nearest = behind[0]
+    ends = form.interval(nearest["low"], nearest["high"], sign=True)
+    others = " and of all others" if len(behind) > 1 and not unknown else ""
+    if len(behind) > 1 and unknown:
+        others = f" and of {len(behind) - 1} more"
+    return (
+        f"{head}leads with {one['metric']} {value}, ahead of {_named(nearest, one)}{others} by more than "
+        f"chance: the difference to {_named(nearest, one)} is "
+        f"{form.difference(nearest['difference'])} {ends}.{_doubt(one)}"
+    )
+
+
+def _named(one: Leader | Rival, beside: Leader | None = None) -> str:
+    """The model; of two run tasks of one model the run task."""
+    others = [*(beside or cast("Leader", one))["rivals"], *([beside] if beside else [])]
+    same = [other for other in others if other is not one and other["model"] == one["model"]]
+    return f"{one['model']} ({one['run_task']})" if same else one["model"]
+
+
+def _listed(rivals: Sequence[Rival], leader: Leader) -> str:
+    names = [f"{_named(one, leader)} ({form.value(one['value'])})" for one in rivals]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _doubt(one: Leader, where: str = "") -> str:
+    """Coverage that is not whole is told with the value."""
+    if one["coverage"] >= 1:
+        return ""
+    of = f"samples on {where}" if where else "its samples"
+    return f" Only {form.share(one['coverage'])} of {of} are ok."
+
+
+def _sentence(text: str) -> str:
+    whole = text.strip()
+    return whole if whole.endswith((".", "!", "?")) else f"{whole}."

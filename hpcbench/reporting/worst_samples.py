@@ -1,0 +1,200 @@
+"""Samples to look at first: what was asked, what came, what was expected, and the difference by words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.data.pictures import name_of
+from hpcbench.evaluation.score_distributions import worst
+from hpcbench.evaluation.scores import Place
+from hpcbench.experiment.layout import Experiment
+from hpcbench.prompts import TaskPrompt
+from hpcbench.reporting.report_tables import WorstSample
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Sample
+
+CUT = 1200
+"""Characters of an answer, reference or prompt that are kept."""
+
+REFERENCES = 20
+"""Acceptable answers among which the nearest is looked for."""
+
+Piece = tuple[Literal["same", "lost", "added"], str]
+
+
+def worst_samples(
+    experiment: Experiment, tables: Mapping[str, Any], names: Iterable[str], count: int
+) -> dict[str, list[WorstSample]]:
+    """Of each run task the samples that its first metric likes least; none that are perfect.
+
+    Args:
+        experiment: the experiment.
+        tables: what `metrics.json` says of its run tasks.
+        names: run tasks to look at.
+        count: samples of each.
+    """
+    rows: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for name in names:
+        rows[name] = []
+        metric = next((key for key, entry in tables[name]["metrics"].items() if entry), None)
+        if metric is not None and count:
+            up = tables[name]["metrics"][metric]["higher_is_better"]
+            place = Place(experiment.scores_dir, name)
+            some = worst(place, metric, count, higher_is_better=up)
+            rows[name] = [(metric, row) for row in some]
+    return samples_shown(experiment, rows)
+
+
+def samples_shown(
+    experiment: Experiment, rows: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]
+) -> dict[str, list[WorstSample]]:
+    """Samples for people, with what was asked where the dataset can still be read.
+
+    Args:
+        experiment: the experiment.
+        rows: run task → of each sample the metric that `score` is of, and what
+            `evaluation.worst` tells of it.
+    """
+    resolved = {one.name: one for one in experiment.resolved.run_tasks}
+    found = {name: [_shown(row, metric) for metric, row in some] for name, some in rows.items()}
+    for name, sample, one in _with_samples(experiment, found, resolved):
+        one["images"] = [name_of(image) for image in sample.images]
+        one["prompt"] = _prompt(resolved[name], sample)
+    return found
+
+
+def _shown(row: Mapping[str, Any], metric: str) -> WorstSample:
+    references = [one for one in row["references"] or () if one is not None] or [""]
+    answer: str | None = row["answer"]
+    read = row["prediction"] if row["prediction"] is not None else answer
+    reference, pieces = compared_by_words(references, read)
+    shown = None if answer is None else answer[:CUT]
+    return {
+        "sample": row["sample"],
+        "document": row["document"],
+        "place": row["place"],
+        "metric": metric,
+        "score": row["score"],
+        "outcome": row["outcome"],
+        "prompt": None,
+        "images": [],
+        "answer": shown,
+        "reference": reference[:CUT],
+        "others": len(references) - 1,
+        "diff": pieces,
+        "cut": len(reference) > CUT or len(answer or "") > CUT,
+    }
+
+
+def compared_by_words(
+    references: Sequence[str], answer: str | None, most: int = CUT
+) -> tuple[str, list[Piece]]:
+    """The reference that is nearest to an answer, and the difference by words; objects a field a line.
+
+    Args:
+        references: at least one.
+        answer: what is compared with them; None: nothing, and there is no difference.
+        most: characters of either that are compared.
+    """
+    read = None if answer is None else spread(answer)
+    reference = _nearest([spread(one) for one in references], read)
+    return reference, [] if read is None else diff(reference[:most], read[:most])
+
+
+def diff(reference: str, answer: str) -> list[Piece]:
+    """From the reference to the answer by words, whatever lies between them: the fewest lost and added.
+
+    The longest common subsequence of words (Myers 1986, "An O(ND) difference algorithm", has the same goal).
+    """
+    from rapidfuzz.distance import Indel
+
+    one, other = (re.findall(r"\S+", text) for text in (reference, answer))
+    found: list[Piece] = []
+    for step in Indel.opcodes(one, other):
+        if step.tag == "equal":
+            found.append(("same", " ".join(one[step.src_start : step.src_end])))
+        elif step.tag == "delete":
+            found.append(("lost", " ".join(one[step.src_start : step.src_end])))
+        else:
+            found.append(("added", " ".join(other[step.dest_start : step.dest_end])))
+        if [kind for kind, _ in found[-2:]] == ["added", "lost"]:
+            found[-2:] = found[:-3:-1]  # what was expected first, then what came
+    return found
+
+
+def _nearest(references: Sequence[str], answer: str | None) -> str:
+    """The reference that is nearest to an answer, the first of equals."""
+    if answer is None or len(references) == 1:
+        return references[0]
+    from rapidfuzz.distance import Indel
+
+    some = references[:REFERENCES]
+    return max(some, key=lambda one: Indel.normalized_similarity(one[:CUT], answer[:CUT]))
+
+
+def spread(text: str) -> str:
+    """An object a field a line, in one order, so that its words can be compared; other text as it is."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False, indent=1, sort_keys=True)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _with_samples(
+    experiment: Experiment,
+    found: Mapping[str, list[WorstSample]],
+    resolved: Mapping[str, ResolvedRunTask],
+) -> Iterator[tuple[str, Sample, WorstSample]]:
+    """Run task, sample and what is told of it, where the dataset can still be read."""
+    wanted: dict[str, list[tuple[int, str, WorstSample]]] = {}
+    for name, some in found.items():
+        key = resolved[name].dataset.model_dump_json() + json.dumps(_chosen(experiment, name))
+        wanted.setdefault(key, []).extend((one["place"], name, one) for one in some)
+    for group in wanted.values():
+        names = [name for _, name, _ in group]
+        places = sorted({place for place, _, _ in group})
+        read = dict(samples_at(experiment, resolved[names[0]], places)) if group else {}
+        for place, name, one in group:
+            sample = read.get(place)
+            if sample is not None and sample.id == one["sample"]:
+                yield name, sample, one
+
+
+def _chosen(experiment: Experiment, run_task: str) -> Any:
+    try:
+        return experiment.chosen(run_task)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def samples_at(
+    experiment: Experiment, run_task: ResolvedRunTask, places: Sequence[int]
+) -> Iterator[tuple[int, Sample]]:
+    """Samples by their places among those asked, with their images; none where the dataset is gone."""
+    try:
+        chosen = experiment.chosen(run_task.name)
+        iterator = open_dataset(run_task.dataset, experiment.cache_dir)
+        for place in places:
+            for sample in samples(iterator, chosen, place, place + 1):
+                yield place, sample
+    except Exception:  # noqa: BLE001 - foreign code over files that may be gone: the report stands without them
+        return
+
+
+def _prompt(run_task: ResolvedRunTask, sample: Sample) -> str | None:
+    """What was asked in words, as the prompt's documents say it."""
+    try:
+        messages = TaskPrompt(run_task).build(sample)
+    except Exception:  # noqa: BLE001 - a foreign strategy: the report stands without its text
+        return None
+    if len(messages) == 1:
+        text = messages[0].text
+    else:
+        text = "\n\n".join(f"{one.role}: {one.text}" for one in messages)
+    return text if len(text) <= CUT else f"{text[:CUT]} …"

@@ -1,0 +1,225 @@
+"""What became of jobs: accounting where there is any, else what slurmctld remembers, else they are lost.
+
+Accounting may be missing, empty or late (it says RUNNING of what is gone), and it holds earlier jobs of the
+same number: so a job is known by number *and* name, and what lives is in squeue.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.slurm.ask import ask
+from hpcbench.slurm.cache import shared_answer
+from hpcbench.slurm.jobs import FIELD, RUN_FIELDS, Job, parse_runs, task_numbers
+from hpcbench.slurm.queue import MAX_AGE, Snapshot, snapshot
+
+LOST = "LOST"
+"""State of a job that neither slurmctld nor accounting knows: whatever it did, it does it no more."""
+
+_WORDS = {
+    "COMPLETED": "its job ended by itself",
+    "FAILED": "its job ended with exit code {code}",
+    "CANCELLED": "its job was cancelled",
+    "TIMEOUT": "its job reached its time limit",
+    "OUT_OF_MEMORY": "its job needed more memory than it had asked for",
+    "NODE_FAIL": "its node failed",
+    "BOOT_FAIL": "its node did not boot",
+    "PREEMPTED": "its job was preempted",
+    "DEADLINE": "its job reached its deadline",
+    LOST: "its job is gone, and Slurm has no record of how it ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """What became of a job."""
+
+    state: str
+    """Slurm's word, e.g. NODE_FAIL, or LOST."""
+    runs: tuple[Job, ...] = ()
+    """Its runs as far as they are known, oldest first; a requeued job has several."""
+    restarts: int = 0
+    """How often it was requeued."""
+    alive: bool = False
+    """Whether it lives after all or may run again by itself."""
+
+    @property
+    def exit_code(self) -> int:
+        """What the job script returned, or 128 + the signal that ended it."""
+        return self.runs[-1].exit_code if self.runs else 0
+
+    @property
+    def node(self) -> str:
+        """Where it ran last."""
+        return next((run.node for run in reversed(self.runs) if run.node), "")
+
+    @property
+    def start(self) -> float | None:
+        """When its last run started, seconds since the epoch."""
+        return self.runs[-1].start if self.runs else None
+
+    @property
+    def end(self) -> float | None:
+        """When its last run ended; None: nobody knows, or not yet."""
+        return self.runs[-1].end if self.runs and not self.alive and self.state != LOST else None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds it ran, all runs together."""
+        return sum(run.elapsed for run in self.runs)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs it held."""
+        return max((run.gpus for run in self.runs), default=0)
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPUs held × seconds, all runs together."""
+        return sum(run.gpus * run.elapsed for run in self.runs)
+
+    @property
+    def energy(self) -> float | None:
+        """Joules, where Slurm measures them."""
+        known = [run.energy for run in self.runs if run.energy is not None]
+        return sum(known) if known else None
+
+    @property
+    def text(self) -> str:
+        """In plain words."""
+        words = _WORDS.get(self.state, f"Slurm says {self.state}").format(code=self.exit_code)
+        return f"{words} (on {self.node})" if self.node else words
+
+
+def fates(
+    ids: Iterable[str],
+    names: Collection[str],
+    *,
+    since: float | None = None,
+    folder: Path | None = None,
+) -> Mapping[str, JobEnd]:
+    """What became of jobs and array tasks, from one sacct call and the shared snapshot.
+
+    An id of an array stands for all of it: each task is in the answer by its own id, too, and the array has
+    the fate of the task that tells most: one that lives, else one that failed.
+
+    Args:
+        ids: `4711`, `4711_3`.
+        names: names that these jobs had: another job of the same number is not ours.
+        since: when the youngest of them was submitted. Then a shared snapshot taken later will do; without
+            it Slurm is asked anew before a job is called lost.
+        folder: where readers share answers; none: a private folder on a local disk.
+
+    Raises:
+        EnvironmentFault: slurmctld does not answer, and a job is not in its last answer.
+    """
+    wanted = list(dict.fromkeys(ids))
+    if not wanted:
+        return {}
+    now = snapshot(newer_than=since or 0.0, folder=folder)
+    found = judge(wanted, names, now, _accounted(wanted, names, MAX_AGE, folder))
+    if since is None and (now.fault or any(fate.state == LOST for fate in found.values())):
+        now = snapshot(0, folder=folder)
+        found = judge(wanted, names, now, _accounted(wanted, names, 0, folder))
+    # Accounting alone cannot tell the end of a job from the end of a run that is followed by another.
+    if now.fault and any(not fate.alive and now.find(job) is None for job, fate in found.items()):
+        raise EnvironmentFault(f"cannot tell what became of jobs: {now.fault}")
+    return found
+
+
+def judge(
+    ids: Iterable[str], names: Collection[str], now: Snapshot, runs: Sequence[Job]
+) -> dict[str, JobEnd]:
+    """`fates` from what slurmctld and accounting said; pure.
+
+    slurmctld's word counts where it has one. Accounting's counts for what has ended; what it thinks alive and
+    slurmctld does not know is lost.
+    """
+    ours = Snapshot(tuple(job for job in now.jobs if job.name in names))
+    past: dict[str, list[Job]] = {}
+    for run in sorted(runs, key=lambda run: run.start or run.submitted or 0.0):
+        if run.name in names:
+            tasks = [f"{run.id}_{number}" for number in task_numbers(run.task_ids)]
+            for job in tasks or [run.id]:
+                past.setdefault(job, []).append(run)
+    found: dict[str, JobEnd] = {}
+    for wanted in dict.fromkeys(ids):
+        tasks = _tasks(wanted, ours, past)
+        for task in tasks:
+            found[task] = _fate(ours.find(task), past.get(task, []))
+        if wanted not in found:
+            found[wanted] = max((found[task] for task in tasks), key=_telling, default=JobEnd(LOST))
+    return found
+
+
+def accounting(names: Iterable[str]) -> list[Job]:
+    """Every run there ever was of jobs with these names; empty where there is no accounting."""
+    listed = ",".join(names)
+    if not listed or shutil.which("sacct") is None:
+        return []
+    try:
+        return parse_runs(ask(*_sacct("--name", listed)))
+    except EnvironmentFault:
+        return []
+
+
+def _fate(held: Job | None, past: Sequence[Job]) -> JobEnd:
+    # In accounting REQUEUED and PREEMPTED are ends of runs, so the end tells what is over, not the state.
+    over = [run for run in past if run.end is not None]
+    again = max(held.restarts if held is not None else 0, len(past) - 1, 0)
+    if held is not None and held.alive:
+        runs = over if held.state == "PENDING" else [*over, held]
+        return JobEnd(held.state, tuple(runs), held.restarts, alive=True)
+    if held is not None:
+        # What has just ended may not be in accounting yet.
+        known = over if over and over[-1].state == held.state else [*over, _timed(held)]
+        return JobEnd(held.state, tuple(known), again)
+    last = past[-1] if past else None
+    if last is None or last.end is None or last.state == "REQUEUED":
+        return JobEnd(LOST, tuple(past), again)
+    return JobEnd(last.state, tuple(over), again)
+
+
+def _timed(held: Job) -> Job:
+    """A job that squeue shows as ended, with the seconds it ran."""
+    ran = max(0.0, held.end - held.start) if held.node and held.start and held.end else 0.0
+    return replace(held, elapsed=ran)
+
+
+def _tasks(wanted: str, ours: Snapshot, past: Mapping[str, Sequence[Job]]) -> list[str]:
+    """Ids of the array tasks that an id stands for; itself where it is no array."""
+    if "_" in wanted:
+        return [wanted]
+    rows = ours.of_array(wanted)
+    known = {job for job in past if job.partition("_")[0] == wanted} | {job.id for job in rows}
+    known |= {f"{wanted}_{task}" for job in rows for task in task_numbers(job.task_ids)}
+    tasks = {job for job in known if "_" in job}
+    return sorted(tasks or known, key=lambda job: (len(job), job))
+
+
+def _telling(fate: JobEnd) -> tuple[bool, bool, bool]:
+    return fate.alive, fate.state != "COMPLETED", fate.state != LOST
+
+
+def _accounted(
+    ids: Sequence[str], names: Collection[str], max_age: float, folder: Path | None
+) -> list[Job]:
+    """Runs of these jobs; by number too, for by name alone sacct leaves out what was never eligible."""
+    if not names or shutil.which("sacct") is None:
+        return []
+    arrays = sorted({job.partition("_")[0] for job in ids})
+    words = _sacct("--jobs", ",".join(arrays), "--name", ",".join(sorted(names)))
+    # A sacct that fails leaves its last good answer, which `judge` mistrusts as any other.
+    answer = shared_answer(" ".join(words), lambda: ask(*words), max_age, folder=folder)
+    return parse_runs(answer.text)
+
+
+def _sacct(*words: str) -> tuple[str, ...]:
+    return (
+        "sacct", "--parsable2", f"--delimiter={FIELD}", "--noheader", "--allocations", "--duplicates",
+        "--starttime", "now-30days", *words, "--format", ",".join(RUN_FIELDS),
+    )  # fmt: skip

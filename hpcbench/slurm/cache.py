@@ -1,0 +1,186 @@
+"""One answer of Slurm for all readers of a user on a machine: a small file on a local disk, and who may ask.
+
+Whoever finds the last answer too old asks, and only one at a time: the right to ask is a file created
+exclusively. Others meanwhile go on with the old answer, unless it is much too old for them: then they wait
+for the new one. A question that failed keeps the last good answer and is not put again before its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.files.atomic import create_exclusive, read_lines, write_atomic
+from hpcbench.slurm.ask import TIMEOUT
+
+ASKING_SECONDS = 2 * TIMEOUT + 10
+"""Longest time one question takes; the right to ask is void after it."""
+
+INDULGENCE = 5
+"""While another asks, an answer will do that is so many times as old as was wished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The last good answer, and whether Slurm has failed to give another since."""
+
+    text: str = ""
+    """What the command printed."""
+    time: float = 0.0
+    """When the question was put, seconds since the epoch; 0: there never was an answer."""
+    tried: float = 0.0
+    """When Slurm was last asked, with or without success."""
+    fault: str | None = None
+    """Why the last question failed; None: it did not."""
+
+
+def private_folder() -> Path | None:
+    """A folder of this user on a local disk that nobody else can write to or read; None: there is none."""
+    user = os.geteuid()
+    for parent in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}"):
+        if parent and _private(Path(parent)):
+            folder = Path(parent) / "hpcbench"
+            break
+    else:
+        folder = Path(f"/tmp/hpcbench-{user}")
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if _private(folder):
+            return folder
+    return None
+
+
+def shared_answer(
+    key: str,
+    question: Callable[[], str],
+    max_age: float,
+    *,
+    newer_than: float = 0.0,
+    folder: Path | None = None,
+) -> Answer:
+    """The answer to a question, from the file or from Slurm.
+
+    Args:
+        key: what is asked; the same for all who ask the same.
+        question: asks; raises EnvironmentFault where it fails.
+        max_age: seconds that an answer may be old; 0: of this moment.
+        newer_than: an answer of before this moment (seconds since the epoch) will not do.
+        folder: where the file lies; none: `private_folder`.
+    """
+    place = folder or private_folder()
+    if place is None:
+        return _put(question, Answer())
+    # Another cluster's answers are others: SLURM_CONF says which one it is.
+    digest = hashlib.sha256(f"{os.environ.get('SLURM_CONF', '')}\n{key}".encode()).hexdigest()[:16]
+    path, right = place / f"{digest}.json", place / f"{digest}.asking"
+    began = time.time()
+    wanted = max(min(newer_than, began), began - max_age)
+    tolerated = max(min(newer_than, began), began - INDULGENCE * max_age)
+    known = _read(path)
+    while not wanted <= known.tried <= time.time() + 1:
+        with _asking(right) as allowed:
+            if allowed:
+                known = _read(path)  # another may just have answered
+                if not wanted <= known.tried <= time.time() + 1:
+                    known = _put(question, known)
+                    _write(path, known)
+                break
+        if tolerated <= known.time <= began or time.time() - began > ASKING_SECONDS:
+            break
+        time.sleep(0.1)
+        known = _read(path)
+    return known
+
+
+def _put(question: Callable[[], str], known: Answer) -> Answer:
+    # The moment before the question: what happened since may be missing in the answer.
+    now = time.time()
+    try:
+        return Answer(question(), now, now)
+    except EnvironmentFault as fault:
+        return replace(known, tried=now, fault=fault.message)
+
+
+def _read(path: Path) -> Answer:
+    try:
+        return Answer(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return Answer()
+
+
+def _write(path: Path, answer: Answer) -> None:
+    # A full disk costs the sharing, not the answer.
+    with contextlib.suppress(OSError):
+        fields = {name: getattr(answer, name) for name in Answer.__slots__}
+        write_atomic(path, json.dumps(fields))
+
+
+def _private(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not stat.S_IMODE(found.st_mode) & 0o077
+    )
+
+
+@contextlib.contextmanager
+def _asking(right: Path) -> Iterator[bool]:
+    """The right to ask; where it cannot even be looked at (a full disk), everybody has it."""
+    try:
+        held = _take(right)
+    except OSError:
+        yield True
+        return
+    try:
+        yield held
+    finally:
+        if held:
+            right.unlink(missing_ok=True)
+
+
+def _take(right: Path) -> bool:
+    line = {"host": socket.gethostname(), "pid": os.getpid()}
+    if create_exclusive(right, line):
+        return True
+    if not _void(right):
+        return False
+    # Of several who find it void one gets it out of the way; a new one taken by mistake is put back.
+    old = right.with_name(f"{right.name}.{os.getpid()}")
+    try:
+        right.rename(old)
+    except FileNotFoundError:
+        return False
+    if not _void(old):
+        with contextlib.suppress(FileExistsError):
+            os.link(old, right)
+        old.unlink()
+        return False
+    old.unlink()
+    return create_exclusive(right, line)
+
+
+def _void(right: Path) -> bool:
+    """Whether who took the right to ask is dead, or has had it for too long."""
+    try:
+        age = time.time() - right.stat().st_mtime
+        holder = next(read_lines(right), None)
+    except (OSError, ValueError):
+        return False
+    if holder is None:
+        return not right.exists() or age > ASKING_SECONDS
+    if holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists():
+        return True
+    return age > ASKING_SECONDS

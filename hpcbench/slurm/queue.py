@@ -1,0 +1,121 @@
+"""This user's jobs as Slurm holds them in memory: one squeue call for everything and everybody."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.slurm.ask import ask
+from hpcbench.slurm.cache import shared_answer
+from hpcbench.slurm.jobs import FIELD, QUEUE_FIELDS, RECORD, Job, parse_queue, task_numbers
+
+MAX_AGE = 30.0
+"""Seconds between two questions to Slurm, for all readers of a user together."""
+
+# Size 0 means: as wide as it is, and never cut.
+_FORM = f":0{FIELD},".join(QUEUE_FIELDS) + f":0{RECORD}"
+_SQUEUE = ("squeue", "--me", "--noheader", "--states=all", f"--Format={_FORM}")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """This user's jobs at one moment: those that live, and those that ended minutes ago (MinJobAge)."""
+
+    jobs: tuple[Job, ...] = ()
+    """The jobs; tasks of an array that wait together are one."""
+    time: float = 0.0
+    """When Slurm was asked, seconds since the epoch; 0: it never answered."""
+    fault: str | None = None
+    """Why it did not answer since; then a job that is not here is not gone."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since Slurm was asked."""
+        return max(0.0, time.time() - self.time)
+
+    def find(self, job: str) -> Job | None:
+        """A job or array task by its id, also one that waits together with others of its array."""
+        return self._by_id.get(job)
+
+    def of_array(self, array_job: str) -> tuple[Job, ...]:
+        """All that is left of an array, or the single job of this id."""
+        return self._by_array.get(array_job, ())
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Job]:
+        waiting = {
+            f"{job.id}_{number}": job
+            for job in self.jobs
+            if job.task_ids
+            for number in task_numbers(job.task_ids)
+        }
+        return waiting | {job.id: job for job in self.jobs}
+
+    @cached_property
+    def _by_array(self) -> Mapping[str, tuple[Job, ...]]:
+        found: dict[str, list[Job]] = {}
+        for job in self.jobs:
+            found.setdefault(job.array_job, []).append(job)
+        return {array: tuple(jobs) for array, jobs in found.items()}
+
+
+def snapshot(
+    max_age: float = MAX_AGE, *, newer_than: float = 0.0, folder: Path | None = None
+) -> Snapshot:
+    """This user's jobs, asked at most every `max_age` seconds by all readers on this machine together.
+
+    A Slurm that does not answer is no error: the last good snapshot comes back with its `fault`, or an
+    empty one of time 0 where there never was any.
+
+    Args:
+        max_age: seconds it may be old; 0: of this moment.
+        newer_than: not from before this moment, seconds since the epoch.
+        folder: where readers share it; none: a private folder on a local disk.
+    """
+    answer = shared_answer(
+        " ".join(_SQUEUE), _queue_text, max_age, newer_than=newer_than, folder=folder
+    )
+    return Snapshot(_parsed(answer.text), answer.time, answer.fault)
+
+
+def queue() -> list[Job]:
+    """This user's jobs that Slurm still holds in memory, asked now.
+
+    Raises:
+        EnvironmentFault: slurmctld does not answer.
+    """
+    return list(_parsed(_queue_text()))
+
+
+def _queue_text() -> str:
+    """squeue's answer, which is known to be readable."""
+    text = ask(*_SQUEUE)
+    try:
+        _parsed(text)
+    except EnvironmentFault as fault:
+        # A squeue that misses one of our fields, or a site's own in its place.
+        try:
+            text = ask("squeue", "--me", "--json")
+            _parsed(text)
+        except EnvironmentFault:
+            raise fault from None
+    return text
+
+
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> tuple[Job, ...]:
+    return tuple(parse_queue(text, _user())) if text else ()
+
+
+def _user() -> str:
+    """As Slurm knows it: by number, whatever LOGNAME says."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", "")

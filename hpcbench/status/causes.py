@@ -1,0 +1,107 @@
+"""What went wrong, by cause: the same trouble on forty nodes is one line with a count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.results import metrics_of
+from hpcbench.status.models import Failure
+from hpcbench.status.workers import Complaint
+
+LINE = 300
+"""Characters of a cause that are kept."""
+
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|/[\w.+-]+(?:/[\w.+-]+)+|\d+(?:\.\d+)?")
+"""Addresses, paths and numbers: what differs between two tellings of one cause."""
+
+
+@dataclass
+class _Group:
+    last: Complaint
+    first_time: float
+    count: int
+    run_tasks: dict[str, None]
+    models: dict[str, None]
+    nodes: dict[str, None]
+
+
+def same_cause(message: str) -> str:
+    """What two tellings of one cause have in common."""
+    return _VARYING.sub("#", message.strip().partition("\n")[0])[:LINE]
+
+
+def grouped(complaints: Iterable[Complaint]) -> tuple[Failure, ...]:
+    """One failure a cause; the most frequent first."""
+    groups: dict[tuple[str, str], _Group] = {}
+    for one in complaints:
+        key = (one.kind, same_cause(one.message))
+        group = groups.setdefault(key, _Group(one, one.time, 0, {}, {}, {}))
+        group.count += 1
+        group.first_time = min(group.first_time, one.time)
+        if one.time >= group.last.time:
+            group.last = one
+        for names, name in (
+            (group.run_tasks, one.run_task),
+            (group.models, one.model),
+            (group.nodes, one.node),
+        ):
+            if name:
+                names[name] = None
+    ordered = sorted(groups.values(), key=lambda group: (-group.count, group.first_time))
+    return tuple(map(_failure, ordered))
+
+
+def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
+    """Samples without an answer, as evaluation counted them; or that what it wrote cannot be read."""
+    if not experiment.metrics_file.exists():
+        return ()
+    try:
+        metrics = metrics_of(experiment)
+    except EnvironmentFault as fault:
+        return (Failure(cause=str(fault), kind="answers"),)
+    return tuple(
+        Failure(
+            cause=f"{error['outcome']}: {error['message']}",
+            kind="answers",
+            count=error["count"],
+            run_tasks=(name,),
+            log=str(experiment.shards_dir(name)),
+        )
+        for name, run_task in metrics["run_tasks"].items()
+        for error in run_task["errors"]
+    )
+
+
+def last_words(experiment: Experiment) -> Failure:
+    """Where to look when all jobs are gone and none of them said why."""
+    logs = [
+        path for path in experiment.jobs_dir.glob("*") if path.suffix in (".log", ".out", ".err")
+    ]
+    newest = max(logs, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
+        return Failure(cause="all jobs are gone and none left a log", kind="lost")
+    with newest.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - 4096))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    said = f"; the last one said: {lines[-1].strip():.200}" if lines else ""
+    at = newest.stat().st_mtime
+    cause = f"all jobs are gone before the end{said}"
+    return Failure(cause=cause, kind="lost", first=at, last=at, log=str(newest))
+
+
+def _failure(group: _Group) -> Failure:
+    return Failure(
+        cause=group.last.message.strip()[:LINE],
+        kind=group.last.kind,
+        count=group.count,
+        run_tasks=tuple(group.run_tasks),
+        models=tuple(group.models),
+        nodes=tuple(group.nodes),
+        first=group.first_time or None,
+        last=group.last.time or None,
+        log=group.last.log,
+    )

@@ -1,0 +1,184 @@
+"""How fast answers come and when the last one will be there: what `status/eta.py` needs, gathered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hpcbench.experiment.claims import ShardState
+from hpcbench.schema.plan import WorkPlan
+from hpcbench.status import eta
+from hpcbench.status.findings import Facts
+from hpcbench.status.models import Eta
+from hpcbench.status.workers import Worker
+
+RATE_SECONDS = 300.0
+"""A rate is of the last minutes: over more it would hide that something stopped, over less it would jump."""
+
+FAR_ENOUGH = 0.25
+"""A running shard tells of its pace once this share of it is answered."""
+
+WAITING = ("pending", "acknowledged", "lost")
+"""States of shards that somebody will take up."""
+
+SEEN = 100
+"""Shards of a run task that are looked at; more say nothing new."""
+
+
+SYNCHRONOUS = 60.0
+"""Seconds by which clocks of nodes may differ before it matters to a rate of minutes."""
+
+
+class Span(NamedTuple):
+    """What the newest attempt at a shard did. A tuple: there may be 100,000."""
+
+    run_task: str
+    """Its run task."""
+    began: float
+    """When it began, seconds since the epoch."""
+    end: float
+    """When it ended; now, while it is at work."""
+    answered: int
+    """Answers of this attempt."""
+    far: bool
+    """Whether its pace says something."""
+
+
+def spans(states: Iterable[ShardState], now: float, ahead: Mapping[str, float]) -> list[Span]:
+    """Attempts that brought answers, the newest of each shard; the latest first.
+
+    Args:
+        states: shards.
+        now: seconds since the epoch.
+        ahead: worker → seconds that its clock is ahead of ours; it says when a shard began.
+    """
+    found = []
+    for state in states:
+        if not state.began or state.state in ("free", "released"):
+            continue
+        done, works = state.state == "done", state.state == "claimed"
+        began = state.began
+        if works and abs(off := ahead.get(_worker(state), 0.0)) > SYNCHRONOUS:
+            began -= off
+        end = now if works else began + state.seconds
+        samples = state.shard.stop - state.shard.start
+        own = samples if done and state.attempt == 1 else _own(state)
+        if own and end > began:
+            far = done or (works and own >= FAR_ENOUGH * samples)
+            found.append(Span(state.shard.run_task, began, end, own, far))
+    found.sort(key=lambda span: -span.began)
+    return found
+
+
+def rates(known: Sequence[Span], now: float) -> dict[str, float]:
+    """Run task → answers a second over the last minutes; those without any are left out.
+
+    A shard's answers are taken to have come evenly while its newest attempt was at work.
+    """
+    if not known:
+        return {}
+    window = max(1.0, min(RATE_SECONDS, now - known[-1].began))
+    found: defaultdict[str, float] = defaultdict(float)
+    for span in known:
+        inside = span.end - max(span.began, now - window)
+        if inside > 0:
+            share = min(1.0, inside / (span.end - span.began))
+            found[span.run_task] += span.answered * share / window
+    return dict(found)
+
+
+def forecast(facts: Facts, known: Sequence[Span]) -> Eta | None:
+    """When the last answer will be there; None: nothing is left, or nothing known."""
+    crews, waits, working = _crews(facts)
+    if not crews:
+        return None
+    work, now = facts.experiment.work, facts.now
+    span = eta.estimate(crews, _paces(work, known), work.load_seconds)
+    if span is None:
+        return None
+    low, likely, high = (round(now + one, 1) for one in (span.low, span.likely, span.high))
+    if not working:
+        text = f"{eta.durations_text(span.low, span.high)} once it starts"
+    else:
+        text = eta.span_text(low, high, now) + (", and the wait for Slurm" if waits else "")
+    return Eta(low=low, likely=likely, high=high, confidence=eta.CONFIDENCE, waits=waits, text=text)
+
+
+def _worker(state: ShardState) -> str:
+    """Who holds a shard; empty: nobody."""
+    return f"{state.owner['job']}-{state.owner['restart']}" if state.owner is not None else ""
+
+
+def _own(state: ShardState) -> int:
+    """Answers of the newest attempt."""
+    if state.attempt <= 1 or state.folder is None:
+        return state.answered
+    shard = state.shard
+    return state.folder.lines_of(f"{shard.index:05d}.{state.attempt}.responses.jsonl")
+
+
+def _crews(facts: Facts) -> tuple[list[eta.Crew], bool, bool]:
+    """Groups with work left, whether one of them waits for its first worker, whether any works."""
+    models = {one.name: one.model.name for one in facts.experiment.resolved.run_tasks}
+    loads = facts.experiment.work.load_seconds
+    left, held = _left(facts)
+    passes = facts.story.passes
+    groups = passes[-1].groups if passes else facts.experiment.work.groups
+    crews, waits, working = [], False, False
+    for group in groups:
+        todo = tuple(
+            eta.Left(name, models[name], *left[name]) for name in group.run_tasks if name in left
+        )
+        busy = [
+            _busy(worker, held.get(worker.id), loads, facts.now)
+            for worker in facts.living
+            if worker.group == group.id
+        ]
+        if not todo and not any(one.run_task for one in busy):
+            continue
+        working = working or bool(busy)
+        if not busy:
+            waits = True
+            count = min(group.workers, group.throttle, sum(one.shards for one in todo))
+            busy = [eta.Busy()] * max(1, count)
+        crews.append(eta.Crew(todo, tuple(busy)))
+    return crews, waits, working
+
+
+def _left(facts: Facts) -> tuple[dict[str, tuple[int, int]], dict[str, ShardState]]:
+    """Run task → shards nobody holds and samples in them; worker → the shard it holds."""
+    left: dict[str, tuple[int, int]] = {}
+    held: dict[str, ShardState] = {}
+    for state, shard in facts.shards:
+        name = state.shard.run_task
+        if shard.state in ("claimed", "running", "silent") and state.owner is not None:
+            held[_worker(state)] = state
+        elif shard.state in WAITING and not facts.story.wished.rests(name):
+            shards, samples = left.get(name, (0, 0))
+            left[name] = (shards + 1, samples + shard.samples - shard.answered)
+    return left, held
+
+
+def _busy(
+    worker: Worker, state: ShardState | None, loads: Mapping[str, float], now: float
+) -> eta.Busy:
+    loading = 0.0
+    if worker.loading is not None and worker.model is not None:
+        loading = max(5.0, loads.get(worker.model, 0.0) - (now - worker.loading))
+    if state is None:
+        return eta.Busy(worker.model, loading=loading)
+    samples = state.shard.stop - state.shard.start - state.answered
+    return eta.Busy(worker.model, state.shard.run_task, max(0, samples), loading)
+
+
+def _paces(work: WorkPlan, known: Iterable[Span]) -> dict[str, eta.Pace]:
+    """What each run task's shards took so far; the latest tell most."""
+    seen: defaultdict[str, list[float]] = defaultdict(list)
+    for span in known:
+        if span.far and len(seen[span.run_task]) < SEEN:
+            seen[span.run_task].append((span.end - span.began) / span.answered)
+    return {
+        cut.run_task: eta.Pace(cut.seconds_per_sample, tuple(seen[cut.run_task]))
+        for cut in work.cuts
+    }

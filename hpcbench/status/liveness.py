@@ -1,0 +1,213 @@
+"""Who still works on an experiment, what dead workers left, and what is left to do."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench import slurm
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.claims import (
+    ENDED,
+    Owner,
+    ShardState,
+    damaged,
+    release,
+    shard_states,
+    unsuccessful,
+)
+from hpcbench.experiment.control import control_state
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import LAST_WORDS
+from hpcbench.experiment.process_identity import lives, started
+from hpcbench.experiment.submission import Round, Step, job_name, names_of, rounds
+
+GONE = "its worker is gone"
+
+
+def living(experiment: Experiment) -> list[slurm.Job]:
+    """Jobs of the experiment that run, wait, or may run again; array tasks that wait together are one.
+
+    Asks Slurm now, not the shared snapshot: what follows from it cannot be taken back.
+
+    Raises:
+        EnvironmentFault: Slurm does not answer, or they are another user's jobs.
+    """
+    if experiment.resolved.executor != "slurm":
+        found, _ = supervisors(experiment, rounds(experiment))
+        return [slurm.Job(job, "supervisor", "RUNNING") for job in found]
+    owner = experiment.submission_file.stat().st_uid
+    if owner != os.geteuid():
+        # Slurm may hide their jobs from us (PrivateData), and work taken from the living is done twice.
+        raise EnvironmentFault(
+            f"{experiment.id} was submitted by {_user(owner)}, who alone can tell which of its jobs live",
+            remedy="have them resume it, or submit the plan yourself",
+        )
+    ids, ours = (
+        {job for one in rounds(experiment) for job in one.jobs.values()},
+        names_of(experiment),
+    )
+    return [
+        job
+        for job in slurm.queue()
+        # A slurmctld that lost its state gives numbers again.
+        if job.array_job in ids and job.alive and job.name.startswith(ours)
+    ]
+
+
+def working(experiment: Experiment, jobs: Collection[slurm.Job]) -> list[slurm.Job]:
+    """Those of these jobs whose worker has not said its last word in this run of the job."""
+    last = dict[str, tuple[int, bool]]()
+    """Job → the number of its last run, and whether that still works."""
+    for _, events in experiment.worker_records():
+        for job, restart, works in _run(events):
+            last[job] = max((restart, works), last.get(job, (-1, True)))
+    return [job for job in jobs if _works(job, *last.get(job.id, (-1, True)))]
+
+
+def release_dead(
+    experiment: Experiment, jobs: Collection[slurm.Job], elsewhere_gone: bool = False
+) -> list[ShardState]:
+    """Take shards from owners that are gone; returns those it took.
+
+    Args:
+        experiment: the experiment.
+        jobs: its living jobs.
+        elsewhere_gone: under the local executor, somebody says that workers of other hosts are gone.
+    """
+    alive = {job.id for job in jobs}
+    local = experiment.resolved.executor != "slurm"
+    dead = [
+        state
+        for state in shard_states(experiment, _names(experiment))
+        if state.state == "claimed"
+        and not (
+            _lives_here(state, experiment, elsewhere_gone) if local else _in_slurm(state, alive)
+        )
+    ]
+    why = {} if local else _ends_of_jobs(experiment, dead)
+    return [
+        state
+        for state in dead
+        if release(experiment, state, why.get((state.owner or {}).get("job", ""), GONE))
+    ]
+
+
+def forgive(experiment: Experiment) -> None:
+    """Let shards be tried again that ended too many workers."""
+    for state in shard_states(experiment, _names(experiment)):
+        if state.state in ENDED and not state.claimable:
+            release(experiment, state, "to be tried again", forgive=True)
+
+
+def ask_again(experiment: Experiment) -> None:
+    """Have samples asked again whose requests failed or were invalid. Reads every answer."""
+    now = control_state(experiment)
+    names = [name for name in _names(experiment) if not now.rests(name)]
+    for state, samples, kept in unsuccessful(experiment, names):
+        why = f"{len(samples)} requests that failed are asked again"
+        release(experiment, state, why, reopen=True, withdrawn=samples, answered=kept)
+
+
+def reopen_damaged(experiment: Experiment) -> None:
+    """Have answers asked again that were there and cannot be read any more. Reads every answer."""
+    for state in damaged(experiment, _names(experiment)):
+        release(experiment, state, "answers of it cannot be read any more", reopen=True)
+
+
+def remaining(experiment: Experiment) -> list[ShardState]:
+    """Shards that a worker could take now or whose owner still works on them, but for what people ended."""
+    now = control_state(experiment)
+    return [
+        state
+        for state in shard_states(experiment, _names(experiment))
+        if (state.claimable or state.state == "claimed") and not now.ended(state.shard.run_task)
+    ]
+
+
+def process_lives(pid: int, experiment: Experiment) -> bool:
+    """Whether a process of this host runs and works on the experiment, by whatever path it was started."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+    return experiment.path.resolve().name in command and started(pid) is not None
+
+
+def supervisors(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[str], str]:
+    """Supervisors of the local executor.
+
+    Returns:
+        Those that run, as `HOST:PID`; and the host of the newest one, where it cannot be seen from here
+        whether that one runs, else nothing.
+    """
+    steps = [step for one in passes for step in one.steps.values() if step.job]
+    known = [(str(step.job), _supervisor_lives(step, experiment)) for step in steps]
+    unseen = known[-1][0].partition(":")[0] if known and known[-1][1] is None else ""
+    return [job for job, runs in known if runs], unseen
+
+
+def _supervisor_lives(step: Step, experiment: Experiment) -> bool | None:
+    """Whether a supervisor runs; None: that cannot be seen from here."""
+    if step.process is not None:
+        return lives(step.process)
+    host, _, pid = str(step.job).partition(":")
+    if host != socket.gethostname() or not pid.isdigit():
+        return None
+    return process_lives(int(pid), experiment)
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _names(experiment: Experiment) -> list[str]:
+    return [run_task.name for run_task in experiment.resolved.run_tasks]
+
+
+def _ends_of_jobs(experiment: Experiment, states: Sequence[ShardState]) -> dict[str, str]:
+    """Job → what Slurm says of its end, in words; nothing where it does not know."""
+    ids = {str(state.owner["job"]) for state in states if state.owner is not None}
+    names = {
+        job_name(experiment, step, one.number) for one in rounds(experiment) for step in one.jobs
+    }
+    try:
+        found = slurm.fates(ids, names)
+    except EnvironmentFault:
+        return {}
+    return {job: f"{GONE}: {fate.text}" for job, fate in found.items() if not fate.alive}
+
+
+def _in_slurm(state: ShardState, alive: Collection[str]) -> bool:
+    return state.owner is not None and state.owner["job"] in alive
+
+
+def _lives_here(state: ShardState, experiment: Experiment, elsewhere_gone: bool) -> bool:
+    if state.owner is None:
+        return False
+    owner = Owner(**state.owner)
+    if owner.host != socket.gethostname():
+        return not elsewhere_gone
+    return process_lives(owner.pid, experiment)
+
+
+def _works(job: slurm.Job, restart: int, works: bool) -> bool:
+    """Whether a job's worker works, or none has begun yet since Slurm started it last."""
+    return works or restart < job.restarts
+
+
+def _run(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, bool]]:
+    """Job and number of the run that a worker's file is of, and whether it has yet to say its last word."""
+    first = last = None
+    for event in events:
+        first, last = first or event, event
+    if first is not None and last is not None and "owner" in first:
+        works = last["event"] not in LAST_WORDS
+        yield str(first["owner"]["job"]), int(first["owner"]["restart"]), works

@@ -1,0 +1,305 @@
+"""Looking at experiments: files for progress, Slurm for liveness, both put into one answer."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from hpcbench import slurm
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.claims import Ends, ShardState, shard_states
+from hpcbench.experiment.control import control_state
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import job_name, outcome
+from hpcbench.resume.rebalance import unlaunched
+from hpcbench.slurm import LOST
+from hpcbench.status import own_jobs as own_jobs
+from hpcbench.status.findings import (
+    Facts,
+    Story,
+    is_news,
+    outcome_of,
+    passes_of,
+    state_of,
+)
+from hpcbench.status.models import (
+    Brief,
+    ExperimentStatus,
+    ShardStatus,
+    State,
+)
+from hpcbench.status.own_jobs import Jobs
+from hpcbench.status.render import in_words
+from hpcbench.status.shards import Owned, judge
+from hpcbench.status.workers import Worker, Workers, monitor_heard
+
+
+class Observer:
+    """Looks at one experiment again and again, and reads only what is new since the last look."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self._workers = Workers(experiment)
+        self._order: list[str] = []
+        self._done: dict[str, tuple[ShardState, ShardStatus]] = {}
+        self._fates: dict[str, slurm.JobEnd] = {}
+
+    def look(self, snapshot: slurm.Snapshot | None = None) -> ExperimentStatus:
+        """How far the experiment is now; asks Slurm no more than `slurm.snapshot` does.
+
+        Args:
+            snapshot: Slurm's word, where it has been asked already.
+        """
+        facts = self.facts(snapshot)
+        return in_words(facts, self.state(facts))
+
+    def shards(self, snapshot: slurm.Snapshot | None = None) -> list[ShardStatus]:
+        """Every shard, in planned order."""
+        return [shard for _, shard in self.facts(snapshot).shards]
+
+    def facts(self, snapshot: slurm.Snapshot | None = None) -> Facts:
+        """All that can be found, see `look`."""
+        now = time.time()
+        story = _story(self.experiment, snapshot)
+        workers = self._workers.look()
+        ended = story.outcome is not None
+        enough = story.wished.enough_tasks
+        shards = [
+            (state, shard)
+            for state, shard in self._shards(workers, story, now)
+            # What is not needed any more is neither left nor lost.
+            if state.state == "done" or state.shard.run_task not in enough
+        ]
+        last_runs = _last_runs(workers)
+        living = [
+            one
+            for one in workers
+            if not ended and one.restart >= last_runs[one.job] and self._lives(one, story.jobs)
+        ]
+        if not ended:
+            self._learn(_vanished(workers, living), story)
+        return Facts(self.experiment, now, story, workers, living, shards, self._fates)
+
+    def state(self, facts: Facts) -> State:
+        """The state that follows from what was found."""
+        story = facts.story
+        last = max((worker.heard for worker in facts.workers), default=0.0)
+        begun = story.passes[-1].started if story.passes else 0.0
+        works, news = is_news(last, facts.now), is_news(max(last, begun), facts.now)
+        if not (facts.ended or story.jobs.alive or news) and story.passes:
+            self._learn(story.passes[-1].finalisers, story)
+        return state_of(
+            story,
+            whole=all(state.state == "done" for state, _ in facts.shards),
+            rests=_rests(facts),
+            works=works,
+            news=news,
+            fates=self._fates,
+            from_jobs=self.experiment.resolved.site.slurm.submit_from_jobs,
+        )
+
+    def _shards(
+        self, workers: Iterable[Worker], story: Story, now: float
+    ) -> list[tuple[ShardState, ShardStatus]]:
+        """Every shard in planned order; what is done is neither read nor judged again."""
+        told: dict[str, Ends] = {}
+        for worker in workers:
+            told |= worker.done
+            worker.done = {}  # what is done is known from now on
+        fresh = {
+            state.shard.id: state
+            for state in shard_states(
+                self.experiment, _names(self.experiment), self._done.keys(), told
+            )
+        }
+        if not self._order:
+            self._order = list(fresh)
+        owners = self._owners(fresh, workers, story)
+        ended = story.outcome is not None
+        known = self._done | {
+            key: (state, judge(state, owners.get(key), now, ended=ended))
+            for key, state in fresh.items()
+        }
+        self._done |= {key: known[key] for key, state in fresh.items() if state.state == "done"}
+        return [known[key] for key in self._order]
+
+    def _owners(
+        self, states: Mapping[str, ShardState], workers: Iterable[Worker], story: Story
+    ) -> dict[str, Owned]:
+        """What is known of the owner of each claimed shard, by the shard's id."""
+        by_id = {worker.id: worker for worker in workers}
+        last_runs = _last_runs(by_id.values())
+        held = {key: state for key, state in states.items() if state.state == "claimed"}
+        lives = {
+            key: own_jobs.life(self.experiment, state, story.jobs, last_runs.get(_job(state), 0))
+            for key, state in held.items()
+        }
+        gone = {_job(state) for key, state in held.items() if lives[key] == "gone"}
+        self._learn(sorted(gone), story)
+        found = {}
+        for key, state in held.items():
+            said = state.owner or {}
+            worker = by_id.get(f"{_job(state)}-{said.get('restart', 0)}")
+            last = max(worker.heard if worker else 0.0, state.began)
+            if worker and lives[key] != "gone":
+                last = max(last, monitor_heard(self.experiment, worker))
+            cause = (worker.ending if worker else "") or self._why(_job(state))
+            node = str(said.get("node") or said.get("host") or "") or None
+            found[key] = Owned(lives[key], last, cause, node)
+        return found
+
+    def _lives(self, worker: Worker, jobs: Jobs) -> bool:
+        if worker.last_words is not None:
+            return False
+        if jobs.snapshot is None:
+            here = own_jobs.process_lives_here(self.experiment, worker.host, worker.pid, jobs)
+            return is_news(worker.heard, time.time()) if here is None else here
+        if jobs.answered and worker.started > jobs.snapshot.time:
+            return True  # it began after Slurm was asked
+        job = jobs.find(worker.job)
+        if job is None:
+            return not jobs.answered and is_news(worker.heard, time.time())
+        return job.state != "PENDING" and job.restarts <= worker.restart
+
+    def _learn(self, gone: Sequence[str], story: Story) -> None:
+        """Ask what became of jobs that are gone, until somebody knows: accounting may be late."""
+        unknown = [
+            job for job in gone if job and getattr(self._fates.get(job), "state", LOST) == LOST
+        ]
+        if not unknown or story.jobs.snapshot is None or not story.jobs.answered:
+            return
+        names = [
+            job_name(self.experiment, step, one.number)
+            for one in story.passes
+            for step in one.steps
+        ]
+        with contextlib.suppress(EnvironmentFault):  # files alone then; the snapshot says so soon
+            told = slurm.fates(unknown, names, since=own_jobs.last_change(self.experiment))
+            self._fates |= {job: told[job] for job in unknown if job in told}
+
+    def _why(self, job: str) -> str:
+        fate = self._fates.get(job)
+        return "" if fate is None or fate.alive else fate.text
+
+
+def status(experiment: Experiment) -> ExperimentStatus:
+    """How far an experiment is; asks Slurm no more than `slurm.snapshot` does."""
+    return Observer(experiment).look()
+
+
+def due(experiment: Experiment, now: ExperimentStatus | None = None) -> bool:
+    """Whether what is due waits for this login node: `hpcbench.finalise` is to be called here.
+
+    So it is where nothing lives and work or its end is left, and where a limit of Slurm's keeps workers
+    waiting that jobs of this site may not submit, and where Slurm holds a job that it could not launch. What
+    people paused, cancelled or ended by hand is not.
+    """
+    now = now or status(experiment)
+    if now.executor != "slurm" or (now.slurm is not None and now.slurm.fault):
+        return False
+    from_jobs = experiment.resolved.site.slurm.submit_from_jobs
+    rest = bool(now.deferred) and not from_jobs and now.state in ("pending", "running")
+    held = any(unlaunched(wait.reason) for wait in now.waits)
+    return now.state == "stalled" or rest or held
+
+
+def briefs(experiments: Iterable[Experiment]) -> list[Brief]:
+    """Many experiments in a line each, with one question to Slurm for all of them."""
+    known = {experiment: _ended(experiment) for experiment in experiments}
+    asking = [
+        own_jobs.last_change(experiment)
+        for experiment, ended in known.items()
+        if ended is None and experiment.resolved.executor == "slurm"
+    ]
+    asked = slurm.snapshot(newer_than=max(asking)) if asking else None
+    return [_brief(experiment, ended, asked) for experiment, ended in known.items()]
+
+
+def _ended(experiment: Experiment) -> State | Literal["unreadable"] | None:
+    """How an experiment ended; None: it has not."""
+    try:
+        passes, _ = passes_of(experiment)
+        ended = outcome_of(experiment, passes, control_state(experiment))
+        _ = experiment.work, ended == "done" or experiment.resolved
+        return ended
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unreadable"  # one experiment of an older version must not hide the others
+
+
+def _brief(
+    experiment: Experiment,
+    ended: State | Literal["unreadable"] | None,
+    asked: slurm.Snapshot | None,
+) -> Brief:
+    if ended == "unreadable":
+        path = str(experiment.path)
+        return Brief(id=experiment.id, state=ended, path=path, run_tasks=0, samples=0, answered=0)
+    cuts = experiment.work.cuts
+    samples = answered = sum(cut.samples for cut in cuts)
+    state: State = "done"
+    if ended != "done":
+        observer = Observer(experiment)
+        facts = observer.facts(asked)
+        answered = sum(shard.answered for _, shard in facts.shards)
+        state = observer.state(facts)
+    return Brief(
+        id=experiment.id,
+        state=state,
+        path=str(experiment.path),
+        run_tasks=len(cuts),
+        samples=samples,
+        answered=answered,
+    )
+
+
+def _rests(facts: Facts) -> bool:
+    """Whether people let all that is left rest: the experiment, or those of its run tasks."""
+    wished = facts.story.wished
+    if wished.paused or not wished.paused_tasks:
+        return wished.paused
+    left = {one.shard.run_task for one, _ in facts.shards if one.state != "done"}
+    return bool(left & wished.paused_tasks) and all(map(wished.rests, left))
+
+
+def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
+    passes, busy = passes_of(experiment)
+    wished = control_state(experiment)
+    ended = outcome_of(experiment, passes, wished)
+    jobs = Jobs() if ended else own_jobs.look(experiment, passes, snapshot)
+    said = (outcome(experiment) or {}) if ended else {}
+    endings = said.get("run_tasks")  # an earlier version did not write it
+    return Story(
+        passes,
+        busy,
+        ended,
+        wished,
+        jobs,
+        said.get("reason") or None,
+        endings if isinstance(endings, dict) else {},
+    )
+
+
+def _last_runs(workers: Iterable[Worker]) -> dict[str, int]:
+    """Job → the number of its last run. Slurm may have counted fewer, see `experiment/runs.py`."""
+    found: dict[str, int] = {}
+    for worker in workers:
+        found[worker.job] = max(worker.restart, found.get(worker.job, 0))
+    return found
+
+
+def _vanished(workers: Iterable[Worker], living: Sequence[Worker]) -> list[str]:
+    """Jobs of workers that are gone without a word."""
+    alive = {worker.id for worker in living}
+    return [
+        worker.job for worker in workers if worker.last_words is None and worker.id not in alive
+    ]
+
+
+def _names(experiment: Experiment) -> list[str]:
+    return [run_task.name for run_task in experiment.resolved.run_tasks]
+
+
+def _job(state: ShardState) -> str:
+    return str((state.owner or {}).get("job", ""))

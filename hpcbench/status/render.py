@@ -1,0 +1,260 @@
+"""What was found of an experiment, put into the words of `hpcbench status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.files.archive import Folder
+from hpcbench.resume.rebalance import unlaunched
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.slurm import LOST
+from hpcbench.status import causes
+from hpcbench.status import own_jobs as own_jobs
+from hpcbench.status.findings import Facts, is_news
+from hpcbench.status.forecast import forecast, rates, spans
+from hpcbench.status.models import (
+    ExperimentStatus,
+    Failure,
+    RunTaskState,
+    RunTaskStatus,
+    ShardStatus,
+    State,
+    WorkerStatus,
+)
+from hpcbench.status.shards import count
+from hpcbench.status.workers import (
+    Complaint,
+    Worker,
+    gpu_use,
+    monitor_heard,
+)
+
+AGAIN = "its array task was requeued: preempted, or its node failed, or slurmctld lost its state"
+"""Why a worker is gone whose job was started again."""
+
+LOOKED_UP = 200
+"""Workers gone without a word of which it is looked up why; more say nothing new."""
+
+HELD = ("claimed", "running", "silent")
+
+Look = tuple[Folder, dict[int, list[int]]]
+"""Files of a run task's shards, and the attempts at each."""
+
+
+def in_words(facts: Facts, state: State) -> ExperimentStatus:
+    """The whole answer."""
+    experiment, story = facts.experiment, facts.story
+    ahead = {worker.id: worker.ahead for worker in facts.living}
+    known = [] if facts.ended else spans((state for state, _ in facts.shards), facts.now, ahead)
+    pace = rates(known, facts.now)
+    run_tasks = _run_tasks(facts, pace)
+    failures, alarms = _failures(facts, state)
+    works = state in ("submitting", "pending", "running")
+    report = experiment.report_dir / "report.md"
+    return ExperimentStatus(
+        time=round(facts.now, 3),
+        id=experiment.id,
+        state=state,
+        reason=story.reason if state in ("incomplete", "failed") else None,
+        needs=_needs(facts, state),
+        path=str(experiment.path),
+        executor=experiment.resolved.executor,
+        round=len(story.passes),
+        max_resubmits=experiment.resolved.plan.max_resubmits,
+        samples=sum(one.samples for one in run_tasks),
+        answered=sum(one.answered for one in run_tasks),
+        shards=count(shard for _, shard in facts.shards),
+        rate=round(sum(pace.values()), 3) or None,
+        eta=forecast(facts, known) if works else None,
+        jobs=story.jobs.counts,
+        waits=own_jobs.waits(experiment, story.passes, story.jobs),
+        deferred=story.passes[-1].deferred if story.passes and not facts.ended else 0,
+        slurm=story.jobs.word,
+        run_tasks=run_tasks,
+        workers=_workers(facts),
+        failures=failures,
+        alarms=alarms,
+        report=str(report) if facts.ended and report.exists() else None,
+    )
+
+
+def _needs(facts: Facts, state: State) -> str | None:
+    experiment, story = facts.experiment, facts.story
+    go_on = f"`hpcbench resume {experiment.id}` goes on"
+    if story.jobs.elsewhere and not facts.ended:
+        return (
+            f"it was started on {story.jobs.elsewhere}, and only there can be seen whether it still runs: "
+            f"look there, or `hpcbench resume {experiment.id} --force` if that machine is gone"
+        )
+    if state == "stalled":
+        return "what is due waits for a command on the login node: `hpcbench status` does it"
+    if state == "interrupted":
+        return f"its submission was cut off: {go_on}"
+    if state == "lost":
+        return f"all its jobs are gone before the end: {go_on}"
+    if state == "paused":
+        return f"paused: {go_on}"
+    if state in ("incomplete", "failed"):
+        return f"`hpcbench resume {experiment.id}` asks again what failed, and what was not asked"
+    if any(unlaunched(job.reason) for job in story.jobs.alive):
+        return "Slurm holds a job that its node could not launch: the next `hpcbench status` releases it"
+    from_jobs = experiment.resolved.site.slurm.submit_from_jobs
+    if story.passes and story.passes[-1].deferred and not facts.ended and not from_jobs:
+        return "a limit of Slurm's keeps workers waiting: the next `hpcbench status` submits them"
+    return None
+
+
+def _run_tasks(facts: Facts, pace: dict[str, float]) -> tuple[RunTaskStatus, ...]:
+    own: dict[str, list[ShardStatus]] = {}
+    for state, shard in facts.shards:
+        own.setdefault(state.shard.run_task, []).append(shard)
+    return tuple(
+        _run_task(facts, run_task, own.get(run_task.name, []), pace.get(run_task.name))
+        for run_task in facts.experiment.resolved.run_tasks
+    )
+
+
+def _run_task(
+    facts: Facts, run_task: ResolvedRunTask, own: list[ShardStatus], rate: float | None
+) -> RunTaskStatus:
+    name, wished = run_task.name, facts.story.wished
+    counted = count(own)
+    enough = wished.enough_tasks.get(name)
+    failed = wished.failed_tasks.get(name)
+    reason = failed or wished.stopped_tasks.get(name, enough)
+    held = counted.claimed or counted.running or counted.silent
+    state: RunTaskState
+    ending = facts.story.endings.get(name, {})
+    whole = (own and counted.done == len(own)) or enough is not None
+    if failed is not None and not ending:
+        state = "failed"
+    elif not whole and (wished.cancelled or name in wished.cancelled_tasks):
+        state = "cancelled"
+    elif ending.get("state") == "failed":
+        state = "failed"
+    elif not whole and failed is None and reason is not None:
+        state = "stopped"
+    elif ending.get("state") == "incomplete":
+        state = "incomplete"
+    elif whole:
+        state = "done"
+    elif facts.ended:
+        state = "incomplete" if any(shard.answered for shard in own) else "failed"
+    elif wished.paused or name in wished.paused_tasks:
+        state = "paused"
+    else:
+        state = "running" if held else "pending"
+    if state in ("incomplete", "failed") and failed is None:
+        cause = next((shard.cause for shard in own if shard.cause), None)
+        reason = "; ".join(filter(None, (ending.get("reason"), cause))) or None
+    return RunTaskStatus(
+        name=name,
+        model=run_task.model.name,
+        state=state,
+        reason=reason,
+        coverage=ending.get("coverage"),
+        samples=sum(shard.samples for shard in own),
+        answered=sum(shard.answered for shard in own),
+        shards=counted,
+        rate=round(rate, 3) if rate else None,
+    )
+
+
+def _workers(facts: Facts) -> tuple[WorkerStatus, ...]:
+    held = {
+        f"{state.owner['job']}-{state.owner['restart']}": shard
+        for state, shard in facts.shards
+        if state.state == "claimed" and state.owner is not None
+    }
+    return tuple(_worker(facts, worker, held.get(worker.id)) for worker in facts.living)
+
+
+def _worker(facts: Facts, worker: Worker, shard: ShardStatus | None) -> WorkerStatus:
+    last = max(worker.heard, monitor_heard(facts.experiment, worker))
+    state: Literal["starting", "loading", "working", "idle", "silent"]
+    if not is_news(last, facts.now):
+        state = "silent"
+    elif worker.loading is not None:
+        state = "loading"
+    elif shard is not None and shard.state in HELD:
+        state = "working"
+    else:
+        state = "starting" if worker.model is None else "idle"
+    return WorkerStatus(
+        id=worker.id,
+        group=worker.group,
+        job=worker.job,
+        node=worker.node,
+        state=state,
+        since=worker.started,
+        heard=round(last, 1),
+        model=worker.model,
+        shard=shard.id if shard is not None else None,
+        answered=shard.answered if shard is not None else None,
+        samples=shard.samples if shard is not None else None,
+        gpus=gpu_use(facts.experiment, worker),
+    )
+
+
+def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Failure, ...]]:
+    said = [one for worker in facts.workers for one in worker.complaints]
+    troubles = [one for one in said if not one.alarm]
+    failures = causes.grouped([*troubles, *_gone(facts)]) + causes.bad_answers(facts.experiment)
+    if state in ("lost", "stalled") and not failures:
+        failures = (causes.last_words(facts.experiment),)
+    return failures, causes.grouped(one for one in said if one.alarm)
+
+
+def _gone(facts: Facts) -> Iterator[Complaint]:
+    """Workers that ended without a word: killed, or their node died."""
+    living = {worker.id for worker in facts.living}
+    runs = {(worker.job, worker.restart) for worker in facts.workers}
+    looked_up, looks = 0, dict[str, Look]()
+    for worker in facts.workers:
+        again = (worker.job, worker.restart + 1) in runs
+        fate = facts.fates.get(worker.job)
+        # Who ended in order says so, though over NFS we may hear of it later.
+        known = fate is not None and not fate.alive and fate.state not in (LOST, "COMPLETED")
+        silent = facts.ended or not is_news(worker.heard, facts.now)
+        if worker.last_words or worker.id in living or not (again or silent or known):
+            continue
+        if not again and not facts.story.jobs.answered:
+            continue  # nobody can say that it is gone
+        looked_up += 1
+        why = AGAIN if again else ""
+        why = why or (fate.text if fate is not None else "")
+        if not why and looked_up <= LOOKED_UP:
+            why = _released(facts.experiment, worker, looks)
+        name = (worker.shard or "").rpartition("/")[0] or None
+        yield worker.complain(
+            "lost", why or "a worker is gone without a word", worker.heard, run_task=name
+        )
+
+
+def _released(experiment: Experiment, worker: Worker, looks: dict[str, Look]) -> str:
+    """What was said when the shard of a worker that is gone was taken from it.
+
+    Args:
+        experiment: the experiment.
+        worker: the worker.
+        looks: at the run tasks' shards, as far as somebody looked already.
+    """
+    run_task, _, index = (worker.shard or "").rpartition("/")
+    if not index.isdigit():
+        return ""
+    if run_task not in looks:
+        found = experiment.shards(run_task)
+        looks[run_task] = found, attempts_in(found.names)
+    folder, attempts = looks[run_task]
+    mine = False
+    for attempt in attempts.get(int(index), ()):
+        name = experiment.shard_events(run_task, int(index), attempt).name
+        for event in folder.records(name):
+            if event["event"] == "claimed":
+                owner = event.get("owner") or {}
+                mine = f"{owner.get('job')}-{owner.get('restart')}" == worker.id
+            elif event["event"] == "released" and mine:
+                return str(event.get("reason", ""))
+    return ""

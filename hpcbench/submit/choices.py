@@ -1,0 +1,449 @@
+"""What a first plan can be made of: datasets that fit an ML task, models that the site's GPUs hold.
+
+Each candidate goes into a plan of one run task, which is checked as `validate` and `submit --dry-run` check
+plans: what they would refuse is no choice. Nothing is fetched or written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from hpcbench.data.cache import Cache
+from hpcbench.data.datasets import open_dataset
+from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.experiment.layout import home
+from hpcbench.registry.catalog import FOLDERS, Catalog
+from hpcbench.registry.paths import with_absolute_paths
+from hpcbench.registry.resolve import Look, look_at_text
+from hpcbench.registry.starter import plan_text
+from hpcbench.schema.documents import (
+    Dataset,
+    Document,
+    Generation,
+    Metric,
+    MLTask,
+    Model,
+    Prompt,
+    Resources,
+    Site,
+    seconds,
+)
+from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.submit.image_check import Finding, judge
+from hpcbench.submit.plan_facts import (
+    Facts,
+    Gpus,
+    Size,
+    look,
+)
+from hpcbench.submit.prepare import on_all_gpus
+from hpcbench.submit.preview import Preview, preview_of
+
+TINY = "tiny-vlm"
+"""The model that ships: it needs no GPU, and reads the demo pages."""
+
+PROMPT_OF_FIELD = {("object", "keys"): "kie_json", ("label", "classes"): "classify"}
+"""Output of an ML task and field of a dataset → the prompt that asks by that field."""
+
+UNWRITTEN = Path("new.yaml")
+"""Stands for the file of a plan that is looked at and never written."""
+
+FIRST_MODEL_B = 9.0
+"""Billion parameters: of the models that fit, the largest up to this size is proposed."""
+
+CPUS_PER_GPU = 8
+
+ROOM_GB = 32
+"""Host memory of a job with GPUs beside what its weights take, GiB."""
+
+LOOKED_AT = 200
+"""Samples whose references are looked at, to see what kind they are of."""
+
+LONGEST_LABEL = 60
+"""Characters of a label."""
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+Kind = Literal["answer", "text", "label", "object", "pages"]
+"""What references are: answers to questions, texts of pages, classes, fields; pages: numbers of pages."""
+
+_KIND_OF_TASK: Mapping[str, Kind] = {
+    "vqa": "answer", "ocr": "text", "classification": "label", "kie": "object",
+}  # fmt: skip
+_KIND_OF_ITERATOR: Mapping[str, Kind] = {"omnidocbench": "text", "cord": "object"}
+_KIND_OF_COLUMN: Mapping[str, Kind] = {"gt_parse": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The answers so far; what is empty has a default or is not asked yet."""
+
+    ml_task: MLTask
+    dataset: Dataset
+    model: Model
+    prompt: str = ""
+    metrics: Sequence[str] = ()
+    limit: int | None = None
+    """Most samples; None: all."""
+    name: str = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model, and whether the site holds it."""
+
+    model: Model
+    size: Size | None = None
+    """What is to be fetched of it; None: not known, for no plan takes it."""
+    gpus: Gpus = Gpus()
+    """The GPUs that it would get."""
+    against: Problem | None = None
+    """Why it does not fit; None: it does, as far as is known."""
+    about: str = ""
+    """What does not fit: `CUDA`, `GPUs`, `memory`, or `plan` where no plan takes it."""
+
+
+class Choices:
+    """Looks for candidates in the catalogue, for this machine's own site.
+
+    Args:
+        registries: further registries; the last one wins.
+    """
+
+    def __init__(self, registries: Sequence[Path] = ()) -> None:
+        self.registries = registries
+        self.catalog = Catalog(registries)
+        self.unreadable: dict[str, UserError] = {}
+        """`KIND/NAME` of documents that are wrong, and no choice."""
+
+    @cached_property
+    def site(self) -> Site:
+        """The profile that a plan without `site` takes."""
+        if not self.catalog.files("sites", "default"):
+            return Site(name="default")
+        return self.catalog.get(Site, "default")
+
+    @cached_property
+    def _cache(self) -> Cache:
+        return Cache(home(self.site) / "cache", self.site)
+
+    def all(self, kind: type[DocumentT]) -> Iterator[DocumentT]:
+        """The documents of a kind, those that are wrong left out."""
+        for name in self.catalog.names(FOLDERS[kind]):
+            try:
+                yield self.get(kind, name)
+            except UserError as error:
+                self.unreadable[f"{FOLDERS[kind]}/{name}"] = error
+
+    def get(self, kind: type[DocumentT], name: str) -> DocumentT:
+        """One document, its paths absolute.
+
+        Raises:
+            UserError: there is none of that name, or it is wrong.
+        """
+        return with_absolute_paths(*self.catalog.get_with_source(kind, name))
+
+    # --- datasets -----------------------------------------------------------------------------------
+
+    def datasets(self, ml_task: MLTask) -> list[tuple[Dataset, bool]]:
+        """Datasets that fit an ML task as far as documents and the first samples say; whether each is here.
+
+        Raises:
+            UserError: none does, for a reason that lies elsewhere, such as the site profile.
+        """
+        found, refused = [], UserError()
+        for dataset in self.all(Dataset):
+            here = self._here(dataset)
+            if here is None and "://" not in dataset.source:
+                continue  # its folder is not there, and nothing brings it
+            if not self._kind_fits(ml_task, dataset, here):
+                continue
+            problems = self._misfits(ml_task, dataset, here)
+            if problems:
+                refused = UserError(*problems)
+            else:
+                found.append((dataset, here is not None))
+        if not found and refused.problems:
+            raise refused
+        return found
+
+    def _here(self, dataset: Dataset) -> Dataset | None:
+        found = self._cache.here(dataset)
+        return found if found is not None and Path(found.source).exists() else None
+
+    def _kind_fits(self, ml_task: MLTask, dataset: Dataset, here: Dataset | None) -> bool:
+        needed = [name for name in (*ml_task.sample_fields, ml_task.label_field) if name]
+        if not set(needed) <= set(dataset.fields):
+            return False
+        wanted, said = _wanted(ml_task), _said(dataset)
+        if said is not None:
+            return said == wanted
+        seen = _seen(here) if here is not None else None
+        return seen == wanted or (seen is None and wanted != "pages")
+
+    def _misfits(
+        self, ml_task: MLTask, dataset: Dataset, here: Dataset | None
+    ) -> tuple[Problem, ...]:
+        """What a plan of the two is refused for, with a model and a prompt that hardly ask for anything."""
+        draft = Draft(ml_task, dataset, self.plain_model(), self.prompt(ml_task, dataset))
+        prompts = [draft.prompt] if draft.prompt else self.catalog.names("prompts")
+        problems: tuple[Problem, ...] = ()
+        for prompt in prompts:
+            found = self.look(replace(draft, prompt=prompt))
+            problems = found.problems
+            if found.resolved is not None:
+                break
+        if here is None or found.resolved is None:
+            return problems
+        from hpcbench.submit.reference_check import (
+            check_references,  # evaluation: the first question is there by now
+        )
+
+        (run_task,) = found.resolved.run_tasks
+        try:
+            iterator = open_dataset(here)
+            check_references(run_task, iterator, [(0, min(LOOKED_AT, iterator.count()))])
+        except UserError as error:
+            return error.problems
+        except (
+            HpcbenchError,
+            OSError,
+        ):  # its package is not built yet, or its files cannot be read now
+            return ()
+        return ()
+
+    def plain_model(self) -> Model:
+        """A model that asks for little: it stands in a draft until one is chosen.
+
+        Raises:
+            UserError: there is none that can be read.
+        """
+        names = self.catalog.names("models")
+        for name in (TINY, *names):
+            with contextlib.suppress(UserError):
+                return self.get(Model, name)
+        raise UserError(Problem("no model is in the catalogue", remedy="write models/NAME.yaml"))
+
+    # --- prompts ------------------------------------------------------------------------------------
+
+    def prompt(self, ml_task: MLTask, dataset: Dataset) -> str:
+        """The prompt to take: the dataset's namesake, that of its fields, the ML task's own; empty: none."""
+        of_fields = [
+            prompt
+            for (output, name), prompt in PROMPT_OF_FIELD.items()
+            if output == ml_task.output and name in dataset.fields
+        ]
+        names = [dataset.name, *of_fields, ml_task.prompt]
+        if ml_task.parser is not None:  # it reads what its own prompt asks for
+            names.insert(0, ml_task.prompt)
+        for name in names:
+            if name is not None and self.catalog.files("prompts", name):
+                draft = Draft(ml_task, dataset, self.plain_model(), name)
+                if self.look(draft).resolved is not None:
+                    return name
+        return ml_task.prompt or ""
+
+    def prompts(self, ml_task: MLTask, dataset: Dataset) -> list[Prompt]:
+        """Prompts that ask for nothing the dataset does not have."""
+        model = self.plain_model()
+        return [
+            prompt
+            for prompt in self.all(Prompt)
+            if self.look(Draft(ml_task, dataset, model, prompt.name)).resolved is not None
+        ]
+
+    # --- models -------------------------------------------------------------------------------------
+
+    def models(self, draft: Draft, names: Sequence[str] = ()) -> list[Candidate]:
+        """Models of the catalogue beside the rest of a draft, each with what speaks against it.
+
+        Args:
+            draft: ML task, dataset and prompt.
+            names: only these; none: all that read answers as the ML task expects them.
+        """
+        known = [self.get(Model, name) for name in names] or self.readable(draft.ml_task)
+        found: dict[str, Candidate] = {}
+        plans: dict[str, ResolvedPlan] = {}
+        for number, model in enumerate(known):
+            seen = self.look(replace(draft, model=model, name=f"m{number}"))
+            if seen.resolved is None:
+                found[model.name] = Candidate(model, against=seen.problems[0], about="plan")
+            else:
+                plans[model.name] = seen.resolved
+        if plans:
+            facts = self._facts(list(plans.values()))
+            for name, plan in plans.items():
+                found[name] = _candidate(plan, facts)
+        return [found[model.name] for model in known]
+
+    def readable(self, ml_task: MLTask) -> list[Model]:
+        """Models whose answers an ML task reads; a parser that is called as an engine reads that engine's."""
+        parsers = {one.parser: one.plugin for one in self.all(MLTask) if one.parser is not None}
+        every = list(self.all(Model))
+        own = {
+            model.name: next((one for one in parsers if model.engine.startswith(one)), None)
+            for model in every
+        }
+        of_one_engine = ml_task.parser is not None and ml_task.parser in own.values()
+
+        def reads(parser: str | None) -> bool:
+            if parser is None:
+                return not of_one_engine
+            return ml_task.plugin == parsers[parser] and ml_task.parser in (parser, None)
+
+        return [model for model in every if reads(own[model.name])]
+
+    def metrics(self, ml_task: MLTask) -> list[Metric]:
+        """The metrics of an ML task."""
+        names = ml_task.metrics
+        return [self.get(Metric, name) for name in names if self.catalog.files("metrics", name)]
+
+    def _facts(self, plans: Sequence[ResolvedPlan]) -> Facts:
+        run_tasks = tuple(run_task for plan in plans for run_task in plan.run_tasks)
+        return look(plans[0].model_copy(update={"run_tasks": run_tasks}), self._cache)
+
+    # --- the plan -----------------------------------------------------------------------------------
+
+    def look(self, draft: Draft, path: Path = UNWRITTEN, *, locks: bool = False) -> Look:
+        """Check the plan of a draft as `hpcbench validate` does."""
+        return look_at_text(self.text(draft), path, self.catalog, locks=locks)
+
+    def text(self, draft: Draft, comment: str = "") -> str:
+        """The plan of a draft as YAML."""
+        return plan_text(
+            draft.name,
+            ml_task=draft.ml_task.name,
+            model=draft.model.name,
+            dataset=draft.dataset.name,
+            prompt=draft.prompt,
+            metrics=draft.metrics,
+            comment=comment,
+            limit=draft.limit,
+            generation=_generation(draft),
+            resources=_resources(draft.model, self.site),
+        )
+
+    def check(self, draft: Draft, path: Path = UNWRITTEN) -> ResolvedPlan:
+        """The plan of a draft with its names resolved.
+
+        Raises:
+            UserError: every mistake but locks; of the plan itself without a place, for it is not written yet.
+        """
+        found = self.look(draft, path)
+        if found.resolved is None:
+            raise UserError(*(_placeless(one, path) for one in found.problems))
+        return found.resolved
+
+    def preview(self, draft: Draft, path: Path) -> Preview:
+        """What `submit --dry-run` would say of a draft.
+
+        Raises:
+            UserError: as of `check`, and what is here of the data is not as the plan needs it.
+        """
+        resolved = self.check(draft, path)
+        unlocked = self.look(draft, path, locks=True).problems
+        try:
+            return preview_of(on_all_gpus(resolved), unlocked, path)
+        except UserError as error:
+            raise UserError(*(_placeless(one, path) for one in error.problems)) from None
+
+
+def for_a_first_look(models: Sequence[Model]) -> Model:
+    """Of models that fit, the last of those up to `FIRST_MODEL_B`; the first where all are larger."""
+    small = [one for one in models if (one.parameters_b or 0) <= FIRST_MODEL_B]
+    return max(small, key=lambda one: one.parameters_b or 0) if small else models[0]
+
+
+# --- datasets -----------------------------------------------------------------------------------------
+
+
+def _wanted(ml_task: MLTask) -> Kind:
+    if "question" in ml_task.sample_fields:
+        return "answer"
+    return "pages" if ml_task.plugin == "vqa" else ml_task.output
+
+
+def _said(dataset: Dataset) -> Kind | None:
+    """What a document says of its references; None: nothing."""
+    if "question" in dataset.fields:
+        return "answer"
+    if isinstance(task := dataset.options.get("task"), str) and task in _KIND_OF_TASK:
+        return _KIND_OF_TASK[task]
+    column = str(dataset.mapping.references or "").rpartition(".")[2]
+    return _KIND_OF_ITERATOR.get(dataset.iterator) or _KIND_OF_COLUMN.get(column)
+
+
+def _seen(dataset: Dataset) -> Kind | None:
+    """What the first references are; None: that cannot be seen."""
+    try:
+        iterator = open_dataset(dataset)
+        count = min(LOOKED_AT, iterator.count())
+        found = [one.references[0] for one in iterator.iter(0, count) if one.references]
+    except (HpcbenchError, OSError):
+        return None
+    if not found:
+        return None
+    if all(isinstance(one, Mapping) or str(one).lstrip().startswith("{") for one in found):
+        return "object"
+    texts = [str(one) for one in found]
+    if all(re.fullmatch(r"\d+([\s,;]+\d+)+", one.strip()) for one in texts):
+        return "pages"
+    if len(texts) < 6:
+        return None
+    short = all(len(one) <= LONGEST_LABEL and "\n" not in one for one in texts)
+    return "label" if short and 3 * len(set(texts)) <= len(texts) else "text"
+
+
+# --- models -------------------------------------------------------------------------------------------
+
+
+def _candidate(plan: ResolvedPlan, facts: Facts) -> Candidate:
+    (run_task,) = plan.run_tasks
+    known = facts.models[run_task.name]
+    findings: tuple[Finding, ...] = judge(plan, facts)
+    first = max(findings, key=lambda one: one.certain, default=None)
+    if first is None:
+        return Candidate(run_task.model, known.size, known.gpus)
+    return Candidate(run_task.model, known.size, known.gpus, first.problem, first.about)
+
+
+def _generation(draft: Draft) -> dict[str, Any] | None:
+    """A shorter answer where the usual one would leave no room for the prompt."""
+    usual = draft.ml_task.max_tokens or Generation().max_tokens
+    context = draft.model.context_length
+    if context is None or usual < context:
+        return None
+    return {"max_tokens": max(1, context // 4)}
+
+
+def _resources(model: Model, site: Site) -> dict[str, Any] | None:
+    """What a job asks of Slurm, no more than the partition gives; None: the defaults of plans do."""
+    if site.executor != "slurm":
+        return None
+    need = Resources()
+    cpus, memory, limit = need.cpus, need.memory_gb, need.time_limit
+    if model.gpus and model.engine != "remote":
+        weights = (model.size_gb or 2 * (model.parameters_b or 0)) * 1e9 / 2**30
+        cpus, memory = CPUS_PER_GPU * model.gpus, 8 * math.ceil((ROOM_GB + weights) / 8)
+    partition = site.slurm.partitions.get(site.slurm.partition or "")
+    if partition is not None:
+        cpus = min(cpus, partition.cpus or cpus)
+        memory = min(memory, partition.memory_gb or memory)
+        if partition.time_limit and seconds(partition.time_limit) < seconds(limit):
+            limit = partition.time_limit
+    made = {"cpus": cpus, "memory_gb": memory, "time_limit": limit}
+    return made if made != need.model_dump(include=set(made)) else None
+
+
+def _placeless(problem: Problem, path: Path) -> Problem:
+    """A problem of the plan that is not written yet: its lines say nothing to a reader."""
+    if problem.file != str(path):
+        return problem
+    return Problem(problem.message, remedy=problem.remedy)

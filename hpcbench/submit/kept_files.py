@@ -1,0 +1,118 @@
+"""Files that documents name beside their data, kept in the experiment: what a rerun needs of them.
+
+`resolved.json` holds every document, overlays and settings laid over it, with the texts of chat templates
+and prompt collections. What it still names by path is small: images of prompts' examples, recipes of images,
+local packages, the job template of a site that came with the plan. Those are copied:
+
+EXPERIMENT/kept/NNN/…       a file, or a folder with what is needed of it
+EXPERIMENT/kept/kept.json   its path → where it is below kept/, and its files with their SHA-256
+
+Data and weights are not kept: the manifest holds their hashes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbench.data.tree import hash_file
+from hpcbench.environments import recipes
+from hpcbench.environments.plugin_packages import package_files
+from hpcbench.errors import UserError
+from hpcbench.experiment.access import ensure_folder
+from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.registry.paths import is_dockerfile
+from hpcbench.schema.plan import ResolvedPlan
+
+LARGEST = 64 << 20
+"""Bytes of one path that are kept; what is larger is data."""
+
+Say = Callable[[str], None]
+
+
+def keep(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> None:
+    """Copy the files that a plan names by path into its experiment."""
+    known: dict[str, Any] = {}
+    for path, files in named(resolved).items():
+        size = sum(file.stat().st_size for file in files.values())
+        if size > LARGEST:
+            say(f"{path} is too large to be kept in the experiment: a rerun needs it where it is")
+            continue
+        place = f"{len(known):03d}"
+        for name, file in files.items():
+            target = experiment.kept_dir / place / name
+            ensure_folder(target.parent, resolved.site)
+            shutil.copyfile(file, target)
+            shutil.copymode(file, target)
+        top = Path(path).name if Path(path).is_file() else ""
+        hashes = {name: hash_file(file) for name, file in files.items()}
+        known[path] = {"place": f"{place}/{top}".rstrip("/"), "files": hashes}
+    if known:
+        write_json(experiment.kept_file, known)
+
+
+def today(experiment: Experiment) -> dict[str, Path]:
+    """Path that the plan names → its copy in the experiment, where that path is not as it was."""
+    if not experiment.kept_file.is_file():
+        return {}
+    return {
+        path: experiment.kept_dir / one["place"]
+        for path, one in read_json(experiment.kept_file).items()
+        if not _as_it_was(Path(path), one["files"])
+    }
+
+
+def named(resolved: ResolvedPlan) -> dict[str, dict[str, Path]]:
+    """Path in a resolved plan → its files by the names that they are kept under, where there are any."""
+    found: dict[str, dict[str, Path]] = {}
+    for path, folder in _paths(resolved):
+        if path in found:
+            continue
+        if folder and (Path(path) / "pyproject.toml").is_file():
+            found[path] = {name: Path(path) / name for name in package_files(Path(path))}
+        elif not folder and Path(path).is_file():
+            found[path] = {Path(path).name: Path(path), **_copied_by(Path(path))}
+    return found
+
+
+def _paths(resolved: ResolvedPlan) -> Iterator[tuple[str, bool]]:
+    """Paths of files, and of folders of packages."""
+    for run_task in resolved.run_tasks:
+        prompt = run_task.prompt
+        entries = (example for entry in prompt.prompts for example in entry.examples)
+        for example in (*prompt.examples, *entries):
+            yield from ((image, False) for image in example.images)
+        image = run_task.model.image or ""
+        if image.endswith(".def") or is_dockerfile(image):
+            yield image, False
+    for package in resolved.packages.values():
+        if package.source.type == "local":
+            yield package.source.path, True
+    template = resolved.site.slurm.template
+    if template is not None and template.startswith("/"):
+        yield template, False
+
+
+def _copied_by(path: Path) -> dict[str, Path]:
+    """What a Dockerfile copies, relative to its folder."""
+    if not is_dockerfile(path.name):
+        return {}
+    try:
+        files = recipes.parse(path).files
+    except UserError:
+        return {}  # preparation says what is wrong
+    return {one.path.relative_to(path.resolve().parent).as_posix(): one.path for one in files}
+
+
+def _as_it_was(path: Path, files: Mapping[str, str]) -> bool:
+    """Whether a path still holds the same bytes."""
+    folder = path if path.is_dir() else path.parent
+    if path.is_dir() and package_files(path) != sorted(files):
+        return False
+    try:
+        return all(hash_file(folder / name) == digest for name, digest in files.items())
+    except OSError:
+        return False

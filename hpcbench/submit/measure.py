@@ -1,0 +1,374 @@
+"""What only a look at the files can tell, taken once before anything is submitted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench import plugins
+from hpcbench.data.datasets import (
+    bad_before,
+    bad_rows,
+    choose,
+    open_dataset,
+    samples,
+    total,
+    unreadable,
+)
+from hpcbench.data.hashing import content_hash, folder_files
+from hpcbench.data.pictures import fault_of
+from hpcbench.errors import HpcbenchError, Problem, UserError, mistake
+from hpcbench.experiment.layout import home
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.plugins import DatasetIterator
+from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
+from hpcbench.registry.limits import beyond
+from hpcbench.schema.documents import Dataset, Model, Prompt, RunTaskSettings
+from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.records import Image, StoredImage
+from hpcbench.submit.reference_check import check_references
+
+Say = Callable[[str], None]
+
+MOST_TOLD = 20
+"""Bad samples that are told; the others are counted."""
+
+LOOK = 2
+"""Changed whenever more is looked at: what was found before is looked for again."""
+
+
+def measure(
+    resolved: ResolvedPlan, *, hashes: bool = True, say: Say = lambda line: None
+) -> Measured:
+    """Hash datasets and models, look through their samples, choose those of each run task, build all prompts.
+
+    Args:
+        resolved: the plan; its datasets and models are folders of this machine.
+        hashes: whether to hash files and look at images; a dry run does without.
+        say: told what takes long.
+
+    Raises:
+        UserError: a dataset, a prompt or a model's folder is not as its document says.
+    """
+    measuring = _Measuring(resolved, hashes, say)
+    problems: list[Problem] = []
+    for run_task in resolved.run_tasks:
+        try:
+            measuring.run_task(run_task)
+        except UserError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    measuring.tell_unused()
+    return measuring.measured
+
+
+class _Looked:
+    """A dataset that was opened, hashed and looked through."""
+
+    def __init__(self, iterator: DatasetIterator, content: str, bad: dict[int, Problem]) -> None:
+        self.iterator, self.content, self.bad = iterator, content, bad
+        self.rows = bad_rows(iterator)
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What was seen of a run task's prompts once they were built."""
+
+    images: int
+    """Most images of one prompt: engines set limits by it. 0 where those of a sample are not told without
+    reading them."""
+    reuse: bool
+    """Whether any image comes more than once: caches live by it. Documents stand for images nobody tells."""
+    prompts: frozenset[str]
+    """Names of those that samples get."""
+
+
+class _Measuring:
+    def __init__(self, resolved: ResolvedPlan, hashes: bool, say: Say) -> None:
+        self.resolved, self.hashes, self.say = resolved, hashes, say
+        self.folder = home(resolved.site) / "cache"
+        self.cache = self.folder / "hashes.json" if hashes else None
+        self.looked: dict[str, _Looked] = {}
+        self.built: dict[tuple[Hashable, ...], _Built] = {}
+        """What decides on the prompts of a run task → what was seen of them once they were built."""
+        self.scored = set[tuple[Hashable, ...]]()
+        """What decides on whether metrics can read references, of run tasks whose metrics can."""
+        self.counts: dict[str, int] = {}
+        self.dataset_samples: dict[str, int] = {}
+        self.skipped: dict[str, int] = {}
+        self.unusable: dict[str, int] = {}
+        self.dataset_hashes: dict[str, str] = {}
+        self.model_hashes: dict[str, str] = {}
+        self.prompt_hashes: dict[str, str] = {}
+        self.images: dict[str, int] = {}
+        self.reuse: dict[str, bool] = {}
+        self.chosen: dict[str, tuple[tuple[int, int], ...]] = {}
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(
+            samples=self.counts,
+            dataset_hashes=self.dataset_hashes,
+            model_hashes=self.model_hashes,
+            prompt_hashes=self.prompt_hashes,
+            prompt_formula=HASH_FORMULA,
+            skipped=self.skipped,
+            unusable=self.unusable,
+            images=self.images,
+            reuse=self.reuse,
+            dataset_samples=self.dataset_samples,
+            chosen=self.chosen,
+        )
+
+    def run_task(self, run_task: ResolvedRunTask) -> None:
+        name, task = run_task.name, run_task.task
+        looked = self._look(run_task.dataset)
+        seed = self.resolved.plan.seed
+        if task.sample is not None and task.sample.seed is not None:
+            seed = task.sample.seed
+        ranges = choose(looked.iterator, task, seed, looked.bad)
+        self.counts[name] = total(ranges)
+        self.chosen[name] = tuple(ranges)
+        self.dataset_samples[name] = looked.iterator.count()
+        self.dataset_hashes[name] = looked.content
+        if looked.rows or looked.bad:
+            self.unusable[name] = len(looked.rows) + len(looked.bad)
+        if skipped := _skipped(looked, task, ranges):
+            self.skipped[name] = skipped
+        self.prompt_hashes[name] = prompt_hash(run_task)
+        if self.hashes:
+            _check_examples(run_task.prompt)
+        built = self._prompts(run_task, looked, ranges)
+        self.images[name], self.reuse[name] = built.images, built.reuse
+        self._certain_failures(run_task, looked, ranges, built.images)
+        self._model(run_task.model)
+
+    def _certain_failures(
+        self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]], images: int
+    ) -> None:
+        """What every request or every score would meet is found here, not on a GPU.
+
+        Raises:
+            UserError: no request could be answered, or a metric could score no answer.
+        """
+        found = [
+            run_task.problem(*one) for one in beyond(run_task, _engine(run_task.model), images)
+        ]
+        if found:
+            raise UserError(*found)
+        metrics = [metric.model_dump_json() for metric in run_task.metrics]
+        key = (run_task.ml_task.model_dump_json(), *metrics, id(looked), tuple(ranges))
+        if "evaluation" in self.resolved.plan.stages and key not in self.scored:
+            check_references(run_task, looked.iterator, ranges)
+            self.scored.add(key)
+
+    def tell_unused(self) -> None:
+        """Tell of entries that no sample gets: a condition may be misspelt."""
+        used = {name for one in self.built.values() for name in one.prompts}
+        prompts = {one.prompt.name: one.prompt for one in self.resolved.run_tasks}
+        for prompt in prompts.values():
+            unused = [one.id for one in prompt.prompts if f"{prompt.name}/{one.id}" not in used]
+            if unused and hasattr(plugins.load("prompts", prompt.strategy), "name"):
+                told = ", ".join(map(repr, unused[:MOST_TOLD]))
+                more = f" and {len(unused) - MOST_TOLD} more" if len(unused) > MOST_TOLD else ""
+                self.say(f"prompts/{prompt.name}: no sample that is asked gets {told}{more}")
+
+    def _prompts(
+        self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]]
+    ) -> _Built:
+        """`_check_prompts`, once for the many run tasks of a matrix that ask the same of several models."""
+        key = (
+            *(self.prompt_hashes[run_task.name], run_task.prompt.name),
+            *(run_task.ml_task.name, run_task.dataset.name),
+            *(id(looked), tuple(ranges)),
+        )
+        if key not in self.built:
+            self.built[key] = _check_prompts(run_task, looked.iterator, ranges)
+        return self.built[key]
+
+    def _look(self, dataset: Dataset) -> _Looked:
+        key = dataset.model_dump_json(exclude={"name", "description"})
+        if key not in self.looked:
+            # A dry run keeps no rendered pages either.
+            iterator = open_dataset(dataset, self.folder if self.hashes else None)
+            iterator.count()
+            content, bad = "not hashed", dict[int, Problem]()
+            if self.hashes:
+                self.say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
+                # An image that is not there is told below, with its row.
+                content = content_hash(
+                    Path(dataset.source), iterator.files(), self.cache, gone=True
+                )
+                _check_whole_hash(dataset, self.cache)
+                bad = self._unreadable(dataset, iterator, content)
+            self.looked[key] = _Looked(iterator, content, bad)
+            self._tell_bad(dataset, self.looked[key])
+        return self.looked[key]
+
+    def _unreadable(
+        self, dataset: Dataset, iterator: DatasetIterator, content: str
+    ) -> dict[int, Problem]:
+        """Samples whose images cannot be read; looked for once for the same bytes."""
+        read_as = dataset.model_dump_json(include={"iterator", "mapping", "options", "split"})
+        key = hashlib.sha256(f"{LOOK} {content} {read_as}".encode()).hexdigest()[:24]
+        file = self.folder / "checked" / f"{key}.json"
+        try:
+            known = read_json(file)
+            return {int(index): Problem(*told) for index, told in known.items()}
+        except (OSError, ValueError, TypeError):
+            pass
+        self.say(f"looking at the images of {dataset.name}")
+        found = {one.index: one.problem for one in unreadable(iterator)}
+        write_json(
+            file, {str(index): [one.message, one.file, one.line] for index, one in found.items()}
+        )
+        return found
+
+    def _tell_bad(self, dataset: Dataset, looked: _Looked) -> None:
+        """Skip what is bad, or fail for it.
+
+        Raises:
+            UserError: something is, and it is not to be skipped.
+        """
+        bad = [*looked.rows, *looked.bad.values()]
+        if not bad:
+            return
+        if looked.bad and dataset.on_bad == "fail":
+            remedy = "mend it, or `on_bad: skip` in the dataset's document"
+            first = [Problem(one.message, one.file, one.line) for one in bad[:MOST_TOLD]]
+            what = f"{len(bad)} samples of dataset '{dataset.name}' cannot be read"
+            raise UserError(*first, Problem(what, remedy=remedy))
+        self.say(f"dataset {dataset.name}: {len(bad)} rows are skipped, the first: {bad[0]}")
+
+    def _model(self, model: Model) -> None:
+        if model.name in self.model_hashes:
+            return
+        if not model.source:
+            self.model_hashes[model.name] = "none"
+            return
+        if not self.hashes:
+            self.model_hashes[model.name] = "not hashed"
+            return
+        self.say(f"hashing model {model.name}")
+        folder = Path(model.source)
+        self.model_hashes[model.name] = content_hash(folder, folder_files(folder), self.cache)
+        _check_weights(model, self.model_hashes[model.name])
+
+
+def _engine(model: Model) -> Any:
+    """The class of a model's engine; None where it is at hand only where the engine runs."""
+    try:
+        return plugins.load("engines", model.engine)
+    except HpcbenchError:
+        return None
+
+
+def _skipped(looked: _Looked, task: RunTaskSettings, ranges: list[tuple[int, int]]) -> int:
+    """Of what nobody can use, that which stands among what a run task asks about.
+
+    With a `limit` that is what stands before the last sample. A random sample that has its size is without
+    loss: others were drawn instead. And of a row that is no sample nobody knows whether `where` holds.
+    """
+    asked, wanted = total(ranges), task.limit
+    if task.sample is not None:
+        wanted = min(task.sample.size, wanted or task.sample.size)
+        if asked >= wanted:
+            return 0
+    rows, images = looked.rows, set(looked.bad)
+    if not rows and not images:
+        return 0
+    if task.where is not None:
+        same = task.model_copy(update={"sample": None, "limit": None})
+        rows = []
+        images &= {
+            one for low, high in choose(looked.iterator, same, 0) for one in range(low, high)
+        }
+    if wanted is not None and asked >= wanted:
+        last = ranges[-1][1] - 1
+        rows = bad_before(looked.iterator, last) if rows else []
+        images = {one for one in images if one < last}
+    return len(rows) + len(images)
+
+
+def _check_prompts(
+    run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: list[tuple[int, int]]
+) -> _Built:
+    """Build the prompt of every sample: what one lacks is found here, not on a GPU.
+
+    Raises:
+        UserError: a prompt cannot be built.
+    """
+    prompt = TaskPrompt(run_task)
+    problems, mistakes = list[Problem](), set[Hashable]()
+    most, told, reuse, seen, names = 0, True, False, set[int](), set[str]()
+    for sample in samples(iterator, ranges, 0, total(ranges), images=False):
+        try:
+            messages = prompt.build(sample)
+            names.add(prompt.name(sample))
+            most = max(most, sum(len(message.images) for message in messages))
+            told = told and bool(sample.images)
+            of_examples = (image for message in messages[:-1] for image in message.images)
+            for key in map(_known_as, (*(sample.images or (sample.document,)), *of_examples)):
+                reuse = reuse or key in seen
+                seen.add(key)
+        except UserError as error:
+            problems += error.problems
+            mistakes |= set(map(mistake, error.problems))
+            if len(mistakes) >= MOST_TOLD:
+                break
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    return _Built(most if told else 0, reuse, frozenset(names))
+
+
+def _check_examples(prompt: Prompt) -> None:
+    """Look at the images of few-shot examples as at those of samples.
+
+    Raises:
+        UserError: one cannot be read.
+    """
+    examples = [*prompt.examples, *(shot for one in prompt.prompts for shot in one.examples)]
+    names = dict.fromkeys(name for example in examples for name in example.images)
+    found = {name: fault_of(Path(name)) for name in names}
+    if any(found.values()):
+        what = f"prompt '{prompt.name}': the image of an example cannot be read"
+        raise UserError(*(Problem(f"{what}: {why}", name) for name, why in found.items() if why))
+
+
+def _known_as(image: Image | str) -> int:
+    """A number for an image, by its name or bytes: a million of them take little room."""
+    return hash(image.name if isinstance(image, StoredImage) else image)
+
+
+def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
+    """Compare with the hash that the dataset's document states, which is over all splits."""
+    if dataset.content_hash is None:
+        return
+    whole = open_dataset(dataset.model_copy(update={"split": None}))
+    found = content_hash(Path(dataset.source), whole.files(), cache, gone=True)
+    if found != dataset.content_hash:
+        raise UserError(
+            Problem(
+                f"dataset '{dataset.name}' is not the one its document describes: its files hash to "
+                f"{found}, not {dataset.content_hash}",
+                file=dataset.source,
+                remedy="fetch it again, or set content_hash to the new value",
+            )
+        )
+
+
+def _check_weights(model: Model, found: str) -> None:
+    """Compare with the hash that the model's document states."""
+    if model.content_hash not in (None, found):
+        raise UserError(
+            Problem(
+                f"model '{model.name}' is not the one its document describes: its files hash to "
+                f"{found}, not {model.content_hash}",
+                file=model.source,
+                remedy="fetch it again, or set content_hash to the new value",
+            )
+        )

@@ -1,0 +1,158 @@
+"""What a plan would take, looked up and told in words; nothing is submitted or written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbench.experiment.layout import home
+from hpcbench.submit.estimate import (
+    Estimate,
+    GroupEstimate,
+    Interval,
+    Queue,
+    disk_of,
+    estimate,
+    queues,
+    span,
+    spared,
+)
+from hpcbench.submit.preview import Preview, size, size_words
+from hpcbench.usage.history import Rate
+
+DEFAULT = "default, not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a plan would take here and now."""
+
+    samples: Mapping[str, int | None]
+    """Run task → samples; None: its dataset is not here, and nobody says how many it has."""
+    estimate: Estimate
+    """What it would take."""
+    queues: Mapping[str, Sequence[Queue]]
+    """Group → partitions, and when the first job could start; empty where no Slurm is asked."""
+
+
+def outlook(preview: Preview) -> Outlook:
+    """What a plan would take by what earlier experiments took; Slurm is asked when there is room."""
+    resolved, measured, rates = preview.resolved, preview.measured, preview.rates
+    disk = disk_of(resolved, measured, rates, home(resolved.site) / "cache")
+    found = estimate(resolved, measured, rates, disk)
+    asked = queues(resolved, preview.work.groups) if resolved.executor == "slurm" else {}
+    samples = {one.name: preview.samples(one.name) for one in resolved.run_tasks}
+    return Outlook(samples, found, asked)
+
+
+def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
+    """Lines for people."""
+    plan, found, asked = preview.resolved.plan, outlook.estimate, outlook.queues
+    known = sum(count for count in outlook.samples.values() if count is not None)
+    yield f"{plan.name}: {known} samples, parallelism {plan.parallelism}"
+    for name, why in preview.unknown.items():
+        count = preview.measured.samples[name]
+        said = f"counted as {count}" if name in preview.assumed else f"{count} by its document"
+        yield f"  {name}: {why}; {said}"
+    for line in spared(found.fewer):
+        yield f"  {line}"
+    if any(one.gpus for one in found.groups):
+        worst = f"; at worst {found.worst_gpu_hours:.1f}, every job to its time limit"
+        yield f"  GPU-hours  {_figure(found.gpu_hours, _hours)}{worst}"
+    if any(not one.gpus for one in found.groups):
+        yield f"  CPU-hours  {_figure(found.cpu_hours, _hours)}"
+    yield f"  time       {_figure(found.wall_seconds, span)}, loads included, without waiting in a queue"
+    disk = found.disk
+    there = [f"{size(disk.responses)} of answers"]
+    if disk.cached:
+        there.append(f"data and models {size(disk.cached)} (here already)")
+    if disk.images:
+        there.append(f"images {size(disk.images)} (here already)")
+    if disk.unbuilt:
+        there.append(
+            f"to be built, size not known: {', '.join(_short(one) for one in disk.unbuilt)}"
+        )
+    yield f"  disk       {'; '.join(there)}"
+    for line in to_fetch(preview):
+        yield f"  to fetch   {line}"
+    yield f"  files      {found.files} at most, fewer when it has ended"
+    yield f"  jobs       {found.jobs}"
+    for group in found.groups:
+        yield ""
+        yield from _group(group)
+        for queue in asked.get(group.id, ()):
+            yield f"  {_queue(queue)}"
+    yield ""
+    yield "a sample takes"
+    for name, rate in found.rates.items():
+        yield f"  {name}: {_rate(rate)}"
+    yield "a load takes"
+    for name, rate in found.loads.items():
+        yield f"  {name}: {_rate(rate)}"
+    if found.shorter:
+        yield ""
+        yield "shorter jobs fit into holes of the queue (`max_job_minutes`):"
+    for one in found.shorter:
+        line = f"  {one.minutes} min: {one.jobs} jobs, {_hours(one.gpu_hours)} GPU-hours"
+        short = f"; too short to load {', '.join(one.too_short)}" if one.too_short else ""
+        yield f"{line}, {span(one.wall_seconds)} at work{short}"
+
+
+def _short(reference: str) -> str:
+    """An image as people call it: without its digest."""
+    return reference.partition("@")[0]
+
+
+def to_fetch(preview: Preview) -> Iterator[str]:
+    """What is not here yet, each once, with its size as far as anybody says."""
+    models = {one.model.name: one.size for one in preview.facts.models.values()}
+    for name, found in (*models.items(), *preview.facts.datasets.items()):
+        if not found.here:
+            yield f"{name}: {size_words(found)}"
+
+
+def _group(group: GroupEstimate) -> Iterator[str]:
+    shape = f"{group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else "no GPU"
+    yield (
+        f"group {group.id}: {', '.join(group.models)}; {group.jobs} jobs, {shape}, {group.time_limit}, "
+        f"{group.at_once} at once"
+    )
+    loads = f"{group.loads} load{'s' if group.loads != 1 else ''}"
+    work = _figure(group.work_seconds, span)
+    yield f"  all jobs together: work {work}; {loads}, {_figure(group.load_seconds, span)}"
+    if group.more_rounds:
+        yield (
+            f"  more than its jobs can do within {group.time_limit}: {group.more_rounds} further rounds; "
+            "a longer time limit or more parallelism spares them"
+        )
+
+
+def _queue(queue: Queue) -> str:
+    name = f"partition {queue.partition}" if queue.partition else "default partition"
+    if queue.misfits:
+        return f"{name}: does not fit: {'; '.join(queue.misfits)}"
+    if queue.refused:
+        return f"{name}: Slurm refuses: {queue.refused}"
+    if queue.start is None:
+        return f"{name}: fits"
+    if queue.start <= time.time() + 60:
+        return f"{name}: fits; the first job would start at once"
+    return f"{name}: fits; earliest start {time.strftime('%a %d %b %H:%M', time.localtime(queue.start))}"
+
+
+def _figure(one: Interval, write: Callable[[float], str]) -> str:
+    """`12 [9, 15]`, or the figure alone where nothing was measured."""
+    if one.low == one.high:
+        return f"about {write(one.value)}"
+    return f"about {write(one.value)} [{write(one.low)}, {write(one.high)}]"
+
+
+def _rate(rate: Rate) -> str:
+    if not rate.known:
+        return f"{rate.seconds:.3g} s ({DEFAULT})"
+    return f"{rate.seconds:.3g} s [{rate.low:.3g}, {rate.high:.3g}] ({rate.source})"
+
+
+def _hours(value: float) -> str:
+    return f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"

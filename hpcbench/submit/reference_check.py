@@ -1,0 +1,90 @@
+"""Can a run task's metrics read its references? A few samples are asked before anything is submitted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hpcbench.data.datasets import Ranges, samples, total
+from hpcbench.errors import Problem, UserError
+from hpcbench.evaluation import load_metrics
+from hpcbench.evaluation.isolate import Guard
+from hpcbench.evaluation.scoring import as_text, takes_reading, takes_sample
+from hpcbench.metrics.base import TooLarge
+from hpcbench.parsers import Read, reader
+from hpcbench.plugins import DatasetIterator
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Sample
+
+ASKED = 5
+"""Samples that are asked, from the first to the last, so that a dataset of several kinds shows them."""
+
+SHOWN = 60
+"""Characters of a reference that are shown."""
+
+_EMPTY = {"text": "", "label": "", "object": {}}
+"""Output of an ML task → an answer that says nothing."""
+
+
+def check_references(run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: Ranges) -> None:
+    """Score references as if they were answers, as evaluation would.
+
+    A metric that fails at each of the samples could score none of them.
+
+    Raises:
+        UserError: so it is with a metric; there is no such metric or parser.
+    """
+    asked = [one for one in _some(iterator, ranges) if one.references]
+    metrics = load_metrics(run_task)
+    if not asked or not metrics:
+        return
+    read, guard = reader(run_task.ml_task), Guard(run_task.task.score_timeout)
+    wrong: dict[str, list[tuple[str, str]]] = {}
+    for name, metric in metrics.items():
+        faults = [_fault(metric, run_task, read, guard, sample) for sample in asked]
+        if all(faults):
+            said = name if name in run_task.places.of else "metrics"
+            wrong.setdefault(said, []).append((name, faults[0]))
+    if wrong:
+        raise UserError(*(_problem(run_task, key, some, asked[0]) for key, some in wrong.items()))
+
+
+def _some(iterator: DatasetIterator, ranges: Ranges) -> Iterator[Sample]:
+    number = total(ranges)
+    count = min(ASKED, number)
+    places = {turn * (number - 1) // max(1, count - 1) for turn in range(count)}
+    for place in sorted(places):
+        yield from samples(iterator, ranges, place, place + 1, images=False)
+
+
+def _fault(metric: Any, run_task: ResolvedRunTask, read: Read, guard: Guard, sample: Sample) -> str:
+    """Why a metric cannot score a right answer; empty: it can, or that is not certain."""
+
+    def score() -> None:
+        reading = read(as_text(sample.references[0]) or "", sample, False)
+        value = reading.value if reading.value is not None else _EMPTY[run_task.ml_task.output]
+        references = (sample,) if takes_sample(metric) else sample.references
+        try:
+            metric.score(reading if takes_reading(metric) else value, references)
+        except TooLarge:
+            return
+
+    with guard:
+        _, fault = guard.call(score)
+    return "" if fault in (None, guard.over) else fault
+
+
+def _problem(
+    run_task: ResolvedRunTask, key: str, faults: list[tuple[str, str]], sample: Sample
+) -> Problem:
+    """One line for all metrics that the plan names at one place."""
+    said = json.dumps(sample.references[0], ensure_ascii=False, default=str)
+    said = said if len(said) <= SHOWN else f"{said[:SHOWN]} …"
+    names = ", ".join(f"'{name}'" for name, _ in faults)
+    what = (
+        f"metric {names} cannot read the references of dataset '{run_task.dataset.name}': "
+        f"{faults[0][1]}; sample '{sample.id}' has {said}"
+    )
+    remedy = "another metric or ML task; or other `references` in the dataset's mapping"
+    return run_task.problem(key, what, remedy)

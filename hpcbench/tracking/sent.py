@@ -1,0 +1,83 @@
+"""What of an experiment was sent to a tracker: notes that outlive the process, `tracked/NAME-KEY.jsonl`.
+
+A note is written after the tracker has taken something. What was taken and not noted, because somebody was
+killed in between, is found again at the tracker itself, where each part has a name of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import RunFailed
+from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import Appender, read_lines
+from hpcbench.files.lease import alone
+
+
+class Notes:
+    """Notes on one destination; `notes_on` opens them."""
+
+    def __init__(self, file: Appender) -> None:
+        self._file = file
+        self._known = dict[tuple[str, str], str]()
+        for line in read_lines(file.path):
+            if line.get("what") == "forgotten":
+                self._known.clear()
+            else:
+                self._known[str(line.get("what")), str(line.get("name"))] = str(line.get("value"))
+
+    def get(self, what: str, name: str = "") -> str | None:
+        """What was noted last of something; None: nothing."""
+        return self._known.get((what, name))
+
+    def put(self, what: str, name: str, value: str) -> None:
+        """Note something that the tracker has for good; what is noted already is not written again."""
+        if self.get(what, name) != value:
+            self._write({"what": what, "name": name, "value": value})
+            self._known[what, name] = value
+
+    def forget(self) -> None:
+        """The tracker has lost what it was sent: everything has to go there again."""
+        if self._known:
+            self._write({"what": "forgotten"})
+            self._known.clear()
+
+    def _write(self, note: Mapping[str, str]) -> None:
+        self._file.write({"time": round(time.time(), 3), **note})
+        self._file.sync()
+
+
+def notes_file(experiment: Experiment, tracker: str, destination: Mapping[str, Any]) -> Path:
+    """File of the notes on a destination.
+
+    Args:
+        experiment: the experiment.
+        tracker: name of the plugin.
+        destination: what makes another place of it: address, project. No secrets.
+    """
+    told = json.dumps(dict(destination), sort_keys=True, default=str)
+    name = "".join(one if one.isalnum() else "_" for one in tracker)
+    return experiment.tracked_dir / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}.jsonl"
+
+
+@contextlib.contextmanager
+def notes_on(path: Path, patience: float = 0.0) -> Iterator[Notes]:
+    """The notes of a file, for nobody else while inside.
+
+    Raises:
+        RunFailed: somebody else has them, for longer than so many seconds.
+    """
+    lock = path.with_suffix(".lock")
+    with alone(lock, patience) as mine:
+        if not mine:
+            holder = next(read_lines(lock), {})
+            who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+            raise RunFailed(f"{who} is sending there already")
+        with Appender(path) as file:
+            yield Notes(file)

@@ -1,0 +1,365 @@
+"""How long samples and loads took in earlier experiments: what planning and estimates go by.
+
+When an experiment ends, `remember` writes what it took into `history.json`, a small derived file. `rates`
+reads those of the newest experiments of the same home; it never looks at answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hpcbench.experiment.layout import Experiment, experiments_dir
+from hpcbench.files.archive import Folder
+from hpcbench.files.atomic import read_json, write_json
+from hpcbench.planning import LOAD_SECONDS, SECONDS_PER_SAMPLE
+from hpcbench.schema.documents import Model
+from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.usage.attempts import Attempt, attempts_of
+
+DEFAULT_AT_ONCE = 8
+"""Up to so many requests in flight an engine is thought to take no longer for all than for one. Batches of a
+data-centre GPU are bound by its memory's bandwidth far beyond that."""
+
+RECENT = 3
+"""So many experiments of the best match are heard, the newest."""
+
+LOOKED_THROUGH = 500
+"""Older experiments than these are not looked at."""
+
+MADE_AT_ONCE = 10
+"""Summaries that are missing are made for so many experiments at a time, the newest; next time for more."""
+
+SHARDS_READ = 64
+"""Shards of a run task, and workers, that a summary is made of: evenly spread, enough for a median."""
+
+_LEVELS = (
+    "the same dataset",
+    "another dataset of its ML task",
+    "another ML task",
+    "the same dataset under another load",
+    "another dataset of its ML task under another load",
+    "another ML task under another load",
+    "other options or GPUs of its engine",
+)
+"""How near an earlier run task of the same model is, best first."""
+
+_LOAD_LEVELS = ("the same engine", "other options or GPUs of its engine")
+"""How near an earlier load of the same model is, best first."""
+
+_Entry = Mapping[str, Any]
+_Levels = dict[int, list[_Entry]]
+"""Place in `_LEVELS` → what was heard there, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How long something takes, in seconds."""
+
+    seconds: float
+    """Median of what was seen, or a default."""
+    low: float
+    """A tenth was quicker; the same as `seconds` where nothing was seen."""
+    high: float
+    """A tenth was slower; the same as `seconds` where nothing was seen."""
+    source: str = ""
+    """What it comes from, e.g. `2 experiments, the same dataset`; empty: it is a default, not measured."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it was seen in an earlier experiment."""
+        return bool(self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What earlier experiments say of a plan."""
+
+    samples: Mapping[str, Rate]
+    """Run task → what one worker takes for a sample, with as many in flight as the run task wants."""
+    loads: Mapping[str, Rate]
+    """Model → from the wish to have it until it is ready."""
+    answer_bytes: Mapping[str, float]
+    """Run task → what an answer takes on disk, where it was seen."""
+    timed: frozenset[str] = frozenset()
+    """Models of which both their loads and the samples of all their run tasks were seen."""
+
+    @property
+    def seconds_per_sample(self) -> Mapping[str, float]:
+        """Run task → seconds of a worker for a sample."""
+        return {name: rate.seconds for name, rate in self.samples.items()}
+
+    @property
+    def load_seconds(self) -> Mapping[str, float]:
+        """Model → seconds until it is ready."""
+        return {name: rate.seconds for name, rate in self.loads.items()}
+
+    @property
+    def for_planning(
+        self,
+    ) -> tuple[Mapping[str, float], Mapping[str, float], frozenset[str]]:
+        """What `planning.plan_work` takes: seconds of samples, of loads, and which of them were seen."""
+        return self.seconds_per_sample, self.load_seconds, self.timed
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Run tasks whose rate comes from earlier experiments; those of others are defaults."""
+        return frozenset(name for name, rate in self.samples.items() if rate.known)
+
+
+def rates(root: Path, resolved: ResolvedPlan, measured: Measured, *, keep: bool = False) -> Rates:
+    """What the newest experiments below a home say of this plan's run tasks and models.
+
+    Args:
+        root: the home.
+        resolved: the plan.
+        measured: hashes of its datasets and models; without them documents are compared by name.
+        keep: whether to write down summaries that are missing; else nothing is written.
+    """
+    wanted = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
+    models = {run_task.model.name: wanted[run_task.name] for run_task in resolved.run_tasks}
+    tasks_of: dict[str, list[str]] = {name: [] for name in models}
+    for run_task in resolved.run_tasks:
+        tasks_of[run_task.model.name].append(run_task.name)
+    near: dict[str, _Levels] = {name: {} for name in wanted}
+    loads: dict[str, _Levels] = {name: {} for name in models}
+    for summary in islice(_summaries(root, keep=keep), LOOKED_THROUGH):
+        for model, key in models.items():
+            same = [one for one in summary["run_tasks"] if _same(one, key, "model")]
+            if same:
+                for name in tasks_of[model]:
+                    _hear(near[name], [(_level(one, wanted[name]), one) for one in same])
+            loaded = [one for one in summary["loads"] if _same(one, key, "model")]
+            _hear(loads[model], [(_load_level(one, key), one) for one in loaded])
+        if all(len(one.get(0, ())) >= RECENT for one in (*near.values(), *loads.values())):
+            break
+    bytes_seen = {
+        name: statistics.median(entry["answer_bytes"] for entry in best)
+        for name, levels in near.items()
+        if (best := _best(levels)[1])
+    }
+    tasks = {run_task.name: run_task for run_task in resolved.run_tasks}
+    per_sample = {
+        name: _no_faster(tasks[name], _rate(near[name], _default(tasks[name]))) for name in tasks
+    }
+    per_load = {name: _rate(loads[name], LOAD_SECONDS, _LOAD_LEVELS) for name in models}
+    timed = {
+        model
+        for model, rate in per_load.items()
+        if rate.known and all(per_sample[name].known for name in tasks_of[model])
+    }
+    return Rates(per_sample, per_load, bytes_seen, frozenset(timed))
+
+
+def remember(experiment: Experiment) -> None:
+    """Write down what an experiment that has ended took, for estimates of later ones.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_json(experiment.history_file, _summary(experiment))
+
+
+def _summaries(root: Path, *, keep: bool) -> Iterator[Mapping[str, Any]]:
+    """What ended experiments took, the newest first; made now where nobody has yet."""
+    try:
+        folders = sorted(experiments_dir(root).iterdir(), reverse=True)
+    except FileNotFoundError:
+        return
+    made = 0
+    for folder in folders:
+        experiment = Experiment(folder)
+        try:
+            found = _read(experiment)
+            if found is None and made < MADE_AT_ONCE and experiment.outcome_file.exists():
+                made += 1
+                found = _summary(experiment)
+                if keep:
+                    write_json(experiment.history_file, found)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # of an older form, half removed or somebody else's: history is no truth
+        if found is not None:
+            yield found
+
+
+def _read(experiment: Experiment) -> Mapping[str, Any] | None:
+    try:
+        found: Mapping[str, Any] = read_json(experiment.history_file)
+    except FileNotFoundError:
+        return None
+    return found if found.get("version") == 1 else None
+
+
+def _summary(experiment: Experiment) -> dict[str, Any]:
+    """What an experiment took, each run task and each model that was seen."""
+    resolved, manifest = experiment.resolved, experiment.manifest
+    measured = Measured.model_validate(manifest["measured"])
+    keys = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
+    run_tasks = []
+    for name, key in keys.items():
+        folder = experiment.shards(name)
+        shards = attempts_of(experiment, folder, name, SHARDS_READ)
+        found = [one for shard in shards for one in shard]
+        seen = [
+            (one.seconds / one.answered, one.answered)
+            for one in found
+            if one.ended in ("done", "drained") and one.answered
+        ]
+        if seen:
+            told = {"answer_bytes": _answer_bytes(experiment, folder, found), **_quantiles(seen)}
+            run_tasks.append({"run_task": name, **key, **told})
+    models = {run_task.model.name: keys[run_task.name] for run_task in resolved.run_tasks}
+    loads = []
+    for model, seconds in _loads(experiment).items():
+        if model in models:
+            loads.append(
+                {"model": model, **models[model], **_quantiles([(one, 1) for one in seconds])}
+            )
+    return {"version": 1, "id": experiment.id, "run_tasks": run_tasks, "loads": loads}
+
+
+def _loads(experiment: Experiment) -> dict[str, list[float]]:
+    """Model → seconds of each of its loads."""
+    workers = list(experiment.worker_records())
+    step = max(1, len(workers) // SHARDS_READ)
+    found: dict[str, list[float]] = {}
+    for _, events in workers[::step]:
+        for event in events:
+            if event["event"] == "model_ready":
+                found.setdefault(event["model"], []).append(float(event["seconds"]))
+    return found
+
+
+def _answer_bytes(experiment: Experiment, folder: Folder, found: Sequence[Attempt]) -> float:
+    size = count = 0
+    for one in found:
+        path = experiment.shard_responses(one.run_task, one.shard, one.number)
+        if one.answered and path.name in folder.names:
+            entry = folder.folded.get(path.name)
+            size += entry.bytes if entry is not None else path.stat().st_size
+            count += one.answered
+    return round(size / count, 1) if count else 0.0
+
+
+def _key(
+    run_task: ResolvedRunTask, resolved: ResolvedPlan, measured: Measured
+) -> dict[str, str | None]:
+    """What decides how long a run task's samples take, as far as we look."""
+    task, model = run_task.task, run_task.model
+    load = (
+        f"{task.rate}/s {task.arrival}"
+        if task.rate is not None
+        else str(run_task.in_flight or task.concurrency)
+    )
+    return {
+        "model": model.name,
+        "model_hash": _real(measured.model_hashes.get(model.name)),
+        "engine": _engine(run_task, model, resolved),
+        "dataset": run_task.dataset.name,
+        "dataset_hash": _real(measured.dataset_hashes.get(run_task.name)),
+        "ml_task": run_task.ml_task.name,
+        "load": load,
+    }
+
+
+def _engine(run_task: ResolvedRunTask, model: Model, resolved: ResolvedPlan) -> str:
+    """Engine, its options, and the GPUs it has."""
+    kind = run_task.task.resources.gpu_type or resolved.site.slurm.gpu_gres
+    told = [
+        model.engine, model.dtype, model.context_length, dict(model.engine_options),
+        model.gpus, kind if resolved.executor == "slurm" and model.gpus else "",
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _real(content: str | None) -> str | None:
+    """A hash; None for the words that stand for none."""
+    return content if content is not None and content.startswith("sha256:") else None
+
+
+def _hear(near: _Levels, entries: Sequence[tuple[int, _Entry]]) -> None:
+    """Add what of an experiment is nearest to what is wanted.
+
+    One voice an experiment: its median stands for all its run tasks that are as near.
+    """
+    if entries:
+        best = min(level for level, _ in entries)
+        same = [one for level, one in entries if level == best]
+        same.sort(key=lambda one: float(one["seconds"]))
+        near.setdefault(best, []).append(same[len(same) // 2])
+
+
+def _level(one: _Entry, key: Mapping[str, str | None]) -> int:
+    """Place in `_LEVELS` of an earlier run task of the same model."""
+    if one["engine"] != key["engine"]:
+        return len(_LEVELS) - 1
+    under_another_load = 0 if one["load"] == key["load"] else 3
+    if _same(one, key, "dataset"):
+        return under_another_load
+    return under_another_load + (1 if one["ml_task"] == key["ml_task"] else 2)
+
+
+def _load_level(one: _Entry, key: Mapping[str, str | None]) -> int:
+    """Place in `_LOAD_LEVELS` of an earlier load of the same model."""
+    return 0 if one["engine"] == key["engine"] else 1
+
+
+def _same(one: _Entry, key: Mapping[str, str | None], what: str) -> bool:
+    """Whether two documents are the same: by their bytes, else by name."""
+    hashes = one[f"{what}_hash"], key[f"{what}_hash"]
+    return bool(hashes[0] == hashes[1] if all(hashes) else one[what] == key[what])
+
+
+def _best(levels: _Levels) -> tuple[int, list[_Entry]]:
+    """The nearest level at which anything was heard, and the newest of it."""
+    if not levels:
+        return 0, []
+    level = min(levels)
+    return level, levels[level][:RECENT]
+
+
+def _rate(levels: _Levels, default: float, words: Sequence[str] = _LEVELS) -> Rate:
+    level, heard = _best(levels)
+    if not heard:
+        return Rate(default, default, default)
+    count = f"{len(heard)} experiment{'s' if len(heard) > 1 else ''}"
+    return Rate(
+        statistics.median(one["seconds"] for one in heard),
+        min(one["low"] for one in heard),
+        max(one["high"] for one in heard),
+        f"{count}, {words[level]}",
+    )
+
+
+def _default(run_task: ResolvedRunTask) -> float:
+    return SECONDS_PER_SAMPLE / min(run_task.in_flight or DEFAULT_AT_ONCE, DEFAULT_AT_ONCE)
+
+
+def _no_faster(run_task: ResolvedRunTask, rate: Rate) -> Rate:
+    """Requests that come at a rate take at least as long as they take to come."""
+    asked = run_task.task.rate
+    if asked is None:
+        return rate
+    seconds, low, high = (max(one, 1 / asked) for one in (rate.seconds, rate.low, rate.high))
+    return Rate(seconds, low, high, rate.source)
+
+
+def _quantiles(seen: Iterable[tuple[float, int]]) -> dict[str, float]:
+    """Median and tenths of values with weights."""
+    ordered = sorted(seen)
+    whole = sum(weight for _, weight in ordered)
+    found = {}
+    for name, share in (("low", 0.1), ("seconds", 0.5), ("high", 0.9)):
+        passed = 0
+        for value, weight in ordered:
+            passed += weight
+            if passed >= share * whole:
+                found[name] = round(value, 6)
+                break
+    return found

@@ -1,0 +1,206 @@
+"""The gate where others call it: at the end of an experiment, by cron, and through the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpcbench import finalise
+from hpcbench.cli import regress as verb
+from hpcbench.cli.main import main
+from hpcbench.comparison import history
+from hpcbench.errors import UserError
+from hpcbench.experiment.baselines import name_it
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import EventLog
+from hpcbench.files.atomic import read_json
+from hpcbench.registry.resolve import load_gate, load_plan
+from hpcbench.schema.plan import ResolvedPlan
+from tests.unit.comparison.judged import answered, begun, ended, policy, the_plan, wrong
+from tests.unit.comparison.test_regress import Nights, nights
+
+__all__ = ["nights"]
+
+DEMO = Path(__file__).parents[3] / "examples/demo/plan.yaml"
+
+
+def without_report(root: Path, **more: Any) -> ResolvedPlan:
+    plan = the_plan(root)
+    changed = {"stages": ("inference", "evaluation"), **more}
+    return plan.model_copy(update={"plan": plan.plan.model_copy(update=changed)})
+
+
+def with_gate(root: Path, baseline: str = "main") -> ResolvedPlan:
+    plan = without_report(root, baseline=baseline, gate="test")
+    return plan.model_copy(update={"gate": policy()})
+
+
+def concluded(here: Experiment) -> Experiment:
+    """As the last job of a round leaves it."""
+    here.outcome_file.unlink()
+    here.metrics_file.unlink()
+    here.performance_file.unlink()
+    with EventLog(here.submission_file) as log:
+        log.write("round", round=0, groups=[])
+        log.write("handed")
+    finalise.conclude(here)
+    return here
+
+
+def test_an_experiment_whose_plan_names_both_is_judged_at_its_end(tmp_path: Path) -> None:
+    name_it(tmp_path, "main", ended(tmp_path, "20261101-0200-x-aaaa").id)
+    here = concluded(answered(begun(tmp_path, "e2", with_gate(tmp_path)), wrong(*range(30))))
+    assert read_json(here.verdict_file)["verdict"] == "NO-GO"
+    assert read_json(here.outcome_file)["state"] == "done"
+    (found,) = history.trends(tmp_path, "exact_match")
+    assert len(found.points) == 1
+
+
+def test_a_gate_that_cannot_judge_fails_no_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = concluded(answered(begun(tmp_path, "e2", with_gate(tmp_path, "nowhere"))))
+    assert read_json(here.outcome_file)["state"] == "done"
+    assert not here.verdict_file.exists()
+    assert "not judged by gate test: no experiment 'nowhere'" in capsys.readouterr().err
+
+
+def test_a_history_that_cannot_be_written_fails_no_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").write_text("in the way")
+    here = concluded(answered(begun(tmp_path, "e2", without_report(tmp_path))))
+    assert read_json(here.outcome_file)["state"] == "done"
+    assert "not in the history" in capsys.readouterr().err
+
+
+# --- plans that name a gate ----------------------------------------------------------------------------
+
+
+def plan_with(root: Path, **more: Any) -> Path:
+    told = yaml.safe_load(DEMO.read_text())
+    path = root / "plan.yaml"
+    path.write_text(yaml.safe_dump({**told, **more}))
+    return path
+
+
+def test_a_plan_brings_its_policy_and_needs_a_baseline(tmp_path: Path) -> None:
+    found = load_plan(plan_with(tmp_path, gate="default", baseline="main"))
+    assert found.gate is not None
+    assert "gates/default" in found.origins
+    with pytest.raises(UserError, match="a gate needs a 'baseline'"):
+        load_plan(plan_with(tmp_path, gate="default"))
+    with pytest.raises(UserError, match=r"plan.yaml:\d+:\d+: unknown gate 'defualt'"):
+        load_plan(plan_with(tmp_path, gate="defualt", baseline="main"))
+
+
+def test_the_policy_that_the_page_shows_is_one(tmp_path: Path) -> None:
+    text = (DEMO.parents[2] / "docs/gate.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "strict.yaml").write_text(block)
+    found = load_gate(str(tmp_path / "strict.yaml"))
+    assert found.confirm == 2
+    assert load_gate("default").metrics["*"].level == "critical"
+
+
+# --- hpcbench regress ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> list[str]:  # noqa: F811
+    """The verb, with the cluster of `Nights` behind it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(nights.root / "config"))
+    monkeypatch.setattr(verb, "load", lambda *_, **__: (nights.plan, None))
+    monkeypatch.setattr(verb, "prepared_once", lambda plan, *_: nights._prepare(plan))
+    monkeypatch.setattr(verb, "submit_first", nights._submit)
+    monkeypatch.setattr(verb, "follow", lambda here, **_: nights.follow(here))
+    monkeypatch.setattr(verb, "PAUSE", 0)
+    return ["regress", "plan.yaml", "--baseline", "main"]
+
+
+def test_its_exit_code_says_how_it_stands(
+    nights: Nights,  # noqa: F811
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verb, "load_gate", lambda *_: policy())
+    assert main(command) == 2
+    assert "no baseline 'main'" in capsys.readouterr().err
+    name_it(nights.root, "main", ended(nights.root, "20251231-0200-plan-zzzz").id)
+    for answers, code, word in (({}, 0, "GO"), (wrong(*range(30)), 4, "NO-GO"),
+                                (wrong(1, 2), 5, "INCONCLUSIVE")):  # fmt: skip
+        assert main(command) == 0
+        assert "submitted" in capsys.readouterr().out
+        assert main(command) == 0
+        assert "still running" in capsys.readouterr().out
+        nights.all_end(answers)
+        assert main(command) == code
+        assert f"{word}: 2026" in capsys.readouterr().out
+    assert main(command) == 0
+    nights.ends(state="lost")
+    assert main(command) == 1
+    assert "left nothing to judge" in capsys.readouterr().out
+
+
+def test_it_can_wait_for_its_verdict_and_tell_it_to_programs(
+    nights: Nights,  # noqa: F811
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verb, "load_gate", lambda *_: policy())
+    assert main([*command, "--set-baseline-if-none", "--wait"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--wait", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["verdict"]["verdict"]) == ("judged", "GO")
+    assert len(nights.submitted) == 2
+
+
+def test_waiting_it_follows_what_runs_and_not_what_has_ended(
+    nights: Nights,  # noqa: F811
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name_it(nights.root, "main", ended(nights.root, "20251231-0200-plan-zzzz").id)
+    strict = policy(confirm=2)
+    monkeypatch.setattr(verb, "load_gate", lambda *_: strict)
+    nights.answers = wrong(*range(30))
+    assert main([*command, "--wait"]) == 4
+    assert nights.followed == nights.submitted
+    assert len(nights.followed) == 3
+
+
+def test_a_plan_without_a_baseline_has_to_be_given_one(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command[:2]) == 2
+    assert "--baseline NAME" in capsys.readouterr().err
+
+
+# --- cron ----------------------------------------------------------------------------------------------
+
+
+def test_cron_may_run_it_each_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    words = ["cron", "install", str(DEMO), "--at", "0 2 * * *", "--dry-run"]
+    assert main([*words, "--regress", "main"]) == 2
+    assert "no baseline 'main'" in capsys.readouterr().err
+    assert main([*words, "--policy", "default"]) == 2
+    assert main([*words, "--regress", "main", "--set-baseline-if-none", "--policy", "nowhere"]) == 2
+    capsys.readouterr()
+    assert main([*words, "--regress", "main", "--set-baseline-if-none", "--set", "seed=3"]) == 0
+    out = capsys.readouterr().out
+    line = 'regress "$1" --next --baseline=main --set-baseline-if-none --set=seed=3 >>'
+    assert line in out
+    assert main(words) == 0
+    assert 'submit "$1" --if-idle >>' in capsys.readouterr().out
