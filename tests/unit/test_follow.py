@@ -20,13 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli import follow
-from hpcbench.cli.follow import WORDS, neutral, words
+from hpcbench.cli.follow import WORDS, words
 from hpcbench.cli.main import main
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.events import Event
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.files.atomic import write_json
+from hpcbench.sanitize import sanitize
 from tests.unit import small
 
 ROOT = Path(__file__).parents[2]
@@ -266,7 +267,7 @@ def test_every_kind_has_a_sentence() -> None:
     ),
 )
 def test_whatever_an_event_says_is_one_harmless_line(kind: str, data: dict[str, Any]) -> None:
-    line = neutral(words(Event("workers/g0.1_0-0", 1, 0.0, kind, data)))
+    line = sanitize(words(Event("workers/g0.1_0-0", 1, 0.0, kind, data)))
     assert "\n" not in line
     assert "\x1b" not in line
 
@@ -381,9 +382,9 @@ def test_a_pipe_gets_a_log_as_it_is(here: Experiment, capsys: pytest.CaptureFixt
 
 @given(st.text())
 def test_nothing_that_terminals_obey_is_left(line: str) -> None:
-    assert not any(char in neutral(line) for char in "\x1b\x07\x08\x9b\r\n\u202e")
+    assert not any(char in sanitize(line) for char in "\x1b\x07\x08\x9b\r\n\u202e")
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "Zs"])))
 def test_plain_text_stays_as_it_is(line: str) -> None:
-    assert neutral(line) == line
+    assert sanitize(line) == line
