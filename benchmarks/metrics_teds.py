@@ -26,7 +26,7 @@ from lxml import html  # noqa: E402
 from rapidfuzz.distance import Levenshtein  # noqa: E402
 
 from hpcbench.metrics.base import value_of  # noqa: E402
-from hpcbench.metrics.teds import Teds, TedsS  # noqa: E402
+from hpcbench.metrics.table_similarity import Teds, TedsS  # noqa: E402
 
 PAIRS = 300
 """Pairs of small tables on which both must agree."""

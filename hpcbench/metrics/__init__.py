@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from hpcbench.metrics.ocrbench_rules import OcrBenchV2 as OcrBenchV2
     from hpcbench.metrics.page_layout import MarkdownEdit as MarkdownEdit
     from hpcbench.metrics.page_layout import ReadingOrder as ReadingOrder
-    from hpcbench.metrics.teds import Teds as Teds
-    from hpcbench.metrics.teds import TedsS as TedsS
+    from hpcbench.metrics.table_similarity import Teds as Teds
+    from hpcbench.metrics.table_similarity import TedsS as TedsS
     from hpcbench.metrics.text import Anls as Anls
     from hpcbench.metrics.text import Cer as Cer
     from hpcbench.metrics.text import Contains as Contains
@@ -110,8 +110,8 @@ METRICS: Mapping[str, str] = {
     "rouge_l": "ngrams:RougeL",
     "schema_valid": "fidelity:SchemaValid",
     "spearman": "multipage:Spearman",
-    "teds": "teds:Teds",
-    "teds_s": "teds:TedsS",
+    "teds": "table_similarity:Teds",
+    "teds_s": "table_similarity:TedsS",
     "truncated": "fidelity:Truncated",
     "valid_json": "fidelity:ValidJson",
     "vqa_accuracy": "vqa:VqaAccuracy",

@@ -3,7 +3,7 @@
 Fu et al., "OCRBench v2" (arXiv 2501.00321), `TEDS_metric.py` and `eval.py` in `eval_scripts` of its code
 (`kits.OCRBENCH`):
 
-- *Table*: TEDS (hpcbench.metrics.teds) with the reference.
+- *Table*: TEDS (hpcbench.metrics.table_similarity) with the reference.
 - *Chart*: TEDS of two tables with a row for each key of an object and the text of its value.
 - *Document*: likeness of two outlines, 1 - edit distance / nodes of the larger tree. An outline is a root
   with a node for the title and one for each heading, whatever its level; lines are children of the heading
@@ -34,7 +34,7 @@ from hpcbench.metrics.fields import KieF1Macro
 from hpcbench.metrics.literals import fences, literal, read_object
 from hpcbench.metrics.normalise import UnicodeForm
 from hpcbench.metrics.ocrbench_boxes import published_object
-from hpcbench.metrics.teds import Teds
+from hpcbench.metrics.table_similarity import Teds
 from hpcbench.metrics.tree_distance import Tree, tree_distance
 
 if TYPE_CHECKING:

@@ -563,7 +563,7 @@ class Notification(Part):
     """Who is told how an experiment ended, and what a gate said of it."""
 
     plugin: str
-    """Name in the entry-point group `hpcbench.notify`, or a class by its dotted path."""
+    """Name in the entry-point group `hpcbench.notifiers`, or a class by its dotted path."""
     when: tuple[Literal["done", "incomplete", "regression"], ...] = (
         "done",
         "incomplete",
