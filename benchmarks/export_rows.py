@@ -49,7 +49,7 @@ if form == "bytes":
                 rows += block.count(b"\n")
 elif form == "polars":
     import polars
-    from hpcbench.interchange.answers import _schema
+    from hpcbench.experiment.view.answers import _schema
     polars.scan_ndjson(files, schema=_schema()).sink_parquet(out, row_group_size=50_000)
     rows = polars.scan_parquet(out).select(polars.len()).collect().item()
 else:

@@ -19,6 +19,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.log import Kind, Sort
+from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.tail import Growing, last_lines
 from hpcbench.registry.catalog import user_site
 from hpcbench.sanitize import sanitize
@@ -351,23 +352,15 @@ class _Choice:
     def _by_worker(self, files: Sequence[Path], name: str) -> list[Path]:
         """Logs of the workers that are at a run task, on a node, or of a job."""
         owners = {name}
-        for path, events in self.experiment.worker_records():
-            worker = path.name.removesuffix(".events.jsonl")
-            if self._concerns(events, name):
-                owners.add(worker.partition(".")[2].rpartition("-")[0])
+        for run in worker_runs(self.experiment):
+            if name in (run.node, run.host) or any(
+                name in (event.get("run_task"), run_task_of(event)) for event in run.events
+            ):
+                owners.add(run.id.rpartition("-")[0])
         tokens = "|".join(re.escape(owner) for owner in sorted(owners))
         # A whole job id: 47 is not a part of 4711, but the array job of 47_3.
         exact = re.compile(rf"(?:^|[._])(?:{tokens})(?:[._-]|$)")
         return [path for path in files if exact.search(path.name)]
-
-    def _concerns(self, events: Iterable[dict[str, Any]], name: str) -> bool:
-        for event in events:
-            owner = event.get("owner") or {}
-            if name in (owner.get("node"), owner.get("host")) or event.get("run_task") == name:
-                return True
-            if str(event.get("shard", "")).rpartition("/")[0] == name:
-                return True
-        return False
 
 
 def _list_logs(experiment: Experiment, files: Sequence[Path]) -> None:

@@ -9,11 +9,10 @@ from rich.table import Table
 from hpcbench.cli.screen import console, print_json
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
+from hpcbench.experiment.view.usage import CAUSES, Hours, Usage
 from hpcbench.registry.catalog import user_site
-from hpcbench.usage.hours import CAUSES, Hours
 from hpcbench.usage.report import (
     By,
-    Usage,
     totals,
     usage_of,
 )

@@ -17,8 +17,9 @@ from typing import Any
 from hpcbench import speed, statistics
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.interim import Halves
-from hpcbench.experiment.layout import Experiment, attempts_in
-from hpcbench.files.archive import Folder
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.attempts import Attempts
+from hpcbench.experiment.view.workers import worker_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +127,12 @@ def paired_blocks(
 
     Those make none that were asked in several goes, or by two workers, or without an answer.
     """
-    folders = [experiment.shards(arm) for arm in arms]
+    attempts = [Attempts(experiment, arm) for arm in arms]
     found: list[PairOfBlocks] = []
     for index in done.both:
         both = states[0][index], states[1][index]
         workers = [_worker(one) for one in both]
-        blocks = [
-            _answered(experiment, folder, arm, index)
-            for folder, arm in zip(folders, arms, strict=True)
-        ]
+        blocks = [_answered(one.timed(index)) for one in attempts]
         if not all(len(block.send) for block in blocks) or workers[0] != workers[1]:
             continue
         figures = {}
@@ -185,7 +183,7 @@ def compare_speed(
 
 def costs(experiment: Experiment, arms: tuple[str, str]) -> dict[str, dict[str, Any]]:
     """Arm → what serving it took: `loads`, their mean `load_seconds`, most `memory` in bytes."""
-    events = [event for _, events in experiment.worker_records() for event in events]
+    events = [event for run in worker_runs(experiment) for event in run.events]
     found: dict[str, dict[str, Any]] = {}
     for arm, name in zip("ab", arms, strict=True):
         model = experiment.resolved.run_task(name).model.name
@@ -232,14 +230,8 @@ def _worker(state: ShardState) -> str:
     return f"{owner.get('job')}-{owner.get('restart')}@{owner.get('node') or owner.get('host')}"
 
 
-def _answered(experiment: Experiment, folder: Folder, arm: str, index: int) -> speed.Timed:
+def _answered(asked: speed.Timed | None) -> speed.Timed:
     """Answers of a shard that was asked in one go, in columns; none if it took several."""
-    names = [
-        name
-        for attempt in attempts_in(folder.names).get(index, ())
-        if (name := experiment.shard_responses(arm, index, attempt).name) in folder.names
-    ]
-    if len(names) != 1:
+    if asked is None:
         return speed.columns(())
-    asked = speed.read(folder.pages(names[0]), folder.records(names[0]))
     return speed.take(asked, (asked.answered > 0) & (asked.tries > 0))

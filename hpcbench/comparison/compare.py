@@ -20,12 +20,12 @@ from hpcbench.errors import Problem, RunFailed, UserError
 from hpcbench.evaluation import format as form
 from hpcbench.evaluation import load_metrics, pooling
 from hpcbench.evaluation.aggregate import Scored, read_parts, scored_any
-from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.versions import made_by, other_reading
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.answer import MISSING
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED

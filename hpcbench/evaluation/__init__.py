@@ -28,7 +28,6 @@ from hpcbench.evaluation.aggregate import (
     table,
 )
 from hpcbench.evaluation.performance import measure_performance, write_performance
-from hpcbench.evaluation.reading import Answer
 from hpcbench.evaluation.scores import Change, Place, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
 from hpcbench.evaluation.scoring import OF_SAMPLES
@@ -37,6 +36,7 @@ from hpcbench.experiment.claims import answers_of, digest_of, shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import METRICS_VERSION
+from hpcbench.experiment.view.answer import Answer
 from hpcbench.files.atomic import write_json
 from hpcbench.parsers import reading_of
 from hpcbench.schema.documents import Metric

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.evaluation.reading import MISSING, Answer
 from hpcbench.experiment.claims import answers_of, shard_states
 from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.ending import Ending, ending_of, quoted
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.answer import MISSING, Answer
+from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.speed import ANSWERED
 
 
@@ -61,8 +62,8 @@ def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:
     """With the reason why its model could not be loaded, where that was why samples were not asked."""
     model = experiment.run_task(run_task).model.name
     last = ""
-    for _, events in experiment.worker_records():
-        for event in events:
+    for run in worker_runs(experiment):
+        for event in run.events:
             if event.get("model") != model:
                 continue
             if event["event"] == "model_ready":

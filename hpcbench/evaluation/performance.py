@@ -11,6 +11,7 @@ from hpcbench import speed
 from hpcbench.experiment.claims import unread_pieces
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import PERFORMANCE_VERSION
+from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.plan import ResolvedRunTask
 
@@ -21,10 +22,8 @@ _READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency"
 def write_performance(experiment: Experiment) -> None:
     """Measure every run task, and write `performance.json`."""
     workers = {
-        file.name.removesuffix(".events.jsonl"): [
-            event for event in events if event["event"] in _READ
-        ]
-        for file, events in experiment.worker_records()
+        run.stem: [event for event in run.events if event["event"] in _READ]
+        for run in worker_runs(experiment)
     }
     events = [
         event
@@ -111,8 +110,7 @@ def _hardware(
 
 def _is_of(event: Mapping[str, Any], run_task: str) -> bool:
     """Whether a worker began a shard of this run task."""
-    shard = str(event.get("shard", ""))
-    return event["event"] == "shard_claimed" and shard.rpartition("/")[0] == run_task
+    return event["event"] == "shard_claimed" and run_task_of(event) == run_task
 
 
 def _loaded(event: Mapping[str, Any], model: str) -> bool:

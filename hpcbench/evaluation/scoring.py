@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench.evaluation.isolate import Guard
-from hpcbench.evaluation.reading import (
+from hpcbench.evaluation.reading import read_answer
+from hpcbench.experiment.view.answer import (
     MISSING,
     Answer,
     is_answered,
-    read_answer,
 )
 from hpcbench.metrics.base import value_of
 from hpcbench.parsers import Read

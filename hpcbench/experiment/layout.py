@@ -43,7 +43,7 @@ from typing import Any
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.files.archive import Folder
-from hpcbench.files.atomic import read_json
+from hpcbench.files.atomic import Tell, read_json
 from hpcbench.schema.documents import Site
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask, WorkPlan
 
@@ -250,12 +250,14 @@ class Experiment:
         """What all workers wrote, loose or folded, as one look finds it."""
         return Folder(self.workers_dir)
 
-    def worker_records(self) -> Iterator[tuple[Path, Iterator[dict[str, Any]]]]:
+    def worker_records(
+        self, tell: Tell | None = None
+    ) -> Iterator[tuple[Path, Iterator[dict[str, Any]]]]:
         """Events of every worker there ever was, by name: the file they stand in, or stood in, and they."""
         folder = self.workers()
         for name in sorted(folder.names):
             if name.endswith(".events.jsonl"):
-                yield folder.path / name, folder.records(name)
+                yield folder.path / name, folder.records(name, tell)
 
     def worker_event_files(self) -> list[Path]:
         """Event files of workers that are not folded yet, by name; `worker_records` reads them all."""

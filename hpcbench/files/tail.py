@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from hpcbench.files.archive import Folder
 
 BLOCK = 1 << 20
 """Bytes read at once."""
@@ -73,6 +76,66 @@ class Growing:
         if found:
             self._grown = now
         self.due = now + min(LONGEST_PAUSE, IDLE_SHARE * (now - self._grown))
+
+
+class ArchivedTail:
+    """New lines of a file of a folder, whether it lies there or was archived meanwhile.
+
+    Args:
+        folder: gives the folder as a look found it that is not older than the last read.
+        name: the file's name.
+    """
+
+    def __init__(self, folder: Callable[[], Folder], name: str) -> None:
+        self._folder, self._name = folder, name
+        self._offset, self._rest = 0, b""
+        self._archived: Iterator[bytes] | None = None
+        self.written: float | None = None
+        """When it was last written to, by the file system's clock; None where it is not loose."""
+        self.whole = False
+        """Whether the last read found all there was."""
+
+    def read(self) -> bytes:
+        """The next whole lines, about BLOCK bytes of them; nothing where nothing new is there."""
+        while block := self._block():
+            self._offset += len(block)
+            data = self._rest + block
+            cut = data.rfind(b"\n") + 1
+            self._rest = data[cut:]
+            if cut:
+                self.whole = False
+                return data[:cut]
+        return b""
+
+    def _block(self) -> bytes:
+        self.whole = False
+        try:
+            block = self._loose() if self._archived is None else next(self._archived, b"")
+        except OSError:  # it is being replaced, or the file server is away: next time
+            return b""
+        self.whole = not block
+        return block
+
+    def _loose(self) -> bytes:
+        path = self._folder().path / self._name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            self.written, self._archived = None, self._behind()
+            return next(self._archived, b"")
+        try:
+            self.written = os.fstat(descriptor).st_mtime
+            return os.pread(descriptor, BLOCK, self._offset)
+        finally:
+            os.close(descriptor)
+
+    def _behind(self) -> Iterator[bytes]:
+        """What follows of a file that was archived."""
+        skip = self._offset
+        for block in self._folder().blocks(self._name):
+            if skip < len(block):
+                yield block[skip:]
+            skip = max(0, skip - len(block))
 
 
 def last_lines(path: Path, count: int) -> int:

@@ -18,8 +18,8 @@ from typing import Any
 from hpcbench.data.datasets import compile_where
 from hpcbench.errors import HpcbenchError, Problem, RunFailed, UserError, unknown
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.interchange import rows
-from hpcbench.interchange.answers import answer_frames
 from hpcbench.interchange.columns import META, PARTS, TABLES, What, dtype, fixed, is_pattern
 from hpcbench.schema.plan import ResolvedRunTask
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.control import said
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import sort_of
 from hpcbench.experiment.results import metrics_of, performance_of
 from hpcbench.experiment.submission import rounds
-from hpcbench.files.atomic import read_json, read_lines
+from hpcbench.experiment.view.logs import logs_of_attempts, logs_of_jobs
+from hpcbench.experiment.view.usage import CAUSES, Hours, Usage
+from hpcbench.experiment.view.workers import worker_runs
+from hpcbench.files.atomic import read_json
 from hpcbench.schema.plan import Group, ResolvedRunTask
 
 Row = Mapping[str, Any]
@@ -22,9 +25,6 @@ Row = Mapping[str, Any]
 
 Note = Callable[[str], None]
 Damage = Callable[[Path, int], None]
-
-CAUSES = ("starting", "loading", "failed_loads", "idle", "lost", "after_last_answer")
-"""Why allocated time was not used, as `usage.json` has it."""
 
 MEMORY = (
     "gpu_peak", "gpu_peak_source", "torch_allocated", "kv_peak", "effective", "host_peak",
@@ -144,30 +144,15 @@ def event_rows(
     def tell(path: Path, line: int) -> None:
         damage(path, 1)
 
-    common = {"experiment": experiment.id}
     if len(run_tasks) == len(experiment.resolved.run_tasks):
-        for record in read_lines(experiment.submission_file, tell):
-            yield {**common, "source": "submission", **_event(record)}
-        for record in said(experiment):
-            yield {**common, "source": "control", **_event(record)}
-        workers = experiment.workers()
-        for name in sorted(workers.names):
-            if name.endswith(".events.jsonl"):
-                stem = name.removesuffix(".events.jsonl")
-                group, _, worker = stem.partition(".")
-                for record in workers.records(name, tell):
-                    told = {"source": f"workers/{stem}", "group": group, "worker": worker}
-                    yield {**common, **told, **_event(record)}
-    for run_task in run_tasks:
-        folder = experiment.shards(run_task)
-        for name in sorted(folder.names):
-            if name.endswith(".events.jsonl"):
-                stem = name.removesuffix(".events.jsonl")
-                shard, _, attempt = stem.partition(".")
-                told = {"source": f"shards/{run_task}/{stem}", "run_task": run_task}
-                place = {"shard": int(shard), "attempt": int(attempt)}
-                for record in folder.records(name, tell):
-                    yield {**common, **_event(record), **told, **place}
+        for log in logs_of_jobs(experiment, tell):
+            named = {"group": log.group, "worker": log.worker} if log.worker else {}
+            for record in log.records:
+                yield {"experiment": experiment.id, "source": log.source, **named, **_event(record)}
+    for log in logs_of_attempts(experiment, run_tasks, tell):
+        place = {"run_task": log.run_task, "shard": log.shard, "attempt": log.attempt}
+        for record in log.records:
+            yield {"experiment": experiment.id, **_event(record), "source": log.source, **place}
 
 
 def _event(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,31 +183,27 @@ def resource_rows(
     experiment: Experiment, run_tasks: Sequence[str], note: Note, damage: Damage
 ) -> Iterator[Row]:
     """A row of the experiment, one a run task, one a job: what it held and what it used."""
-    usage = _read(experiment.usage_file, note, "hours are told once it has ended")
+    usage = _usage(experiment, note)
     memory = _read(experiment.performance_file, note, "memory is told once it is evaluated")
     common = {"experiment": experiment.id}
-    hours = usage.get("hours", ())
     whole = len(run_tasks) == len(experiment.resolved.run_tasks)
-    if usage and whole:
-        for unit in dict.fromkeys(one["unit"] for one in hours):
-            own = [one for one in hours if one["unit"] == unit]
-            seconds = {
-                name: sum(one.get(name, 0.0) for one in own)
-                for name in ("allocated", "used", *CAUSES)
-            }
-            energy = {name: usage.get(name) for name in ("energy_wh", "energy_source")}
-            yield {**common, "scope": "experiment", "source": usage.get("source"), "unit": unit,
-                   **_seconds(seconds), **(energy if unit == hours[0]["unit"] else {})}  # fmt: skip
+    if whole:
+        for unit in dict.fromkeys(one.unit for one in usage.hours):
+            own = [one for one in usage.hours if one.unit == unit]
+            first = own[0] is usage.hours[0]
+            energy = {"energy_wh": usage.energy_wh, "energy_source": usage.energy_source}
+            yield {**common, "scope": "experiment", "source": usage.source, "unit": unit,
+                   **_seconds(reduce(Hours.plus, own)), **(energy if first else {})}  # fmt: skip
     for name in run_tasks:
         run_task = experiment.resolved.run_task(name)
-        own = [one for one in hours if one.get("run_task") == name] or [{}]
         figures = (memory.get("run_tasks", {}).get(name) or {}).get("memory") or {}
-        for one in own:
+        hours: list[Hours | None] = [one for one in usage.hours if one.run_task == name]
+        for one in hours or [None]:
             yield {
                 **common, "scope": "run_task", "run_task": name, "model": run_task.model.name,
-                "unit": one.get("unit"), **_seconds(one),
-                "source": usage.get("source") if one else None,
-                "gpu_utilisation": usage.get("gpu_utilisation", {}).get(name),
+                "unit": one.unit if one else None, **_seconds(one),
+                "source": usage.source if one else None,
+                "gpu_utilisation": usage.gpu_utilisation.get(name),
                 **{key: figures.get(key) for key in MEMORY},
             }  # fmt: skip
     if whole:
@@ -236,29 +217,22 @@ def _jobs(experiment: Experiment, damage: Damage) -> Iterator[Row]:
     for one in rounds(experiment):  # shapes may change from round to round
         groups |= {step.job: group for step in one.steps.values() if step.job is not None
                    for group in one.groups if group.id == step.group}  # fmt: skip
-    folder = experiment.workers()
-    for name in sorted(folder.names):
-        if not name.endswith(".events.jsonl"):
-            continue
-        events = list(folder.records(name, lambda path, line: damage(path, 1)))
-        owner = events[0].get("owner") if events else None
-        if not isinstance(owner, Mapping):
+    for run in worker_runs(experiment, tell=lambda path, line: damage(path, 1)):
+        if not run.owner:
             continue  # killed before its first line was whole
-        job = str(owner.get("job", ""))
-        own = groups.get(job.partition("_")[0]) or groups.get(name.partition(".")[0])
-        begin, end = float(events[0]["time"]), float(events[-1]["time"])
-        held = max(0.0, end - begin)
+        own = groups.get(run.array) or groups.get(run.group)
+        held = max(0.0, run.last - run.started)
         count = (own.gpus or own.resources.cpus) if own is not None else None
         yield {
             "scope": "job",
-            "group": own.id if own is not None else name.partition(".")[0],
-            "job": job,
-            "restart": int(owner.get("restart", 0)),
-            "node": owner.get("node") or owner.get("host"),
+            "group": own.id if own is not None else run.group,
+            "job": run.job,
+            "restart": run.restart,
+            "node": run.node,
             "gpus": own.gpus if own is not None else None,
             "cpus": own.resources.cpus if own is not None else None,
-            "begin": _moment(begin),
-            "end": _moment(end),
+            "begin": _moment(run.started),
+            "end": _moment(run.last),
             "seconds": round(held, 3),
             "unit": None if own is None else "GPU" if own.gpus else "CPU",
             "allocated_s": None if count is None else round(held * count, 3),
@@ -266,10 +240,21 @@ def _jobs(experiment: Experiment, damage: Damage) -> Iterator[Row]:
         }
 
 
-def _seconds(hours: Mapping[str, Any]) -> dict[str, float | None]:
-    """Hours of `usage.json` as seconds."""
+def _usage(experiment: Experiment, note: Note) -> Usage:
+    """What it took; without hours where that is not written yet, or damaged."""
+    found = _read(experiment.usage_file, note, "hours are told once it has ended")
+    try:
+        return Usage.model_validate(found or {"hours": ()})
+    except ValueError as error:
+        note(f"{experiment.usage_file} is damaged: {error}")
+        return Usage(hours=())
+
+
+def _seconds(hours: Hours | None) -> dict[str, float | None]:
     return {
-        f"{name}_s": round(hours[name] * 3600, 3) if name in hours else None
+        f"{name}_s": round(getattr(hours, name) * 3600, 3)
+        if hours and name in hours.model_fields_set  # older versions did not know all
+        else None
         for name in ("allocated", "used", *CAUSES)
     }
 

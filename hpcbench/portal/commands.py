@@ -11,11 +11,12 @@ from typing import Any
 from hpcbench import secret
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.portal.logs import masked, opened, readable
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.run_tasks import CommandLine
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.portal.workers import Worker, groups_of, rounds_of
+from hpcbench.portal.workers import groups_of, rounds_of
 from hpcbench.reporting.provenance import reproduce
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 
@@ -32,7 +33,7 @@ _commands: Kept[tuple[CommandLine, ...]] = Kept(512)
 
 
 def commands(
-    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[Worker]
+    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[WorkerRun]
 ) -> tuple[CommandLine, ...]:
     """What can be done with a run task, and how its engine and its job were started.
 
@@ -49,7 +50,7 @@ def commands(
 
 
 def _made(
-    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[Worker]
+    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[WorkerRun]
 ) -> tuple[CommandLine, ...]:
     name, here = run_task.name, experiment.id
     engine = engine_line(experiment, run_task, workers)
@@ -73,7 +74,7 @@ def _hpcbench(title: str, *words: str) -> CommandLine:
 
 
 def engine_line(
-    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[Worker]
+    experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[WorkerRun]
 ) -> str:
     """The engine's command line as the newest of its workers wrote it down; empty where none did."""
     for worker in reversed(workers):

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from hpcbench.evaluation import format as form
-from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scores import Place
 from hpcbench.evaluation.scoring import META, as_text
+from hpcbench.experiment.view.answer import MISSING, Recorded
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked import Gone
 from hpcbench.portal.boxes import MOST, boxes_of, marked_on
@@ -20,7 +20,6 @@ from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
 from hpcbench.portal.media import described
 from hpcbench.portal.models.samples import MetricAccount, SampleDetail, SampleImage, Word
-from hpcbench.portal.recorded import Recorded
 from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread

@@ -21,6 +21,7 @@ from hpcbench.experiment.counts import Counts, counts_of, total
 from hpcbench.experiment.ending import if_whole
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION
+from hpcbench.experiment.view import usage as view_usage
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import (
@@ -46,8 +47,6 @@ TEXT = 500
 """Characters of a text that is kept."""
 
 GIB = 1 << 30
-
-WASTED = ("starting", "loading", "failed_loads", "idle", "lost", "after_last_answer")
 
 _NAMED_BY = re.compile(r"(\d{8}-\d{4})-")
 
@@ -186,7 +185,9 @@ def results(experiment: Experiment) -> Results:
 def account(experiment: Experiment) -> Account:
     """What was written about an experiment once it had ended."""
     verdict = _try(experiment.verdict_file)
-    return Account(_usage(_try(experiment.usage_file)), _summary(experiment), verdict or None)
+    return Account(
+        _usage(view_usage.written_usage(experiment)), _summary(experiment), verdict or None
+    )
 
 
 def entry(
@@ -369,21 +370,16 @@ def _errors(found: Results) -> Iterator[str]:
 # --- what was written at the end ------------------------------------------------------------------------
 
 
-def _usage(told: Mapping[str, Any]) -> Usage:
-    hours = [_mapping(one) for one in _listed(told.get("hours"))]
-    if not hours:
+def _usage(written: view_usage.Usage | None) -> Usage:
+    if written is None or not written.hours:
         return Usage()
-    gpu = [one for one in hours if one.get("unit") == "GPU"]
+    gpu = [one for one in written.hours if one.unit == "GPU"]
     return Usage(
-        gpu_hours=_sum(gpu, "allocated"),
-        gpu_hours_used=_sum(gpu, "used"),
-        gpu_hours_wasted=_sum(gpu, *WASTED),
-        queue_wait=_number(_mapping(told.get("waited")).get("longest")),
+        gpu_hours=math.fsum(one.allocated for one in gpu),
+        gpu_hours_used=math.fsum(one.used for one in gpu),
+        gpu_hours_wasted=math.fsum(one.wasted for one in gpu),
+        queue_wait=written.waited.longest if written.waited else None,
     )
-
-
-def _sum(hours: Sequence[Mapping[str, Any]], *names: str) -> float:
-    return math.fsum(_number(one.get(name)) or 0.0 for one in hours for name in names)
 
 
 def _summary(experiment: Experiment) -> tuple[str, ...]:

@@ -11,11 +11,13 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.evaluation.scores import Place
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.portal.lru import Kept, Stamp, stamp_of
 from hpcbench.portal.models import experiments, run_tasks
 from hpcbench.portal.requests import histogram, over_time
@@ -346,20 +348,18 @@ def _counted(name: str, title: str, counts: Mapping[str, int], what: str) -> Fig
     )  # fmt: skip
 
 
-def _hours(usage: Table) -> Iterator[Figure]:
+def _hours(usage: Usage) -> Iterator[Figure]:
     """Where GPU-hours went, a bar a cause for each run task; of many run tasks all together."""
     titles = {"used": "used", **WASTE}
-    units = dict.fromkeys(one["unit"] for one in usage["hours"])
-    for unit in units:
-        rows = [one for one in usage["hours"] if one["unit"] == unit]
-        names = tuple(one["run_task"] for one in rows)
+    for unit in dict.fromkeys(one.unit for one in usage.hours):
+        rows = [one for one in usage.hours if one.unit == unit]
+        names = tuple(one.run_task for one in rows)
         if len(rows) > MOST_NAMES // len(titles):
-            rows = [{"run_task": "all", **{key: sum(one[key] for one in rows) for key in titles}}]
-            names = ("all",)
+            rows, names = [reduce(Hours.plus, rows)], ("all",)
         series = tuple(
-            Series(title, names, tuple(float(one[key]) for one in rows))
+            Series(title, names, tuple(getattr(one, key) for one in rows))
             for key, title in titles.items()
-            if any(one[key] for one in rows)
+            if any(getattr(one, key) for one in rows)
         )
         if series:
             yield Figure(

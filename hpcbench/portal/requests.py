@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from pydantic_core import from_json
-
-from hpcbench.experiment.layout import Experiment, attempts_in
-from hpcbench.files.archive import Folder
-from hpcbench.files.atomic import parse_line
-from hpcbench.portal.thinned import extremes, finite
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.answers import answer_frames
+from hpcbench.experiment.view.attempts import Attempts
+from hpcbench.portal.thinned import extremes
 from hpcbench.reporting.figures import Axis, Figure, Series
 
-BYTES, SECONDS = 16 << 20, 0.5
-"""How much is read of a run task's answers, and for how long."""
+SECONDS, FRAMES = 0.5, 4
+"""How long a run task's answers are read, and how many frames of them at most."""
 
 BINS = 40
 """Bars of a histogram."""
@@ -29,52 +26,22 @@ Request = tuple[float, "float | None", float]
 
 def requests_of(experiment: Experiment, run_task: str) -> tuple[list[Request], bool]:
     """Requests that were answered, in order of shards, and whether these are all."""
-    folder = experiment.shards(run_task)
+    attempts, until = Attempts(experiment, run_task), time.monotonic() + SECONDS
+    begun: dict[tuple[int, int], tuple[float, int]] = {}
     found: list[Request] = []
-    left, until = BYTES, time.monotonic() + SECONDS
-    for index, attempts in sorted(attempts_in(folder.names).items()):
-        for attempt in attempts:
-            name = experiment.shard_responses(run_task, index, attempt).name
-            begun = _begun(folder, experiment.shard_events(run_task, index, attempt).name)
-            data = folder.read(name)
-            found += _timed(data, begun)
-            left -= len(data)
-            if left < 0 or time.monotonic() > until:
-                return found, False
+    columns = ("shard", "attempt", "send_ns", "ttft_ms", "e2e_ms")
+    for number, frame in enumerate(answer_frames(experiment, run_task, columns=columns), 1):
+        for shard, attempt, send, ttft, e2e in frame.select(columns).iter_rows():
+            if send is None or e2e is None:
+                continue
+            # The first request of an attempt was sent about when its shard was claimed.
+            if (shard, attempt) not in begun:
+                begun[shard, attempt] = attempts.began(shard, attempt), send
+            begin, first = begun[shard, attempt]
+            found.append((begin + (send - first) / 1e9, ttft, e2e))
+        if number >= FRAMES or time.monotonic() > until:
+            return found, False
     return found, True
-
-
-def _begun(folder: Folder, name: str) -> float:
-    first = next(iter(folder.records(name)), {})
-    return finite(first.get("time")) or 0.0
-
-
-def _timed(data: bytes, begun: float) -> Iterator[Request]:
-    """Requests of one attempt; its first one was sent about when the shard was claimed."""
-    first: float | None = None
-    for record in _records(data):
-        times = record.get("times")
-        if not isinstance(times, dict):
-            continue
-        send, chunks = finite(times.get("send")), times.get("chunks")
-        if send is None or not isinstance(chunks, list) or not chunks:
-            continue
-        begin, end = finite(chunks[0]), finite(chunks[-1])
-        if begin is None or end is None:
-            continue
-        first = send if first is None else first
-        yield begun + (send - first) / 1e9, (begin - send) / 1e6, (end - send) / 1e6
-
-
-def _records(data: bytes) -> Iterator[Mapping[str, Any]]:
-    whole = data[: data.rfind(b"\n") + 1]
-    for line in whole.splitlines():
-        try:
-            record = from_json(line)
-        except ValueError:
-            record = parse_line(line)
-        if isinstance(record, dict):
-            yield record
 
 
 def over_time(experiment: Experiment, run_task: str) -> Figure | None:

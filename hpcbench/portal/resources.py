@@ -51,7 +51,7 @@ def resources(
     strips = [
         strip
         for one in newest
-        for strip in _strips(one, shapes.get(one.group), since)
+        for strip in _strips(one, shapes.get(one.run.group), since)
         if strip.times
     ]
     marks = sorted(
@@ -78,9 +78,9 @@ def _strips(worker: Worker, group: Group | None, since: float | None) -> Iterato
     order = list(UNITS)
     series = [*worker.series.values(), Series("rate", "", worker.rate)]
     for one in sorted(series, key=lambda one: (order.index(one.what), one.device)):
-        key, stamp = (worker.path, one.what, one.device), (one.points.count, since)
+        key, stamp = (worker.run.log, one.what, one.device), (one.points.count, since)
         limit = limits.get(one.what)
-        yield _strips_kept.of(key, stamp, partial(_strip, worker.stem, one, limit, since))
+        yield _strips_kept.of(key, stamp, partial(_strip, worker.run.stem, one, limit, since))
 
 
 _strips_kept: Kept[Strip] = Kept(40_000, lambda strip: len(strip.times))
@@ -110,4 +110,4 @@ def _marks(worker: Worker) -> Iterator[tuple[float, str]]:
             said = event.get("message") or event.get("reason") or ""
             text = f"{kind.replace('_', ' ')}: {said}".rstrip(": ")
         if text:
-            yield float(event["time"]), sanitize(f"{worker.stem}: {text}")[:300]
+            yield float(event["time"]), sanitize(f"{worker.run.stem}: {text}")[:300]

@@ -25,7 +25,7 @@ from hpcbench.experiment.results import (
     metrics_of,
     performance_of,
 )
-from hpcbench.files.atomic import read_json
+from hpcbench.experiment.view.usage import Usage, written_usage
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.state import Portal, experiment_of
@@ -187,6 +187,7 @@ class Results:
         default_factory=lambda: Kept(PARTS_BYTES, lambda held: held.bytes if held else 1)
     )
     _places: Kept[_Places | None] = field(default_factory=lambda: Kept(FILES))
+    _usages: Kept[Usage | None] = field(default_factory=lambda: Kept(EXPERIMENTS))
     _tables: Kept[_Held] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda held: held.bytes))
 
     def experiment(self, portal: Portal, identity: str) -> Seen:
@@ -207,9 +208,10 @@ class Results:
         """What `performance.json` holds; None where it cannot be read."""
         return self._read(experiment, "performance.json", lambda: performance_of(experiment))
 
-    def usage(self, experiment: Experiment) -> Table | None:
-        """What `usage.json` holds; None where it cannot be read."""
-        return self._read(experiment, "usage.json", lambda: read_json(experiment.usage_file))
+    def usage(self, experiment: Experiment) -> Usage | None:
+        """What it took, as it was written down at its end."""
+        path = experiment.usage_file
+        return self._usages.of(path, stamp_of(path), lambda: written_usage(experiment))
 
     def of_run_task(self, experiment: Experiment, run_task: str) -> tuple[Table, Table]:
         """What `metrics.json` and `performance.json` say of one run task; empty where they say nothing.

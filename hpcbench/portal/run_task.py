@@ -9,6 +9,8 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.view.usage import Usage
+from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
 from hpcbench.portal.advice import Took, advice
 from hpcbench.portal.commands import commands, without_secrets
@@ -44,6 +46,7 @@ def describe(
     table, performance = results.of_run_task(experiment, row.name)
     usage = results.usage(experiment)
     own, _ = workers.look(groups_of(experiment, row.name), monitors=True)
+    runs = [one.run for one in own]
     ended = outcome(experiment) is not None
     model = run_task.model.name
     took = _took(experiment, run_task, own, performance, usage, ended=ended)
@@ -55,7 +58,7 @@ def describe(
             stamp_of(experiment.resolved_file),
             lambda: _documents(run_task),
         ),
-        timeline=timeline(experiment, row.name, model, own, ended=ended),
+        timeline=timeline(experiment, row.name, model, runs, ended=ended),
         metrics=tuple(
             {"metric": name, **(entry or {"value": None})}
             for name, entry in table.get("metrics", {}).items()
@@ -64,9 +67,9 @@ def describe(
         performance=performance or None,
         outcomes=table.get("outcomes", {}),
         invalid_reasons=tuple(table.get("invalid_reasons", ())),
-        failures=troubles(own, row.name, model, table.get("errors", ())),
+        failures=troubles(runs, row.name, model, table.get("errors", ())),
         advice=advice(took),
-        commands=commands(experiment, run_task, own),
+        commands=commands(experiment, run_task, runs),
         figures=figures.names(experiment, results, row.name),
     )
 
@@ -87,19 +90,21 @@ def _took(
     run_task: ResolvedRunTask,
     workers: Sequence[Worker],
     performance: Mapping[str, Any],
-    usage: Mapping[str, Any] | None,
+    usage: Usage | None,
     *,
     ended: bool,
 ) -> Took:
     """What its workers were given and used, as far as it is known."""
     groups = {one.id: one for one in experiment.work.groups}
     group = next((one for one in groups.values() if run_task.name in one.run_tasks), None)
-    same = [one for one in workers if group is not None and one.group == group.id]
+    same = [one for one in workers if group is not None and one.run.group == group.id]
     resources = group.resources if group is not None else run_task.task.resources
     memory = performance.get("memory") or {}
     cpus = [one.series["cpu", ""].points for one in same if ("cpu", "") in one.series]
-    lives = [one.last - float(one.events[0]["time"]) for one in same if one.events and one.over]
-    hours = _hours(usage, run_task.name)
+    lives = [one.run.last - one.run.started for one in same if one.run.over]
+    hours = (
+        next((one for one in usage.hours if one.run_task == run_task.name), None) if usage else None
+    )
     asked, tries = performance.get("requests"), performance.get("tries")
     shard_seconds, shard_samples, shards = _shards(experiment, run_task.name, same)
     return Took(
@@ -112,7 +117,7 @@ def _took(
         gpus=run_task.model.gpus,
         card_gb=_most(card_gb(one.gpu_name) for one in same),
         needed_gb=_needed(memory, run_task.model.engine),
-        gpu_use=((usage or {}).get("gpu_utilisation") or {}).get(run_task.name),
+        gpu_use=usage.gpu_utilisation.get(run_task.name) if usage else None,
         client_bound=bool((performance.get("client") or {}).get("client_bound")),
         concurrency=run_task.in_flight,
         time_limit=float(seconds(resources.time_limit)),
@@ -123,8 +128,8 @@ def _took(
         shard_seconds=shard_seconds,
         shard_samples=shard_samples,
         shards=shards,
-        held=hours.get("allocated"),
-        loading=hours.get("loading"),
+        held=hours.allocated * 3600 if hours else None,
+        loading=hours.loading * 3600 if hours else None,
         workers=sum(_worked(one, run_task.name) for one in same),
         requests=asked if isinstance(asked, int) else None,
         tries=tries if isinstance(tries, int) else None,
@@ -143,22 +148,8 @@ def _needed(memory: Mapping[str, Any], engine: str) -> float | None:
     return known / GIB if isinstance(known, (int, float)) else None
 
 
-def _hours(usage: Mapping[str, Any] | None, run_task: str) -> dict[str, float]:
-    """What `usage.json` says of it, in seconds."""
-    for one in (usage or {}).get("hours", ()):
-        if one.get("run_task") == run_task:
-            return {
-                name: float(one[name]) * 3600 for name in ("allocated", "loading") if name in one
-            }
-    return {}
-
-
 def _worked(worker: Worker, run_task: str) -> bool:
-    return any(_shard_of(event) == run_task for event in worker.events)
-
-
-def _shard_of(event: Mapping[str, Any]) -> str:
-    return str(event.get("shard", "")).rpartition("/")[0]
+    return any(run_task_of(event) == run_task for event in worker.events)
 
 
 def _shards(
@@ -181,5 +172,5 @@ def _times(worker: Worker, run_task: str) -> Iterator[float]:
         if event["event"] in (*LAST_WORDS, *_LETS_GO):
             if begun is not None and event["event"] != "failed":
                 yield float(event["time"]) - begun
-            own = event["event"] == "shard_claimed" and _shard_of(event) == run_task
+            own = event["event"] == "shard_claimed" and run_task_of(event) == run_task
             begun = float(event["time"]) if own else None

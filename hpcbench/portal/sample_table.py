@@ -23,24 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import HpcbenchError
-from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scores import KEYS, scan
 from hpcbench.evaluation.scoring import META, as_text
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.answer import MISSING, Recorded, records_at
+from hpcbench.experiment.view.answers import answers_stamp
 from hpcbench.portal.asked import Asked, Gone, Names
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.flags import Flags
 from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.portal.recorded import (
-    Recorded,
-    answers_stamp,
-    cut_of,
-    records_at,
-    samples_saying,
-    times_of,
-)
+from hpcbench.portal.recorded import samples_saying, times_of
 from hpcbench.portal.results import Seen, results_of
 from hpcbench.portal.slow import Slow
 from hpcbench.portal.state import Portal
@@ -309,7 +303,7 @@ class ScoresSheet(Sheet):
     @cached_property
     def _asked(self) -> list[tuple[int, int, int]]:
         """First row, and the places (from, to) that rows from there on are of."""
-        cut = cut_of(self.experiment, self.name)
+        cut = self.experiment.work.cut(self.name)
         if cut is None or cut.samples == self.rows:
             return []
         if self.name not in control_state(self.experiment).enough_tasks:
@@ -401,7 +395,7 @@ class LiveSheet(Sheet):
 
     def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
         super().__init__(room, experiment, run_task)
-        cut = cut_of(experiment, run_task)
+        cut = experiment.work.cut(run_task)
         assert cut is not None  # whoever made it has looked
         self.cut = cut
         self.rows = cut.samples
@@ -547,7 +541,7 @@ def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
     """
     experiment = results_of(portal).experiment(portal, identity)
     room = room_of(portal)
-    cut = cut_of(experiment, run_task)
+    cut = experiment.work.cut(run_task)
     if cut is None:
         raise PortalFault(404, "not_found", f"{experiment.id} has no run task '{run_task[:200]}'")
     if experiment.scores_file(run_task).exists():

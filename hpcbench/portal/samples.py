@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from hpcbench.evaluation.reading import MISSING
 from hpcbench.evaluation.scoring import META
+from hpcbench.experiment.view.answer import MISSING
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.experiments import Facet

@@ -12,13 +12,13 @@ from typing import Any, Literal
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import FINALISE
+from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
 from hpcbench.files.atomic import read_lines
 from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.portal.workers import Worker, groups_of, rounds_of
-from hpcbench.status.causes import grouped
+from hpcbench.portal.workers import groups_of, rounds_of
+from hpcbench.status.causes import Complaint, grouped
 from hpcbench.status.models import Failure
-from hpcbench.status.workers import TROUBLES, Complaint
 
 PHASES = 400
 """Stretches of a timeline, the newest."""
@@ -30,7 +30,7 @@ _BEGAN = re.compile(rb"submitit INFO \((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\
 
 
 def timeline(
-    experiment: Experiment, run_task: str, model: str, workers: Sequence[Worker], *, ended: bool
+    experiment: Experiment, run_task: str, model: str, workers: Sequence[WorkerRun], *, ended: bool
 ) -> tuple[Phase, ...]:
     """Stretches of time of a run task's jobs and workers, in order of their begin.
 
@@ -51,7 +51,7 @@ def timeline(
 
 
 def _queued(
-    experiment: Experiment, run_task: str, workers: Sequence[Worker], *, ended: bool
+    experiment: Experiment, run_task: str, workers: Sequence[WorkerRun], *, ended: bool
 ) -> Iterator[Phase]:
     """From the submission of an array until its first worker spoke."""
     groups = groups_of(experiment, run_task)
@@ -61,7 +61,7 @@ def _queued(
             begin = said.get(str(step.job))
             if step.group not in groups or begin is None:
                 continue
-            starts = [_time(w.events[0]) for w in workers if w.events and _array(w) == step.job]
+            starts = [_time(w.events[0]) for w in workers if w.events and w.array == step.job]
             end = min(starts, default=None)
             if end is not None or not ended:
                 yield Phase(
@@ -77,11 +77,7 @@ def _submitted(experiment: Experiment) -> Mapping[str, float]:
     }
 
 
-def _array(worker: Worker) -> str:
-    return worker.job.partition("_")[0]
-
-
-def _of_worker(worker: Worker, run_task: str, model: str, *, ended: bool) -> Iterator[Phase]:
+def _of_worker(worker: WorkerRun, run_task: str, model: str, *, ended: bool) -> Iterator[Phase]:
     """What a worker did for a run task; nothing where it did nothing for it."""
     if not any(_concerns(event, run_task, model) for event in worker.events):
         return
@@ -105,7 +101,7 @@ def _of_worker(worker: Worker, run_task: str, model: str, *, ended: bool) -> Ite
         yield _phase(worker, what, begin, max(last, worker.last) if ended else None)
 
 
-def _phase(worker: Worker, what: What, begin: float, end: float | None) -> Phase:
+def _phase(worker: WorkerRun, what: What, begin: float, end: float | None) -> Phase:
     return Phase(
         what=what,
         worker=worker.stem,
@@ -116,9 +112,8 @@ def _phase(worker: Worker, what: What, begin: float, end: float | None) -> Phase
 
 
 def _concerns(event: Mapping[str, Any], run_task: str, model: str) -> bool:
-    shard = str(event.get("shard", "")).rpartition("/")[0]
     failed = event["event"] in ("model_failed", "engine_died") and event.get("model") == model
-    return shard == run_task or event.get("run_task") == run_task or failed
+    return run_task_of(event) == run_task or event.get("run_task") == run_task or failed
 
 
 def _begins(event: Mapping[str, Any], run_task: str, model: str) -> What | None:
@@ -133,12 +128,11 @@ def _begins(event: Mapping[str, Any], run_task: str, model: str) -> What | None:
     if kind in ("model_ready", "model_failed", "engine_died", "shard_failed"):
         return "idle"
     if kind == "shard_claimed":
-        own = str(event.get("shard", "")).rpartition("/")[0] == run_task
-        return "inference" if own else "idle"
+        return "inference" if run_task_of(event) == run_task else "idle"
     return None
 
 
-def _evaluation(experiment: Experiment, workers: Sequence[Worker]) -> Iterator[Phase]:
+def _evaluation(experiment: Experiment, workers: Sequence[WorkerRun]) -> Iterator[Phase]:
     """The job that evaluates: from its first word until the scores were written."""
     try:
         end = experiment.metrics_file.stat().st_mtime
@@ -181,7 +175,7 @@ def _time(event: Mapping[str, Any]) -> float:
 
 
 def troubles(
-    workers: Iterable[Worker], run_task: str, model: str, errors: Iterable[Mapping[str, Any]]
+    workers: Iterable[WorkerRun], run_task: str, model: str, errors: Iterable[Mapping[str, Any]]
 ) -> tuple[Failure, ...]:
     """What went wrong with a run task, by cause; the most frequent first.
 
@@ -219,5 +213,5 @@ def troubles(
 
 
 def _hits(event: Mapping[str, Any], run_task: str, model: str) -> bool:
-    named = str(event.get("shard", "")).rpartition("/")[0] or event.get("run_task")
+    named = run_task_of(event) or event.get("run_task")
     return bool(named == run_task or (not named and event.get("model") in (None, model)))

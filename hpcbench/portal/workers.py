@@ -7,22 +7,19 @@ limited time, and what was not reached then is read by the next one.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import Any
-
-from pydantic_core import from_json
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import Round, rounds
-from hpcbench.files.archive import Folder
-from hpcbench.files.atomic import parse_line
+from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
+from hpcbench.files.tail import ArchivedTail
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.state import Portal
 from hpcbench.portal.thinned import Thinned, finite
@@ -30,9 +27,6 @@ from hpcbench.schema.plan import Cut
 
 LOOK_SECONDS = 0.015
 """How long a look reads; the next one goes on where it stopped."""
-
-BLOCK = 1 << 20
-"""Bytes read at once."""
 
 WORKERS = 64
 """Workers that are looked at, those of the newest jobs."""
@@ -57,82 +51,6 @@ _KEPT_KEYS = ("event", "time", "shard", "run_task", "model", "message", "reason"
 _NUMBERS = re.compile(r"(\d+)")
 
 
-class Reader:
-    """A file of JSON lines, loose or folded, read from where the last look ended.
-
-    Args:
-        folder: where it lies.
-        name: its name.
-        look: gives what is folded there, as a look found it that is not older than the last read.
-    """
-
-    def __init__(self, folder: Path, name: str, look: Callable[[], Folder]) -> None:
-        self._folder, self._name, self._look = folder, name, look
-        self._offset = 0
-        self._rest = b""
-        self._folded: Iterator[bytes] | None = None
-        self.whole = False
-        """Whether all there was at the last look is read."""
-
-    def records(self, until: float) -> Iterator[Mapping[str, Any]]:
-        """What is new, until a time by the monotonic clock."""
-        self.whole = False
-        while True:
-            block = self._block()
-            if not block:
-                self.whole = True
-                return
-            yield from _parsed(self._whole_lines(block))
-            if time.monotonic() > until:
-                return
-
-    def _whole_lines(self, block: bytes) -> bytes:
-        self._offset += len(block)
-        data = self._rest + block
-        cut = data.rfind(b"\n") + 1
-        self._rest = data[cut:]
-        return data[:cut]
-
-    def _block(self) -> bytes:
-        if self._folded is None:
-            try:
-                descriptor = os.open(
-                    self._folder / self._name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-                )
-            except OSError:
-                self._folded = self._behind()
-            else:
-                try:
-                    return os.pread(descriptor, BLOCK, self._offset)
-                except OSError:
-                    return b""
-                finally:
-                    os.close(descriptor)
-        try:
-            return next(self._folded, b"")
-        except OSError:  # folded anew, or the file server is away
-            return b""
-
-    def _behind(self) -> Iterator[bytes]:
-        """What follows of a file that was folded meanwhile."""
-        skip = self._offset
-        for block in self._look().blocks(self._name):
-            if skip < len(block):
-                yield block[skip:]
-            skip = max(0, skip - len(block))
-
-
-def _parsed(lines: bytes) -> Sequence[Mapping[str, Any]]:
-    """Records of whole lines; damaged ones are left out."""
-    if not lines:
-        return ()
-    try:
-        found = from_json(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
-    except ValueError:
-        return [record for line in lines.splitlines() if (record := parse_line(line)) is not None]
-    return [record for record in found if isinstance(record, dict)]
-
-
 @dataclass(slots=True)
 class Series:
     """One figure of one device."""
@@ -146,41 +64,29 @@ class Series:
 
 
 class Worker:
-    """One run of one array task.
+    """A run of a worker with what a page shows of it.
 
     Args:
-        folder: of all workers.
-        stem: `GROUP.JOB-RESTART`.
-        look: see `Reader`.
+        run: the run, as its events tell it.
+        monitor: what its monitor writes.
     """
 
-    def __init__(self, folder: Path, stem: str, look: Callable[[], Folder]) -> None:
-        self.group, _, self.id = stem.partition(".")
-        self.job = self.id.rpartition("-")[0]
-        self.stem = stem
-        self.path = str(folder / stem)
-        """What its files are called, without their endings."""
-        self.events: list[Mapping[str, Any]] = []
-        """Those that tell of a state, in order."""
-        self.node = ""
-        """Node it runs on."""
-        self.last = 0.0
-        """When it last said something."""
+    def __init__(self, run: WorkerRun, monitor: ArchivedTail) -> None:
+        self.run = run
         self.gpu_name = ""
         """What its GPUs are called, the first."""
         self.series: dict[tuple[str, str], Series] = {}
         """What its monitor saw, by figure and device."""
         self.rate = Thinned()
         """Answers a second."""
-        self._said = Reader(folder, f"{stem}.events.jsonl", look)
-        self._seen = Reader(folder, f"{stem}.monitor.jsonl", look)
+        self._seen = monitor
         self._shard: tuple[float, str, int] | None = None
         self._cpu: tuple[float, float] | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether it said its last word."""
-        return bool(self.events) and self.events[-1]["event"] in LAST_WORDS
+    def events(self) -> Sequence[Mapping[str, Any]]:
+        """Those that tell of a state, in order."""
+        return self.run.events
 
     @property
     def bytes(self) -> int:
@@ -188,36 +94,29 @@ class Worker:
         series = [self.rate, *(one.points for one in self.series.values())]
         return 2_000 + 500 * len(self.events) + sum(one.bytes for one in series)
 
-    def listen(self, until: float, cuts: Mapping[str, Cut]) -> bool:
-        """Read what it said; whether that is all."""
-        for record in self._said.records(until):
-            self._take(record, cuts)
-        return self._said.whole
+    def hear(self, event: Mapping[str, Any], cuts: Mapping[str, Cut]) -> None:
+        """Take note of its next event."""
+        kind, at = str(event["event"]), finite(event.get("time"))
+        if at is None:
+            return
+        if kind == "model_ready" and isinstance(machine := event.get("hardware"), dict):
+            self.gpu_name = str(next(iter(machine.get("gpus") or ()), ""))
+        self._count(kind, at, event, cuts)
+        if kind not in _DULL:
+            self.run.events.append({key: event[key] for key in _KEPT_KEYS if key in event})
+            if len(self.run.events) > EVENTS:
+                del self.run.events[1 : EVENTS // 10]  # the first one says who it is
 
     def watch(self, until: float) -> bool:
         """Read what its monitor saw; whether that is all."""
-        for reading in self._seen.records(until):
-            at = finite(reading.get("time"))
-            if at is not None:
-                self._read(at, reading)
+        while lines := self._seen.read():
+            for reading in parsed(lines):
+                at = finite(reading.get("time"))
+                if at is not None:
+                    self._read(at, reading)
+            if time.monotonic() > until:
+                return False
         return self._seen.whole
-
-    # --- what it said -----------------------------------------------------------------------------------
-
-    def _take(self, record: Mapping[str, Any], cuts: Mapping[str, Cut]) -> None:
-        kind, at = str(record.get("event", "")), finite(record.get("time"))
-        if at is None or not kind:
-            return
-        self.last = max(self.last, at)
-        if kind == "started" and isinstance(owner := record.get("owner"), dict):
-            self.node = str(owner.get("node") or owner.get("host") or "")
-        if kind == "model_ready" and isinstance(machine := record.get("hardware"), dict):
-            self.gpu_name = str(next(iter(machine.get("gpus") or ()), ""))
-        self._count(kind, at, record, cuts)
-        if kind not in _DULL:
-            self.events.append({key: record[key] for key in _KEPT_KEYS if key in record})
-            if len(self.events) > EVENTS:
-                del self.events[1 : EVENTS // 10]  # the first one says who it is
 
     def _count(
         self, kind: str, at: float, record: Mapping[str, Any], cuts: Mapping[str, Cut]
@@ -276,10 +175,13 @@ class Workers:
 
     def __init__(self, experiment: Experiment, grown: Callable[[], object] = lambda: None) -> None:
         self._experiment, self._grown = experiment, grown
+        self._runs = WorkerRuns(experiment, self._hear, dull=True)
         self._known: dict[str, Worker] = {}
         self._lock = threading.Lock()
-        self._folder: Folder | None = None
-        """What all workers wrote, as the look that is under way found it."""
+
+    @cached_property
+    def _cuts(self) -> Mapping[str, Cut]:
+        return {cut.run_task: cut for cut in self._experiment.work.cuts}
 
     @property
     def bytes(self) -> int:
@@ -296,11 +198,15 @@ class Workers:
             monitors: whether what their monitors saw is wanted, too; of the newest, as many as make `SERIES`.
         """
         until = time.monotonic() + LOOK_SECONDS
+        wanted = None if groups is None else set(groups)
+
+        def newest(stems: list[str]) -> list[str]:
+            own = [one for one in stems if wanted is None or one.partition(".")[0] in wanted]
+            return sorted(own, key=_in_order)[-WORKERS:]
+
         with self._lock:
-            self._folder = None
-            cuts = {cut.run_task: cut for cut in self._experiment.work.cuts}
-            found = [self._worker(stem) for stem in self._stems(groups)]
-            whole = all([one.listen(until, cuts) for one in found])
+            runs, whole = self._runs.look(newest, until)
+            found = [self._worker(run) for run in runs]
             watched = 0
             for one in found[::-1] if monitors else ():
                 whole = one.watch(until) and whole
@@ -310,26 +216,13 @@ class Workers:
         self._grown()
         return found, whole
 
-    def _worker(self, stem: str) -> Worker:
-        if stem not in self._known:
-            self._known[stem] = Worker(self._experiment.workers_dir, stem, self._listed)
-        return self._known[stem]
+    def _worker(self, run: WorkerRun) -> Worker:
+        if run.stem not in self._known:
+            self._known[run.stem] = Worker(run, self._runs.monitor(run))
+        return self._known[run.stem]
 
-    def _listed(self) -> Folder:
-        """One look at the folder for all who look into it at once."""
-        if self._folder is None:
-            self._folder = self._experiment.workers()
-        return self._folder
-
-    def _stems(self, groups: Iterable[str] | None) -> list[str]:
-        wanted = None if groups is None else set(groups)
-        ends = ".events.jsonl"
-        stems = [
-            name.removesuffix(ends)
-            for name in self._listed().names
-            if name.endswith(ends) and (wanted is None or name.partition(".")[0] in wanted)
-        ]
-        return sorted(stems, key=_in_order)[-WORKERS:]
+    def _hear(self, run: WorkerRun, event: Mapping[str, Any]) -> None:
+        self._worker(run).hear(event, self._cuts)
 
 
 def _samples(shard: str, cuts: Mapping[str, Cut]) -> int:

@@ -17,6 +17,7 @@ from hpcbench.experiment.counts import counts_of, total
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.experiment.view.usage import written_usage
 from hpcbench.files.atomic import read_json
 from hpcbench.reporting.ab import arms_of
 from hpcbench.reporting.leaderboard import leaders, sentences
@@ -30,7 +31,7 @@ from hpcbench.reporting.report_tables import (
     MatrixRow,
     Tables,
 )
-from hpcbench.reporting.used import per_document, usage_of
+from hpcbench.reporting.used import per_document
 from hpcbench.reporting.worst_samples import worst_samples
 
 
@@ -56,7 +57,7 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     told = shown(performance, run_tasks)
     verdict, wrong = verdict_of(experiment)
     best = leaders(experiment, run_tasks, told)
-    usage = usage_of(experiment)
+    usage = written_usage(experiment)
     documents = {name: table["documents"] for name, table in run_tasks.items()}
     site = experiment.resolved.site
     counts = total(map(counts_of, run_tasks.values()))
@@ -84,10 +85,8 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
         "performance": performance,
         "worst": worst_samples(experiment, run_tasks, told, worst),
         "distribution": _distributions(experiment, run_tasks, told),
-        "usage": usage,
-        "per_document": per_document(usage["hours"], documents, site.gpu_hour_price)
-        if usage
-        else {},
+        "usage": usage.model_dump(mode="json") if usage and usage.hours else None,
+        "per_document": per_document(usage.hours, documents, site.gpu_hour_price) if usage else {},
         "currency": site.currency,
         "baseline": baseline(experiment, compared),
         "provenance": provenance(experiment),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import reduce
 
 from hpcbench.evaluation import format as form
-from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import read_json
+from hpcbench.experiment.view.usage import Hours, Usage
 
 WASTE = {
     "starting": "start",
@@ -23,34 +22,23 @@ HEADS = ("run task", "model", "unit", "allocated", "used", "share", *WASTE.value
 """What the columns of `usage_rows` are."""
 
 
-def usage_of(experiment: Experiment) -> dict[str, Any] | None:
-    """What `usage.json` holds; None where there is none that can be read."""
-    try:
-        found = read_json(experiment.usage_file)
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and found.get("hours") else None
-
-
-def usage_rows(usage: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def usage_rows(usage: Usage) -> list[tuple[str, ...]]:
     """Rows of `HEADS`, one a run task, and one of all for each unit that several have."""
-    rows = [_row(one["run_task"], one) for one in usage["hours"]]
-    for unit in dict.fromkeys(one["unit"] for one in usage["hours"]):
-        same = [one for one in usage["hours"] if one["unit"] == unit]
+    rows = [_row(one.run_task, one) for one in usage.hours]
+    for unit in dict.fromkeys(one.unit for one in usage.hours):
+        same = [one for one in usage.hours if one.unit == unit]
         if len(same) > 1:
-            names = ("allocated", "used", *WASTE)
-            whole = {name: sum(one[name] for one in same) for name in names}
-            rows.append(_row("all", {**whole, "unit": unit, "model": ""}))
+            rows.append(_row("all", reduce(Hours.plus, same).model_copy(update={"model": ""})))
     return rows
 
 
 def usage_notes(
-    usage: Mapping[str, Any], each: Mapping[str, Mapping[str, float | None]], currency: str
+    usage: Usage, each: Mapping[str, Mapping[str, float | None]], currency: str
 ) -> list[str]:
     """What has to be said beside the table.
 
     Args:
-        usage: of `usage.json`.
+        usage: what the experiment took.
         each: what `per_document` gives.
         currency: of the site's price.
     """
@@ -58,12 +46,12 @@ def usage_notes(
 
 
 def per_document(
-    hours: Sequence[Mapping[str, Any]], documents: Mapping[str, int], price: float | None
+    hours: Sequence[Hours], documents: Mapping[str, int], price: float | None
 ) -> dict[str, dict[str, float | None]]:
     """What a document took of each run task that held GPUs: all that was allocated, waste included.
 
     Args:
-        hours: of `usage.json`.
+        hours: of run tasks.
         documents: run task → documents with an answer.
         price: of a GPU for an hour; None: not known.
 
@@ -72,10 +60,10 @@ def per_document(
     """
     found: dict[str, dict[str, float | None]] = {}
     for one in hours:
-        count = documents.get(one["run_task"], 0)
-        if one["unit"] == "GPU" and count:
-            each = one["allocated"] / count
-            found[one["run_task"]] = {
+        count = documents.get(one.run_task, 0)
+        if one.unit == "GPU" and count:
+            each = one.allocated / count
+            found[one.run_task] = {
                 "gpu_seconds_per_document": each * 3600,
                 "cost_per_1000_documents": None if price is None else each * price * 1000,
             }
@@ -89,38 +77,29 @@ def _told(each: Mapping[str, Mapping[str, float | None]], currency: str) -> Iter
         yield f"{name}: {one['gpu_seconds_per_document']:.3g} GPU-seconds a document{priced}."
 
 
-def _row(name: str, hours: Mapping[str, Any]) -> tuple[str, ...]:
-    allocated = hours["allocated"]
+def _row(name: str, hours: Hours) -> tuple[str, ...]:
     return (
         name,
-        hours["model"],
-        f"{hours['unit']}-hours",
-        form.hours(allocated),
-        form.hours(hours["used"]),
-        f"{hours['used'] / allocated * 100:.0f} %" if allocated else form.DASH,
-        *(form.hours(hours[cause]) for cause in WASTE),
+        hours.model,
+        f"{hours.unit}-hours",
+        form.hours(hours.allocated),
+        form.hours(hours.used),
+        f"{hours.used / hours.allocated * 100:.0f} %" if hours.allocated else form.DASH,
+        *(form.hours(getattr(hours, cause)) for cause in WASTE),
     )
 
 
-def _notes(usage: Mapping[str, Any]) -> list[str]:
-    notes = []
-    if usage["waited"] is not None:
-        waited = usage["waited"]
-        notes.append(
-            f"Jobs waited {waited['median']:.0f} s in the queue (median), at most {waited['longest']:.0f} s."
-        )
-    if usage["energy_wh"] is not None:
-        of = "nodes by Slurm's count" if usage["energy_source"] == "slurm" else "its GPUs"
-        notes.append(f"Energy of {of}: {usage['energy_wh'] / 1000:.3g} kWh.")
-    if usage["gpu_utilisation"]:
-        told = (f"{name} {percent:.0f} %" for name, percent in usage["gpu_utilisation"].items())
-        notes.append(f"GPU utilisation while asked: {', '.join(told)}.")
-    if not usage["complete"]:
-        notes.append(
-            "The job that wrote this still held what it held: `hpcbench usage` tells its end."
-        )
-    if usage["source"] == "workers":
-        notes.append(
-            "Counted by workers: what lies before their first word and after their last is not in it."
-        )
-    return notes
+def _notes(usage: Usage) -> Iterator[str]:
+    if usage.waited is not None:
+        median, longest = usage.waited.median, usage.waited.longest
+        yield f"Jobs waited {median:.0f} s in the queue (median), at most {longest:.0f} s."
+    if usage.energy_wh is not None:
+        of = "nodes by Slurm's count" if usage.energy_source == "slurm" else "its GPUs"
+        yield f"Energy of {of}: {usage.energy_wh / 1000:.3g} kWh."
+    if usage.gpu_utilisation:
+        told = (f"{name} {percent:.0f} %" for name, percent in usage.gpu_utilisation.items())
+        yield f"GPU utilisation while asked: {', '.join(told)}."
+    if not usage.complete:
+        yield "The job that wrote this still held what it held: `hpcbench usage` tells its end."
+    if usage.source == "workers":
+        yield "Counted by workers: what lies before their first word and after their last is not in it."

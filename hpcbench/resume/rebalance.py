@@ -3,15 +3,14 @@ that Slurm starts again keeps away from the node it died on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS, EventLog
+from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.submission import rounds
+from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.planning import shares
 
 
@@ -80,38 +79,9 @@ def keep_off_failed_nodes(experiment: Experiment, alive: Sequence[slurm.Job]) ->
     again = {job.id: job.restarts for job in alive if job.state == "PENDING" and job.restarts}
     if not again:
         return
-    runs = list(_runs(experiment))
+    runs = [run for run in worker_runs(experiment) if run.owner]
     if len({run.node for run in runs}) < 2:
         return  # there may be no other node
     for run in runs:
-        if not run.ended and again.get(run.job) == run.restart + 1:
+        if not run.over and again.get(run.job) == run.restart + 1:
             slurm.exclude_nodes(run.job, [run.node])
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of a worker, as its own file tells."""
-
-    job: str
-    restart: int
-    node: str
-    ended: bool
-    """Whether it said its last word."""
-
-
-def _runs(experiment: Experiment) -> Iterator[_Run]:
-    for _, events in experiment.worker_records():
-        first, last = _ends(events)
-        if first and last and "owner" in first:
-            owner = first["owner"]
-            node = owner.get("node") or owner["host"]
-            yield _Run(owner["job"], owner["restart"], node, last["event"] in LAST_WORDS)
-
-
-def _ends(
-    events: Iterable[dict[str, Any]],
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    first = last = None
-    for event in events:
-        first, last = first or event, event
-    return first, last

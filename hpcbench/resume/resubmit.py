@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbench import slurm
@@ -11,6 +11,7 @@ from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds
+from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.planning import within
 from hpcbench.schema.documents import Model
 from hpcbench.schema.plan import Group
@@ -87,27 +88,20 @@ def next_groups(
 def bad_nodes(experiment: Experiment) -> list[str]:
     """Nodes on which nothing loaded; none if they are all the nodes that workers have seen."""
     bad, seen = set[str](), set[str]()
-    for _, events in experiment.worker_records():
-        for event in events:
-            if event["event"] == "bad_node":
-                bad.add(event["node"])
-            elif event["event"] == "started":
-                seen.add(event["owner"].get("node") or event["owner"]["host"])
+    for run in worker_runs(experiment):
+        seen.add(run.node)
+        bad |= {event["node"] for event in run.troubles if event["event"] == "bad_node"}
     return sorted(bad) if seen - bad else []
 
 
 def gpu_hours(experiment: Experiment) -> float:
     """GPU-hours that workers have held so far, as their own files tell."""
     gpus = {group.id: group.gpus for one in rounds(experiment) for group in one.groups}
-    total = 0.0
-    for path, events in experiment.worker_records():
-        first = last = None
-        for event in events:
-            first, last = first or event, event
-        if first is not None and last is not None:
-            held = last["time"] - first["time"]
-            total += held * gpus.get(path.name.partition(".")[0], 0) / 3600
-    return total
+    return sum(
+        (run.last - run.started) * gpus.get(run.group, 0) / 3600
+        for run in worker_runs(experiment)
+        if run.owner
+    )
 
 
 def _affordable(experiment: Experiment, groups: tuple[Group, ...]) -> tuple[Group, ...]:
@@ -168,13 +162,12 @@ class _Troubles:
         """Model → highest level at which it was given up for that; else it went on after another load."""
         levels = {group.id: group.level for one in rounds(experiment) for group in one.groups}
         killed = _killed_for_memory(experiment)
-        for path, records in experiment.worker_records():
-            level = levels.get(path.name.partition(".")[0], 0)
-            events = list(records)
-            for event in events:
+        for run in worker_runs(experiment):
+            level = levels.get(run.group, 0)
+            for event in run.events:
                 self._read(event, level)
-            if events and events[0].get("owner", {}).get("job") in killed:
-                last = [one["model"] for one in events if one["event"] == "model_loading"]
+            if run.owner and run.job in killed:
+                last = [one["model"] for one in run.events if one["event"] == "model_loading"]
                 self._starve(last[-1:], level, for_good=True)
 
     def level(self, model: Model) -> int | None:
@@ -188,7 +181,7 @@ class _Troubles:
         hopeless = model.name in self.failed - self.loaded
         return None if hopeless and not self._again else 0
 
-    def _read(self, event: dict[str, Any], level: int) -> None:
+    def _read(self, event: Mapping[str, Any], level: int) -> None:
         kind = event["event"]
         if kind == "model_ready":
             self.loaded.add(event["model"])

@@ -246,6 +246,11 @@ class Cut(Part):
         seconds = (stop - first) * self.seconds_per_sample
         return Shard(self.run_task, index, first, stop, seconds)
 
+    def shard_at(self, place: int) -> int:
+        """Number of the shard that a place lies in."""
+        first = min(self.pilot, self.samples)
+        return 0 if place < first else bool(self.pilot) + (place - first) // self.size
+
     def shards(self) -> Iterator[Shard]:
         """Its shards, in order."""
         return map(self.shard, range(self.count))
@@ -309,6 +314,10 @@ class WorkPlan(Part):
     """Model → how long it is thought to take until it is ready."""
     fewer: tuple[Fewer, ...] = ()
     """Models with fewer workers than the plan allows."""
+
+    def cut(self, run_task: str) -> Cut | None:
+        """How a run task is cut into shards; None: there is no such run task."""
+        return next((cut for cut in self.cuts if cut.run_task == run_task), None)
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:

@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.workers import WorkerRun, run_task_of
 from hpcbench.status.models import Failure
-from hpcbench.status.workers import Complaint
 
 LINE = 300
 """Characters of a cause that are kept."""
 
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|/[\w.+-]+(?:/[\w.+-]+)+|\d+(?:\.\d+)?")
 """Addresses, paths and numbers: what differs between two tellings of one cause."""
+
+
+TOLD_TO_END: Mapping[str, str] = {
+    "SIGTERM": "a worker was told to end at once: preempted, requeued or cancelled in Slurm",
+    "SIGUSR2": "a worker's time limit was near: it handed back what it had not asked",
+    "replaced by a later run of this job": "a worker outlived its job, which Slurm had started again",
+}
+"""What Slurm's signals mean; a worker that ends for them loses nothing, but somebody may wonder why."""
+
+TOLD_TO_END_HERE = {
+    **TOLD_TO_END,
+    "SIGTERM": "a worker was told to end at once: by `hpcbench cancel`, or by a signal on this machine",
+}
+"""The same of workers that no Slurm has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something a worker said went wrong."""
+
+    kind: str
+    """Kind of event."""
+    message: str
+    """The cause."""
+    time: float
+    """When, seconds since the epoch."""
+    node: str
+    """Where."""
+    log: str
+    """A file with more."""
+    run_task: str | None = None
+    """Run task it hit, if one."""
+    model: str | None = None
+    """Model it hit, if one."""
+    alarm: bool = False
+    """Whether it is but a warning of a monitor."""
 
 
 @dataclass
@@ -27,6 +64,35 @@ class _Group:
     run_tasks: dict[str, None]
     models: dict[str, None]
     nodes: dict[str, None]
+
+
+def complaints(run: WorkerRun, executor: str) -> Iterator[Complaint]:
+    """What a run of a worker said went wrong."""
+    signals = TOLD_TO_END if executor == "slurm" else TOLD_TO_END_HERE
+    for event in run.troubles:
+        if event["event"] != "draining":
+            yield _complaint(run, event)
+        elif why := signals.get(str(event.get("signal"))):
+            yield Complaint("draining", why, _time(event), run.node, run.log, alarm=True)
+
+
+def _complaint(run: WorkerRun, event: Mapping[str, Any]) -> Complaint:
+    kind = str(event["event"])
+    alarm = kind in ("alarm", "fenced")
+    return Complaint(
+        str(event.get("kind", kind)) if alarm else kind,
+        str(event.get("message", kind)),
+        _time(event),
+        run.node,
+        event.get("log") or run.log,
+        run_task_of(event) or event.get("run_task"),
+        event.get("model"),
+        alarm,
+    )
+
+
+def _time(event: Mapping[str, Any]) -> float:
+    return float(event.get("time", 0.0))
 
 
 def same_cause(message: str) -> str:

@@ -12,10 +12,10 @@ from hpcbench.experiment.control import ControlState
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, outcome, rounds
 from hpcbench.experiment.submission_lock import submitting
+from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.status.models import ShardStatus, State
 from hpcbench.status.own_jobs import Jobs
 from hpcbench.status.shards import NEWS_SECONDS
-from hpcbench.status.workers import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Facts:
     """When, seconds since the epoch."""
     story: Story
     """Its rounds, its jobs, how it ended."""
-    workers: Collection[Worker]
+    workers: Collection[WorkerRun]
     """All workers there ever were."""
-    living: Sequence[Worker]
+    living: Sequence[WorkerRun]
     """Those that live."""
     shards: Sequence[tuple[ShardState, ShardStatus]]
     """Every shard in planned order: as its files tell, and judged."""

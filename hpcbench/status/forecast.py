@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.schema.plan import WorkPlan
 from hpcbench.status import eta
 from hpcbench.status.findings import Facts
 from hpcbench.status.models import Eta
-from hpcbench.status.workers import Worker
 
 RATE_SECONDS = 300.0
 """A rate is of the last minutes: over more it would hide that something stopped, over less it would jump."""
@@ -161,7 +161,7 @@ def _left(facts: Facts) -> tuple[dict[str, tuple[int, int]], dict[str, ShardStat
 
 
 def _busy(
-    worker: Worker, state: ShardState | None, loads: Mapping[str, float], now: float
+    worker: WorkerRun, state: ShardState | None, loads: Mapping[str, float], now: float
 ) -> eta.Busy:
     loading = 0.0
     if worker.loading is not None and worker.model is not None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import socket
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
@@ -22,9 +21,9 @@ from hpcbench.experiment.claims import (
 )
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.process_identity import lives, started
 from hpcbench.experiment.submission import Round, Step, job_name, names_of, rounds
+from hpcbench.experiment.view.workers import worker_runs
 
 GONE = "its worker is gone"
 
@@ -63,9 +62,9 @@ def working(experiment: Experiment, jobs: Collection[slurm.Job]) -> list[slurm.J
     """Those of these jobs whose worker has not said its last word in this run of the job."""
     last = dict[str, tuple[int, bool]]()
     """Job → the number of its last run, and whether that still works."""
-    for _, events in experiment.worker_records():
-        for job, restart, works in _run(events):
-            last[job] = max((restart, works), last.get(job, (-1, True)))
+    for run in worker_runs(experiment):
+        if run.owner:
+            last[run.job] = max((run.restart, not run.over), last.get(run.job, (-1, True)))
     return [job for job in jobs if _works(job, *last.get(job.id, (-1, True)))]
 
 
@@ -201,13 +200,3 @@ def _lives_here(state: ShardState, experiment: Experiment, elsewhere_gone: bool)
 def _works(job: slurm.Job, restart: int, works: bool) -> bool:
     """Whether a job's worker works, or none has begun yet since Slurm started it last."""
     return works or restart < job.restarts
-
-
-def _run(events: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int, bool]]:
-    """Job and number of the run that a worker's file is of, and whether it has yet to say its last word."""
-    first = last = None
-    for event in events:
-        first, last = first or event, event
-    if first is not None and last is not None and "owner" in first:
-        works = last["event"] not in LAST_WORDS
-        yield str(first["owner"]["job"]), int(first["owner"]["restart"]), works

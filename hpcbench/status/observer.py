@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import Ends, ShardState, shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import ends_told
 from hpcbench.experiment.submission import job_name, outcome
+from hpcbench.experiment.view.readings import monitor_heard
+from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns
 from hpcbench.resume.rebalance import unlaunched
 from hpcbench.slurm import LOST
 from hpcbench.status import own_jobs as own_jobs
@@ -33,7 +36,6 @@ from hpcbench.status.models import (
 from hpcbench.status.own_jobs import Jobs
 from hpcbench.status.render import in_words
 from hpcbench.status.shards import Owned, judge
-from hpcbench.status.workers import Worker, Workers, monitor_heard
 
 
 class Observer:
@@ -41,10 +43,17 @@ class Observer:
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
-        self._workers = Workers(experiment)
+        self._workers = WorkerRuns(experiment, self._hear)
+        self._told: dict[str, Ends] = {}
+        """`SHARD.ATTEMPT` that workers said are done since the last look → first and last event."""
         self._order: list[str] = []
         self._done: dict[str, tuple[ShardState, ShardStatus]] = {}
         self._fates: dict[str, slurm.JobEnd] = {}
+
+    def _hear(self, run: WorkerRun, event: Mapping[str, Any]) -> None:
+        if event["event"] == "shard_done" and run.owner:
+            key = f"{event.get('shard')}.{event.get('attempt')}"
+            self._told[key] = ends_told(event, run.owner)
 
     def look(self, snapshot: slurm.Snapshot | None = None) -> ExperimentStatus:
         """How far the experiment is now; asks Slurm no more than `slurm.snapshot` does.
@@ -63,7 +72,7 @@ class Observer:
         """All that can be found, see `look`."""
         now = time.time()
         story = _story(self.experiment, snapshot)
-        workers = self._workers.look()
+        workers, _ = self._workers.look()
         ended = story.outcome is not None
         enough = story.wished.enough_tasks
         shards = [
@@ -101,13 +110,10 @@ class Observer:
         )
 
     def _shards(
-        self, workers: Iterable[Worker], story: Story, now: float
+        self, workers: Iterable[WorkerRun], story: Story, now: float
     ) -> list[tuple[ShardState, ShardStatus]]:
         """Every shard in planned order; what is done is neither read nor judged again."""
-        told: dict[str, Ends] = {}
-        for worker in workers:
-            told |= worker.done
-            worker.done = {}  # what is done is known from now on
+        told, self._told = self._told, {}  # what is done is known from now on
         fresh = {
             state.shard.id: state
             for state in shard_states(
@@ -126,7 +132,7 @@ class Observer:
         return [known[key] for key in self._order]
 
     def _owners(
-        self, states: Mapping[str, ShardState], workers: Iterable[Worker], story: Story
+        self, states: Mapping[str, ShardState], workers: Iterable[WorkerRun], story: Story
     ) -> dict[str, Owned]:
         """What is known of the owner of each claimed shard, by the shard's id."""
         by_id = {worker.id: worker for worker in workers}
@@ -150,8 +156,8 @@ class Observer:
             found[key] = Owned(lives[key], last, cause, node)
         return found
 
-    def _lives(self, worker: Worker, jobs: Jobs) -> bool:
-        if worker.last_words is not None:
+    def _lives(self, worker: WorkerRun, jobs: Jobs) -> bool:
+        if worker.over:
             return False
         if jobs.snapshot is None:
             here = own_jobs.process_lives_here(self.experiment, worker.host, worker.pid, jobs)
@@ -281,7 +287,7 @@ def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
     )
 
 
-def _last_runs(workers: Iterable[Worker]) -> dict[str, int]:
+def _last_runs(workers: Iterable[WorkerRun]) -> dict[str, int]:
     """Job → the number of its last run. Slurm may have counted fewer, see `experiment/runs.py`."""
     found: dict[str, int] = {}
     for worker in workers:
@@ -289,7 +295,7 @@ def _last_runs(workers: Iterable[Worker]) -> dict[str, int]:
     return found
 
 
-def _vanished(workers: Iterable[Worker], living: Sequence[Worker]) -> list[str]:
+def _vanished(workers: Iterable[WorkerRun], living: Sequence[WorkerRun]) -> list[str]:
     """Jobs of workers that are gone without a word."""
     alive = {worker.id for worker in living}
     return [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-from hpcbench.experiment.layout import Experiment, attempts_in
-from hpcbench.files.archive import Folder
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.attempts import Attempts
+from hpcbench.experiment.view.readings import last_reading, monitor_heard
+from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.resume.rebalance import unlaunched
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.slurm import LOST
@@ -17,6 +19,7 @@ from hpcbench.status.forecast import forecast, rates, spans
 from hpcbench.status.models import (
     ExperimentStatus,
     Failure,
+    GpuUse,
     RunTaskState,
     RunTaskStatus,
     ShardStatus,
@@ -24,12 +27,6 @@ from hpcbench.status.models import (
     WorkerStatus,
 )
 from hpcbench.status.shards import count
-from hpcbench.status.workers import (
-    Complaint,
-    Worker,
-    gpu_use,
-    monitor_heard,
-)
 
 AGAIN = "its array task was requeued: preempted, or its node failed, or slurmctld lost its state"
 """Why a worker is gone whose job was started again."""
@@ -37,10 +34,9 @@ AGAIN = "its array task was requeued: preempted, or its node failed, or slurmctl
 LOOKED_UP = 200
 """Workers gone without a word of which it is looked up why; more say nothing new."""
 
-HELD = ("claimed", "running", "silent")
+GIB = 2**30
 
-Look = tuple[Folder, dict[int, list[int]]]
-"""Files of a run task's shards, and the attempts at each."""
+HELD = ("claimed", "running", "silent")
 
 
 def in_words(facts: Facts, state: State) -> ExperimentStatus:
@@ -171,7 +167,7 @@ def _workers(facts: Facts) -> tuple[WorkerStatus, ...]:
     return tuple(_worker(facts, worker, held.get(worker.id)) for worker in facts.living)
 
 
-def _worker(facts: Facts, worker: Worker, shard: ShardStatus | None) -> WorkerStatus:
+def _worker(facts: Facts, worker: WorkerRun, shard: ShardStatus | None) -> WorkerStatus:
     last = max(worker.heard, monitor_heard(facts.experiment, worker))
     state: Literal["starting", "loading", "working", "idle", "silent"]
     if not is_news(last, facts.now):
@@ -194,12 +190,25 @@ def _worker(facts: Facts, worker: Worker, shard: ShardStatus | None) -> WorkerSt
         shard=shard.id if shard is not None else None,
         answered=shard.answered if shard is not None else None,
         samples=shard.samples if shard is not None else None,
-        gpus=gpu_use(facts.experiment, worker),
+        gpus=_gpus(last_reading(facts.experiment, worker)),
+    )
+
+
+def _gpus(reading: Mapping[str, Any]) -> tuple[GpuUse, ...]:
+    """A living worker's GPUs, as its monitor last saw them."""
+    return tuple(
+        GpuUse(
+            gpu=int(one["gpu"]),
+            utilisation=one.get("utilisation"),
+            used_gb=None if one.get("used") is None else round(one["used"] / GIB, 1),
+        )
+        for one in reading.get("gpus") or ()
     )
 
 
 def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Failure, ...]]:
-    said = [one for worker in facts.workers for one in worker.complaints]
+    executor = facts.experiment.resolved.executor
+    said = [one for run in facts.workers for one in causes.complaints(run, executor)]
     troubles = [one for one in said if not one.alarm]
     failures = causes.grouped([*troubles, *_gone(facts)]) + causes.bad_answers(facts.experiment)
     if state in ("lost", "stalled") and not failures:
@@ -207,11 +216,11 @@ def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Fa
     return failures, causes.grouped(one for one in said if one.alarm)
 
 
-def _gone(facts: Facts) -> Iterator[Complaint]:
+def _gone(facts: Facts) -> Iterator[causes.Complaint]:
     """Workers that ended without a word: killed, or their node died."""
     living = {worker.id for worker in facts.living}
     runs = {(worker.job, worker.restart) for worker in facts.workers}
-    looked_up, looks = 0, dict[str, Look]()
+    looked_up, known_attempts = 0, dict[str, Attempts]()
     for worker in facts.workers:
         again = (worker.job, worker.restart + 1) in runs
         fate = facts.fates.get(worker.job)
@@ -226,35 +235,23 @@ def _gone(facts: Facts) -> Iterator[Complaint]:
         why = AGAIN if again else ""
         why = why or (fate.text if fate is not None else "")
         if not why and looked_up <= LOOKED_UP:
-            why = _released(facts.experiment, worker, looks)
+            why = _released(facts.experiment, worker, known_attempts)
         name = (worker.shard or "").rpartition("/")[0] or None
-        yield worker.complain(
-            "lost", why or "a worker is gone without a word", worker.heard, run_task=name
-        )
+        why = why or "a worker is gone without a word"
+        yield causes.Complaint("lost", why, worker.heard, worker.node, worker.log, run_task=name)
 
 
-def _released(experiment: Experiment, worker: Worker, looks: dict[str, Look]) -> str:
+def _released(experiment: Experiment, worker: WorkerRun, known: dict[str, Attempts]) -> str:
     """What was said when the shard of a worker that is gone was taken from it.
 
     Args:
         experiment: the experiment.
         worker: the worker.
-        looks: at the run tasks' shards, as far as somebody looked already.
+        known: run task → attempts at its shards, as far as somebody looked already.
     """
     run_task, _, index = (worker.shard or "").rpartition("/")
     if not index.isdigit():
         return ""
-    if run_task not in looks:
-        found = experiment.shards(run_task)
-        looks[run_task] = found, attempts_in(found.names)
-    folder, attempts = looks[run_task]
-    mine = False
-    for attempt in attempts.get(int(index), ()):
-        name = experiment.shard_events(run_task, int(index), attempt).name
-        for event in folder.records(name):
-            if event["event"] == "claimed":
-                owner = event.get("owner") or {}
-                mine = f"{owner.get('job')}-{owner.get('restart')}" == worker.id
-            elif event["event"] == "released" and mine:
-                return str(event.get("reason", ""))
-    return ""
+    if run_task not in known:
+        known[run_task] = Attempts(experiment, run_task)
+    return known[run_task].released(int(index), worker.id)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.experiment.layout import Experiment, experiments_dir
-from hpcbench.files.archive import Folder
+from hpcbench.experiment.view.attempts import Attempt, Attempts
+from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.planning import LOAD_SECONDS, SECONDS_PER_SAMPLE
 from hpcbench.schema.documents import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
-from hpcbench.usage.attempts import Attempt, attempts_of
 
 DEFAULT_AT_ONCE = 8
 """Up to so many requests in flight an engine is thought to take no longer for all than for one. Batches of a
@@ -203,16 +203,15 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
     keys = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
     run_tasks = []
     for name, key in keys.items():
-        folder = experiment.shards(name)
-        shards = attempts_of(experiment, folder, name, SHARDS_READ)
-        found = [one for shard in shards for one in shard]
+        attempts = Attempts(experiment, name)
+        found = [one for shard in attempts.by_shard(SHARDS_READ) for one in shard]
         seen = [
             (one.seconds / one.answered, one.answered)
             for one in found
             if one.ended in ("done", "drained") and one.answered
         ]
         if seen:
-            told = {"answer_bytes": _answer_bytes(experiment, folder, found), **_quantiles(seen)}
+            told = {"answer_bytes": _answer_bytes(attempts, found), **_quantiles(seen)}
             run_tasks.append({"run_task": name, **key, **told})
     models = {run_task.model.name: keys[run_task.name] for run_task in resolved.run_tasks}
     loads = []
@@ -226,23 +225,19 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
 
 def _loads(experiment: Experiment) -> dict[str, list[float]]:
     """Model → seconds of each of its loads."""
-    workers = list(experiment.worker_records())
-    step = max(1, len(workers) // SHARDS_READ)
     found: dict[str, list[float]] = {}
-    for _, events in workers[::step]:
-        for event in events:
+    for run in worker_runs(experiment, most=SHARDS_READ):
+        for event in run.events:
             if event["event"] == "model_ready":
                 found.setdefault(event["model"], []).append(float(event["seconds"]))
     return found
 
 
-def _answer_bytes(experiment: Experiment, folder: Folder, found: Sequence[Attempt]) -> float:
+def _answer_bytes(attempts: Attempts, found: Sequence[Attempt]) -> float:
     size = count = 0
     for one in found:
-        path = experiment.shard_responses(one.run_task, one.shard, one.number)
-        if one.answered and path.name in folder.names:
-            entry = folder.folded.get(path.name)
-            size += entry.bytes if entry is not None else path.stat().st_size
+        if one.answered and (own := attempts.answer_bytes(one)) is not None:
+            size += own
             count += one.answered
     return round(size / count, 1) if count else 0.0
 

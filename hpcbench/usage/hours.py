@@ -9,22 +9,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-Cause = Literal["starting", "loading", "failed_loads", "idle", "lost", "after_last_answer"]
-"""Why allocated time was not used.
-
-`starting` until the worker's first word · `loading` models · `failed_loads` of models that did not become
-ready · `idle` no shard to work on, or between two · `lost` answers thrown away or asked again after a kill ·
-`after_last_answer` until the job was over.
-"""
-
-CAUSES: tuple[Cause, ...] = get_args(Cause)
-
-Unit = Literal["GPU", "CPU"]
-"""What hours are of: CPUs where a job has no GPU."""
+from hpcbench.experiment.view.usage import Cause, Hours, Unit, Waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,52 +50,6 @@ class Run:
     """What its worker did, in any order."""
     joules: float | None = None
     """Energy, where Slurm knows it."""
-
-
-class Hours(BaseModel):
-    """Hours of GPUs, or of CPUs where there are none."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
-
-    run_task: str = ""
-    """Run task; empty in sums over several."""
-    model: str = ""
-    """Model; empty in sums over several."""
-    unit: Unit = "GPU"
-    """What the hours are of."""
-    allocated: float = 0.0
-    """What jobs held."""
-    used: float = 0.0
-    """Of these, with requests under way whose answers count."""
-    starting: float = 0.0
-    loading: float = 0.0
-    failed_loads: float = 0.0
-    idle: float = 0.0
-    lost: float = 0.0
-    after_last_answer: float = 0.0
-
-    @property
-    def wasted(self) -> float:
-        """Allocated and not used."""
-        return float(sum(getattr(self, cause) for cause in CAUSES))
-
-    def plus(self, other: Hours) -> Hours:
-        """The sum, called like this one."""
-        names = ("allocated", "used", *CAUSES)
-        return self.model_copy(
-            update={name: getattr(self, name) + getattr(other, name) for name in names}
-        )
-
-
-class Waited(BaseModel):
-    """How long jobs waited from their submission to their start, seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    first: float
-    """Until the first one started."""
-    median: float
-    longest: float
 
 
 def cut(run: Run) -> Iterator[Span]:

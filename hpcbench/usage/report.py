@@ -7,37 +7,26 @@ together. Where Slurm does not answer, the workers' own words stand for both.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import job_name, rounds
-from hpcbench.files.archive import Folder
-from hpcbench.files.atomic import read_json, read_lines, write_json
+from hpcbench.experiment.view.attempts import Attempt, Attempts
+from hpcbench.experiment.view.readings import readings
+from hpcbench.experiment.view.usage import CAUSES, Hours, Unit, Usage, written_usage
+from hpcbench.experiment.view.workers import WorkerRun, worker_runs
+from hpcbench.files.atomic import read_lines, write_json
 from hpcbench.schema.plan import Group
-from hpcbench.usage.attempts import Attempt, attempts_of
-from hpcbench.usage.hours import (
-    CAUSES,
-    Hours,
-    Run,
-    Span,
-    Unit,
-    Waited,
-    hours,
-    waited,
-)
+from hpcbench.usage.hours import Run, Span, hours, waited
 
 By = Literal["run_task", "model", "experiment", "month"]
 """What hours are added up by."""
@@ -47,37 +36,6 @@ CLOCKS = 5.0
 
 LONGEST_GAP = 120.0
 """Seconds between two readings of a monitor above which nothing is said of the time between."""
-
-BLOCKS, BLOCK_BYTES = 64, 16 * 1024
-"""What is read of a monitor's file that is longer than all of them."""
-
-
-class Usage(BaseModel):
-    """What an experiment took."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: Literal[1] = 1
-    experiment: str
-    """Its id."""
-    month: str
-    """Month in which its first job started, `2026-11`; empty if none did."""
-    source: Literal["slurm", "workers"]
-    """Who said how long jobs held what they held: Slurm's accounting, or the workers themselves, who do not
-    know of the time before their first word and after their last."""
-    jobs: int
-    """Allocations, each run of a requeued job one."""
-    hours: tuple[Hours, ...]
-    """Of each run task."""
-    waited: Waited | None
-    """Wait in Slurm's queue; None: not known, or there is none. It is no waste: nothing is allocated."""
-    energy_wh: float | None
-    """What nodes drew for its jobs by Slurm's count, watt-hours; else what its GPUs drew; None: not known."""
-    energy_source: Literal["slurm", "gpus"] | None = None
-    gpu_utilisation: Mapping[str, float]
-    """Run task → mean utilisation of GPUs while it was asked, percent, where it was measured."""
-    complete: bool = True
-    """Whether every job had ended when this was counted: the one that reports may be one of them."""
 
 
 def account(experiment: Experiment) -> Usage:
@@ -96,9 +54,8 @@ def usage_of(experiment: Experiment) -> Usage:
 
     What was written while a job still ran is counted again, as long as accounting remembers.
     """
-    try:
-        written = Usage.model_validate(read_json(experiment.usage_file))
-    except (FileNotFoundError, ValueError):  # or damaged
+    written = written_usage(experiment)
+    if written is None:
         return look(experiment)
     if written.complete:
         return written
@@ -116,9 +73,10 @@ def look(experiment: Experiment) -> Usage:
     workers = list(_workers(experiment))
     allocated = _allocations(experiment, _said(workers))
     runs = list(_matched(experiment, workers, allocated))
-    seen = list(_monitored(experiment)) if any(run.gpus for run in runs) else []
+    seen = list(map(_Gpus.of, readings(experiment))) if any(run.gpus for run in runs) else []
     watts = sum(one.watt_hours for one in seen)
     joules = [run.joules for run in runs if run.joules]
+    over = [one.over for one in allocated] or [one.worker.over for one in workers]
     begun = min((run.begin for run in runs), default=None)
     return Usage(
         experiment=experiment.id,
@@ -130,7 +88,7 @@ def look(experiment: Experiment) -> Usage:
         energy_wh=round(sum(joules) / 3600, 1) if joules else (round(watts, 1) or None),
         energy_source="slurm" if joules else ("gpus" if watts else None),
         gpu_utilisation=_utilisation(experiment, seen),
-        complete=all(one.over for one in allocated or workers),
+        complete=all(over),
     )
 
 
@@ -171,47 +129,37 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Worker:
-    """One worker, as its own files tell it."""
+class _Held:
+    """What a run of a worker held, as its own files tell."""
 
-    job: str
-    """Job it ran in, `4711_3`."""
-    restart: int
-    """How often that job had been requeued."""
+    worker: WorkerRun
+    """The run."""
     run: Run
     """Its time: from its first word to its last, and what it did."""
-    over: bool
-    """Whether it said its last word."""
 
 
-def _workers(experiment: Experiment) -> Iterator[_Worker]:
+def _workers(experiment: Experiment) -> Iterator[_Held]:
     attempts = _attempt_spans(experiment)
     groups, submitted = _groups(experiment), _submitted(experiment)
-    for path, records in experiment.worker_records():
-        events = list(records)
-        if not events or "owner" not in events[0]:
-            continue  # killed before its first line was whole
-        owner = events[0]["owner"]
-        job, restart = str(owner["job"]), int(owner["restart"])
-        array = job.partition("_")[0]
-        group = groups.get(array) or groups.get(path.name.partition(".")[0])
-        if group is None:
+    for worker in worker_runs(experiment):
+        group = groups.get(worker.array) or groups.get(worker.group)
+        if group is None or not worker.owner:  # killed before its first line was whole
             continue
-        spans = [*attempts.get(f"{job}-{restart}", ()), *_load_spans(events)]
-        begin = float(events[0]["time"])
+        owner = f"{worker.job}-{worker.restart}"
+        spans = [*attempts.get(owner, ()), *_load_spans(worker.events)]
         ends = [one.end for one in spans if one.end != math.inf]
         run = Run(
             run_tasks=_models(experiment, group),
-            begin=begin,
-            end=max([float(events[-1]["time"]), begin, *ends]),
+            begin=worker.started,
+            end=max([worker.last, worker.started, *ends]),
             gpus=group.gpus,
             cpus=group.resources.cpus,
-            started=begin,
+            started=worker.started,
             # A requeued job waits again, and nobody but Slurm knows from when on.
-            submitted=None if restart else submitted.get(array),
+            submitted=None if worker.restart else submitted.get(worker.array),
             spans=spans,
         )
-        yield _Worker(job, restart, run, events[-1]["event"] in LAST_WORDS)
+        yield _Held(worker, run)
 
 
 def _allocations(experiment: Experiment, said: Mapping[str, float]) -> list[Allocation]:
@@ -258,19 +206,19 @@ def _allocation(run: slurm.Job, said: Mapping[str, float], now: float) -> Alloca
     )
 
 
-def _said(workers: Iterable[_Worker]) -> dict[str, float]:
+def _said(workers: Iterable[_Held]) -> dict[str, float]:
     """Job → when its last worker said its last word; this process' own job still holds what it holds."""
     found: dict[str, float] = {}
-    for worker in sorted(workers, key=lambda worker: worker.restart):
-        found.pop(worker.job, None)
-        if worker.over:
-            found[worker.job] = worker.run.end
+    for held in sorted(workers, key=lambda held: held.worker.restart):
+        found.pop(held.worker.job, None)
+        if held.worker.over:
+            found[held.worker.job] = held.run.end
     found.pop(Owner.here().job, None)
     return found
 
 
 def _matched(
-    experiment: Experiment, workers: Sequence[_Worker], allocated: Sequence[Allocation]
+    experiment: Experiment, workers: Sequence[_Held], allocated: Sequence[Allocation]
 ) -> Iterator[Run]:
     """Allocations with what their workers did; workers Slurm does not know of, as they say themselves."""
     groups = _groups(experiment)
@@ -295,18 +243,20 @@ def _matched(
 
 
 def _allocation_of(
-    worker: _Worker, workers: Sequence[_Worker], allocated: Sequence[Allocation]
+    held: _Held, workers: Sequence[_Held], allocated: Sequence[Allocation]
 ) -> Allocation | None:
     """The allocation a worker ran in: of a requeued job there are several, one a restart.
 
     A job may have been requeued before its worker said a word, so their numbers need not agree: then it is
     the last that began before the worker did.
     """
-    own = sorted((one for one in allocated if one.job == worker.job), key=lambda one: one.begin)
-    same = sorted(one.restart for one in workers if one.job == worker.job)
+    own = sorted(
+        (one for one in allocated if one.job == held.worker.job), key=lambda one: one.begin
+    )
+    same = sorted(one.worker.restart for one in workers if one.worker.job == held.worker.job)
     if len(own) == len(same):
-        return own[same.index(worker.restart)]
-    begun = [one for one in own if one.begin <= worker.run.begin + CLOCKS]
+        return own[same.index(held.worker.restart)]
+    begun = [one for one in own if one.begin <= held.run.begin + CLOCKS]
     return begun[-1] if begun else None
 
 
@@ -330,12 +280,12 @@ def _attempt_spans(experiment: Experiment) -> dict[str, list[Span]]:
     models = {one.name: one.model.name for one in experiment.resolved.run_tasks}
     mine: dict[str, list[tuple[Attempt, float]]] = {}
     for name in models:
-        folder = experiment.shards(name)
-        for attempts in attempts_of(experiment, folder, name):
+        known = Attempts(experiment, name)
+        for attempts in known.by_shard():
             alone = len(attempts) == 1 and attempts[0].end is not None
             seen = set[str]()
             for one in attempts:
-                used = one.seconds if alone else _used(experiment, folder, one, seen)
+                used = one.seconds if alone else _used(one, known.answers(one), seen)
                 mine.setdefault(one.owner, []).append((one, used))
     found: dict[str, list[Span]] = {}
     for owner, pairs in mine.items():
@@ -353,14 +303,13 @@ def _attempt_spans(experiment: Experiment) -> dict[str, list[Span]]:
     return found
 
 
-def _used(experiment: Experiment, folder: Folder, one: Attempt, seen: set[str]) -> float:
+def _used(one: Attempt, answers: Iterable[Mapping[str, Any]], seen: set[str]) -> float:
     """Seconds of an attempt that brought answers which count: those nobody had given before.
 
     Of one that never said its end, from its first request to its last answer on the disk.
     """
-    path = experiment.shard_responses(one.run_task, one.shard, one.number)
     count, counted = 0, list[Mapping[str, int]]()
-    for response in folder.records(path.name):
+    for response in answers:
         count += 1
         if response["sample_id"] not in seen:
             seen.add(response["sample_id"])
@@ -438,33 +387,6 @@ class _Gpus:
                     busy[one["phase"]] = (percent + mean * seconds, time_seen + seconds)
         whole = last - first if first is not None and last is not None else 0.0
         return cls(busy, joules / covered * whole / 3600 if covered else 0.0)
-
-
-def _monitored(experiment: Experiment) -> Iterator[_Gpus]:
-    """What the monitors of all workers saw."""
-    folder = experiment.workers()
-    for name in sorted(folder.names):
-        if name.endswith(".monitor.jsonl"):
-            loose = name in folder.loose and name not in folder.folded
-            blocks = _blocks(folder.path / name) if loose else [_whole_lines(folder.read(name))]
-            yield _Gpus.of(blocks)
-
-
-def _blocks(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """Readings of a monitor's file that follow each other: all, or of a large file evenly spread parts."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        if size <= BLOCKS * BLOCK_BYTES:
-            yield _whole_lines(file.read())
-            return
-        for turn in range(BLOCKS):
-            file.seek(turn * (size - BLOCK_BYTES) // (BLOCKS - 1))
-            block = file.read(BLOCK_BYTES)
-            yield _whole_lines(block[block.find(b"\n") + 1 :] if turn else block)
-
-
-def _whole_lines(data: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
 
 
 def _utilisation(experiment: Experiment, seen: Iterable[_Gpus]) -> dict[str, float]:

@@ -16,7 +16,8 @@ import pytest
 
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
-from hpcbench.status.workers import Workers
+from hpcbench.experiment.log import ends_told
+from hpcbench.experiment.view.workers import worker_runs
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -94,7 +95,12 @@ def test_workers_tell_of_their_shards_what_the_shards_own_files_tell(
 ) -> None:
     (folder,) = (demo[0] / "experiments").iterdir()
     here = Experiment(folder)
-    told = {key: ends for one in Workers(here).look() for key, ends in one.done.items()}
+    told = {
+        f"{event['shard']}.{event['attempt']}": ends_told(event, run.owner)
+        for run in worker_runs(here)
+        for event in run.events
+        if event["event"] == "shard_done"
+    }
     names = [run_task.name for run_task in here.resolved.run_tasks]
     read = shard_states(here, names)
     assert len(told) == len(read) > 0

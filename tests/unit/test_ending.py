@@ -28,8 +28,8 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.results import metrics_of
 from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.files.atomic import write_json
-from hpcbench.interchange.answers import answer_frames
 from hpcbench.status import status
 from hpcbench.status.liveness import ask_again, remaining
 from tests.unit.small import experiment, record, response, write_attempt

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import read_lines
 from hpcbench.installed import normal, own
-from hpcbench.status.workers import Workers
 from hpcbench.submit import fingerprint, secrets_file
 from hpcbench.submit.array_task import EXIT_ENVIRONMENT, ArrayTask
 from hpcbench.submit.fingerprint import Distribution, Fingerprint
@@ -182,13 +182,13 @@ def test_in_another_one_it_says_what_changed_and_claims_nothing(
         ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert end.value.code == EXIT_ENVIRONMENT == 3
     assert called == []
-    (worker,) = Workers(experiment).look()
+    (worker,) = worker_runs(experiment)
     assert worker.last_words == "failed"
-    (complaint,) = worker.complaints
-    assert "pydantic 2.5 → " in complaint.message
-    assert "hpcbench/worker/work.py differs" in complaint.message
-    assert "hpcbench resume" in complaint.message
-    assert complaint.message in capsys.readouterr().err
+    (trouble,) = worker.troubles
+    assert "pydantic 2.5 → " in trouble["message"]
+    assert "hpcbench/worker/work.py differs" in trouble["message"]
+    assert "hpcbench resume" in trouble["message"]
+    assert trouble["message"] in capsys.readouterr().err
     (file,) = experiment.worker_event_files()
     assert file.name == "probe_of_element.4711_3-0.events.jsonl"
     assert [event["seq"] for event in read_lines(file)] == [1, 2]
@@ -230,7 +230,7 @@ def test_secrets_are_there_before_anything_else(
     (tmp_path / "secrets").chmod(0o755)
     with pytest.raises(SystemExit):
         ArrayTask("probe_of_element", str(experiment.path), "g0")()
-    assert "mode 0755" in Workers(experiment).look()[0].complaints[0].message
+    assert "mode 0755" in next(worker_runs(experiment)).troubles[0]["message"]
     assert len(called) == 1
 
 

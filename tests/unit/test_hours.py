@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.experiment.view.usage import CAUSES, Hours
 from hpcbench.usage.hours import (
-    CAUSES,
-    Hours,
     Run,
     Span,
     cut,

@@ -12,12 +12,12 @@ from hpcbench import slurm
 from hpcbench.cli.main import main
 from hpcbench.experiment.archiving import fold, fold_workers
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view import readings
+from hpcbench.experiment.view.usage import CAUSES, Hours, Usage, Waited
 from hpcbench.files.atomic import Appender, write_json
 from hpcbench.usage import report as usage
-from hpcbench.usage.hours import CAUSES, Hours, Waited
 from hpcbench.usage.report import (
     Allocation,
-    Usage,
     account,
     look,
     totals,
@@ -242,7 +242,7 @@ def test_the_monitors_readings_tell_utilisation_and_power(tmp_path: Path) -> Non
 def test_of_a_long_monitors_file_parts_are_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(readings, "BLOCK_BYTES", 400)
     here = plain(tmp_path)
     with Appender(here.worker_monitor("g0", "7_0-0")) as file:
         for at in range(7200):

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from fastapi import Query
 from fastapi.responses import StreamingResponse
 
+from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import logs
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.run_tasks import (
@@ -99,9 +100,7 @@ def list_logs(here: Here, experiment: str, run_task: RunTask = None) -> tuple[Lo
         return logs.sources(found)
     own, _ = workers_of(here, found).look(groups_of(found, run_task))
     took = [
-        one.stem
-        for one in own
-        if any(str(event.get("shard", "")).rpartition("/")[0] == run_task for event in one.events)
+        one.run.stem for one in own if any(run_task_of(event) == run_task for event in one.events)
     ]
     return logs.sources(found, took)
 

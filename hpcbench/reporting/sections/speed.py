@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from hpcbench.evaluation import format as form
+from hpcbench.experiment.view.usage import Usage
 from hpcbench.reporting import pictures, used
 from hpcbench.reporting.blocks import (
     Block,
@@ -201,7 +202,7 @@ def latency(tables: Tables) -> Section | None:
 
 
 def resources(tables: Tables) -> Section | None:
-    usage = tables["usage"]
+    usage = Usage.model_validate(tables["usage"]) if tables["usage"] else None
     if usage is None:
         return None
     rows = tuple(used.usage_rows(usage))

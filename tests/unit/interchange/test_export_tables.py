@@ -17,9 +17,10 @@ from hpcbench import evaluation, speed
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view import answers
+from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.files.atomic import Appender, write_json
-from hpcbench.interchange import answers, columns
-from hpcbench.interchange.answers import answer_frames
+from hpcbench.interchange import columns
 from hpcbench.interchange.columns import TABLES, What, dtype
 from hpcbench.interchange.export import Table, Wanted, open_table
 from hpcbench.schema.records import Response, Times

@@ -16,10 +16,10 @@ import pytest
 
 from hpcbench.cli.parse import parser
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.portal.commands import commands
 from hpcbench.portal.routes.plans import commands_of
 from hpcbench.portal.starters import STARTERS
-from hpcbench.portal.workers import Workers
 from hpcbench.reporting.provenance import reproduce
 from tests.unit import small
 
@@ -151,7 +151,7 @@ def experiment(tmp_path: Path) -> Experiment:
 
 def test_the_commands_of_a_run_task_parse(experiment: Experiment) -> None:
     task = experiment.resolved.run_tasks[0]
-    found = [one.text for one in commands(experiment, task, Workers(experiment).look()[0])]
+    found = [one.text for one in commands(experiment, task, list(worker_runs(experiment)))]
     ours = [text for text in [*found, reproduce(experiment)] if text.startswith("hpcbench ")]
     assert len(ours) >= 5
     for text in ours:

@@ -68,7 +68,7 @@ def test_one_that_is_done_is_read_from_its_small_files_alone(tmp_path: Path) -> 
     write_json(here.usage_file, {
         "hours": [{"unit": "GPU", "allocated": 2.0, "used": 1.5, "idle": 0.25, "loading": 0.25},
                   {"unit": "CPU", "allocated": 9.0, "used": 9.0}],
-        "waited": {"longest": 60.0},
+        "waited": {"first": 10.0, "median": 30.0, "longest": 60.0},
     })  # fmt: skip
     found = read(here, baselines=("good",))
     row = found.row

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import Appender, write_atomic, write_json
 from hpcbench.portal.commands import commands, without_secrets
 from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import open_index
 from hpcbench.portal.state import Options, Portal
 from hpcbench.portal.static_export import _enter
-from hpcbench.portal.workers import Workers
 from tests.unit.portal.unguarded import Answer, Unguarded, unguarded
 from tests.unit.reporting.many import answered, right
 
@@ -132,7 +132,7 @@ def test_an_engine_in_an_image_can_be_started_by_hand(tmp_path: Path) -> None:
     _worked(here)
     environment = {"kind": "apptainer", "path": "/cache/a b.sif", "packages": "/cache/p.sqsh"}
     here.manifest["environments"] = {"": environment}
-    found = commands(here, here.resolved.run_task("a"), Workers(here).look()[0])
+    found = commands(here, here.resolved.run_task("a"), list(worker_runs(here)))
     (line,) = [one.text for one in found if one.title.startswith("The same in its image")]
     words = shlex.split(line)
     assert words[:3] == ["apptainer", "exec", "--containall"]

@@ -10,6 +10,8 @@ import pytest
 
 from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.workers import worker_runs
+from hpcbench.files import tail
 from hpcbench.files.atomic import Appender
 from hpcbench.portal import workers as room
 from hpcbench.portal.models.run_tasks import Phase
@@ -58,8 +60,9 @@ def lived(root: Path, *events: tuple[float, str, dict[str, Any]]) -> Scene:
 
 
 def phases(experiment: Experiment, *, ended: bool = True) -> list[tuple[str, float, float | None]]:
-    found, _ = Workers(experiment).look()
-    told: tuple[Phase, ...] = timeline(experiment, "a", "model-a", found, ended=ended)
+    told: tuple[Phase, ...] = timeline(
+        experiment, "a", "model-a", list(worker_runs(experiment)), ended=ended
+    )
     return [(one.what, one.begin, one.end) for one in told]
 
 
@@ -89,8 +92,9 @@ def test_of_a_worker_that_was_killed_the_last_word_is_the_end(tmp_path: Path) ->
 def test_workers_that_did_nothing_for_the_run_task_are_not_in_it(tmp_path: Path) -> None:
     scene = lived(tmp_path)
     said(scene, (120.0, "started", {}), (130.0, "finished", {}), job="4711_1")
-    found, _ = Workers(scene.experiment).look()
-    told = timeline(scene.experiment, "a", "model-a", found, ended=True)
+    told = timeline(
+        scene.experiment, "a", "model-a", list(worker_runs(scene.experiment)), ended=True
+    )
     assert {one.worker for one in told} == {"g0", "g0.4711_0-0"}
 
 
@@ -133,7 +137,7 @@ def test_what_went_wrong_is_told_by_cause_with_samples_that_have_no_answer(tmp_p
         (182.0, "shard_failed", {"shard": "b/00001", "message": "another's"}),
         (183.0, "engine_died", {"model": "model-a", "message": "out of memory"}),
     )
-    found, _ = Workers(scene.experiment).look()
+    found = list(worker_runs(scene.experiment))
     errors = [{"outcome": "failed", "message": "timeout", "count": 5}]
     told = [(one.kind, one.count, one.cause) for one in troubles(found, "a", "model-a", errors)]
     assert told == [
@@ -198,7 +202,7 @@ def test_a_look_that_was_too_short_goes_on_at_the_next_one(
     scene = lived(tmp_path)
     seen(scene, *({"time": 200.0 + number, "held": 2**30} for number in range(500)))
     monkeypatch.setattr(room, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(room, "BLOCK", 2000)
+    monkeypatch.setattr(tail, "BLOCK", 2000)
     watched, looks = Workers(scene.experiment), 1
     while (found := resources(scene.experiment, watched)).partial:
         looks += 1

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.usage import Hours
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting import report
 from hpcbench.reporting.tables import GROUPS, group_tables
@@ -60,9 +61,9 @@ def test_a_table_of_many_groups_is_cut_and_says_so(tmp_path: Path) -> None:
 
 def test_what_a_document_took_is_all_that_was_allocated_over_documents_answered() -> None:
     hours = [
-        {"run_task": "a", "unit": "GPU", "allocated": 2.0, "used": 1.0},
-        {"run_task": "b", "unit": "CPU", "allocated": 2.0, "used": 1.0},
-        {"run_task": "c", "unit": "GPU", "allocated": 1.0, "used": 0.0},
+        Hours(run_task="a", unit="GPU", allocated=2.0, used=1.0),
+        Hours(run_task="b", unit="CPU", allocated=2.0, used=1.0),
+        Hours(run_task="c", unit="GPU", allocated=1.0, used=0.0),
     ]
     found = per_document(hours, {"a": 100, "b": 100, "c": 0}, 3.0)
     assert found == {

@@ -5,6 +5,7 @@ Times follow the formulas of `speed`, which docs/measuring.md defines; a test ho
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,8 +42,25 @@ class _Piece:
     lines: int
 
 
+def answers_stamp(experiment: Experiment, run_task: str) -> tuple[int, ...]:
+    """What tells the answers of a run task now from those of another time, while workers write, too."""
+    folder, sizes = experiment.shards(run_task), 0
+    try:
+        changed = folder.path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return ()
+    for name in folder.loose:
+        if name.endswith(".responses.jsonl"):
+            with contextlib.suppress(FileNotFoundError):  # archived meanwhile
+                sizes += (folder.path / name).stat().st_size
+    return changed, sizes, folder.generation
+
+
 def answer_frames(
-    experiment: Experiment, run_task: str, damage: Damage, columns: Collection[str] | None = None
+    experiment: Experiment,
+    run_task: str,
+    damage: Damage = lambda path, lines: None,
+    columns: Collection[str] | None = None,
 ) -> Iterator[Any]:
     """The answers of a run task, one a sample: that of the lowest attempt, as in every reader.
 

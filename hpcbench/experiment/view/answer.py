@@ -1,0 +1,238 @@
+"""Single answers as workers recorded them: what of one is read, and where to find it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hpcbench.experiment.claims import withdrawn
+from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.files.archive import Folder
+from hpcbench.files.atomic import parse_line
+from hpcbench.schema.records import Response
+from hpcbench.speed import ANSWERED, LATENCIES
+
+MISSING = "missing"
+"""Stands where an outcome would for a sample nobody has asked about yet."""
+
+
+class Answer(NamedTuple):
+    """What evaluation needs of a response; of its times only what is told beside each sample."""
+
+    sample_id: str
+    """The sample it belongs to."""
+    outcome: str
+    """How it ended."""
+    text: str | None
+    """The answer as it came; None without one."""
+    error: str | None = None
+    """One line on why there is no answer."""
+    prompt: str = ""
+    """The request's prompt."""
+    images: int = 0
+    """Images that were sent."""
+    e2e_ms: float | None = None
+    """End to end, ms: send → last chunk; None without an answer to a request that was sent."""
+    completion_tokens: int | None = None
+    """The engine's count; None: it did not tell."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Answer:
+        """Read what `Response.to_json` wrote.
+
+        Raises:
+            KeyError, TypeError: it is no response.
+        """
+        record["times"]
+        usage, text = record["usage"], record["text"]
+        if text is not None and not isinstance(text, str):
+            raise TypeError("an answer is a text")
+        return cls(
+            str(record["sample_id"]),
+            str(record["outcome"]),
+            text,
+            record.get("error"),
+            str(record.get("prompt", "")),
+            len(record.get("image_sha256", ())),
+            e2e_ms(record),
+            _count(usage),
+        )
+
+
+def e2e_ms(record: Mapping[str, Any]) -> float | None:
+    """End to end, ms, as `speed` has it; what is damaged in times costs the time, not the answer."""
+    try:
+        times = record["times"]
+        if record["outcome"] not in ANSWERED or not record["tries"]:
+            return None
+        return round(float(times["chunks"][-1] - times["send"]) / 1e6, 6)
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError):
+        return None
+
+
+def _count(usage: Any) -> int | None:
+    count = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return count if isinstance(count, int) and 0 <= count < 1 << 63 else None
+
+
+def is_answered(answer: Answer | None) -> bool:
+    """Whether there is an answer."""
+    return answer is not None and answer.outcome in ANSWERED
+
+
+MOST_BYTES = 64 << 20
+"""Of answers that are read for one page; of what stands in further shards nothing is told there."""
+
+
+FEW = 4
+"""Samples up to which each is looked for alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An answer as it was recorded."""
+
+    record: Mapping[str, Any]
+    """Its line."""
+    shard: int
+    """Shard it was asked in."""
+    attempt: int
+    """Attempt that brought it."""
+
+    @property
+    def times(self) -> dict[str, float | None]:
+        """Seconds, by the names of `speed`; none of them where there is no answer of a real request."""
+        try:
+            response = Response.from_json(self.record)
+            if response.text is None or not response.tries:
+                return {}
+            found = {name: latency(response) for name, latency in LATENCIES.items()}
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            return {}
+        return {
+            name.removesuffix("_ms"): None if value is None else value / 1000
+            for name, value in found.items()
+        }
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds from sending to the last text; None where there is no answer of a real request."""
+        found = e2e_ms(self.record)
+        return None if found is None else round(found / 1000, 9)
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens as the engine counted them."""
+        return self.usage["completion_tokens"]
+
+    @property
+    def usage(self) -> dict[str, int | None]:
+        """Tokens as the engine counted them, and as the tokenizer did."""
+        told = self.record.get("usage")
+        told = told if isinstance(told, Mapping) else {}
+        counts = {name: told.get(name) for name in ("prompt_tokens", "completion_tokens")}
+        counts["recount"] = self.record.get("recount")
+        return {name: one if isinstance(one, int) else None for name, one in counts.items()}
+
+
+def records_at(
+    experiment: Experiment, run_task: str, wanted: Mapping[int, str], most: int = MOST_BYTES
+) -> dict[int, Recorded]:
+    """Answers to samples, those that can be found.
+
+    Args:
+        experiment: the experiment.
+        run_task: its name.
+        wanted: place of a sample → its id.
+        most: bytes that are read.
+    """
+    cut = experiment.work.cut(run_task)
+    if cut is None or not wanted:
+        return {}
+    by_shard: dict[int, dict[int, str]] = {}
+    for place, sample in wanted.items():
+        by_shard.setdefault(cut.shard_at(place), {})[place] = sample
+    folder = experiment.shards(run_task)
+    attempts = attempts_in(folder.names)
+    found: dict[int, Recorded] = {}
+    left = most
+    for shard, some in sorted(by_shard.items()):
+        gone = withdrawn(folder, shard, attempts.get(shard, ()))
+        for attempt in attempts.get(shard, ()):
+            missing = {
+                place: sample
+                for place, sample in some.items()
+                if place not in found and sample not in gone.get(attempt, ())
+            }
+            if not missing:
+                continue
+            if left <= 0:
+                return found
+            data = _read(folder, f"{shard:05d}.{attempt}.responses.jsonl", left)
+            left -= len(data)
+            lines = _by_id(data) if len(missing) > FEW else {}
+            for place, sample in missing.items():
+                record = _line_of(lines.get(_form(sample), data), sample)
+                if record is None and lines:
+                    record = _line_of(data, sample)
+                if record is not None:
+                    found[place] = Recorded(record, shard, attempt)
+    return found
+
+
+def _read(folder: Folder, name: str, most: int) -> bytes:
+    """The beginning of a file, whole lines."""
+    parts, size = list[bytes](), 0
+    for block in folder.blocks(name):
+        parts.append(block)
+        size += len(block)
+        if size >= most:
+            break
+    data = b"".join(parts)[:most]
+    return data[: data.rfind(b"\n") + 1]
+
+
+_HEAD = b'{"sample_id":"'
+
+
+def _by_id(data: bytes) -> dict[bytes, bytes]:
+    """Id of a sample, as it is written → the first line that begins with it."""
+    found: dict[bytes, bytes] = {}
+    for line in data.split(b"\n"):
+        if line.startswith(_HEAD):
+            found.setdefault(line[len(_HEAD) - 1 : line.find(b'"', len(_HEAD)) + 1], line + b"\n")
+    return found
+
+
+def _form(sample: str) -> bytes:
+    """An id as workers write it."""
+    return json.dumps(sample).encode()
+
+
+def _line_of(data: bytes, sample: str) -> Mapping[str, Any] | None:
+    """The first sound answer to a sample among lines.
+
+    Its id is looked for as text, which takes a thousandth of the time of decoding all lines.
+    """
+    forms = {json.dumps(sample), json.dumps(sample, ensure_ascii=False)}
+    for form in forms:
+        try:
+            needle = form.encode()
+        except UnicodeEncodeError:
+            continue
+        at = data.find(needle)
+        while at >= 0:
+            begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            record = parse_line(data[begin:end])
+            if record is not None and record.get("sample_id") == sample and _is_sound(record):
+                return record
+            at = data.find(needle, end)
+    return None
+
+
+def _is_sound(record: Mapping[str, Any]) -> bool:
+    """As far as every reader wants it."""
+    text = record.get("text")
+    return isinstance(record.get("outcome"), str) and (text is None or isinstance(text, str))

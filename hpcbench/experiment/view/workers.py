@@ -1,0 +1,269 @@
+"""Runs of workers as their events tell them: a run is one process of one array task, and has its own file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import LAST_WORDS
+from hpcbench.files.archive import Folder
+from hpcbench.files.atomic import Tell
+from hpcbench.files.tail import ArchivedTail
+
+TROUBLES = (
+    "model_failed", "engine_died", "disk_full", "failed", "shard_failed", "bad_node", "poisonous",
+    "unreadable", "fenced", "alarm",
+)  # fmt: skip
+"""Events of workers that tell of trouble."""
+
+EVENTS, MONITOR = ".events.jsonl", ".monitor.jsonl"
+"""Endings of a run's files: events, and its monitor's readings."""
+
+_DULL = tuple(
+    b'{"event":"%s"' % kind for kind in (b"progress", b"loading", b"resources", b"shard_claimed")
+)
+"""Beginnings of lines that are most of a file; of each kind only the last one of a look counts."""
+
+Hear = Callable[["WorkerRun", Mapping[str, Any]], object]
+"""Is told every event of a run, in order."""
+
+
+@dataclass
+class WorkerRun:
+    """One run of one array task."""
+
+    group: str
+    """Its group."""
+    id: str
+    """`JOB-RESTART`."""
+    job: str = ""
+    """Array task."""
+    restart: int = 0
+    """SLURM_RESTART_COUNT."""
+    node: str = ""
+    """Node as Slurm calls it."""
+    pid: int = 0
+    """Process on that node."""
+    host: str = ""
+    """Name of that node's host."""
+    started: float = 0.0
+    """When it said its first word, seconds since the epoch by its clock."""
+    last: float = 0.0
+    """When it said its last word so far, by its clock."""
+    heard: float = 0.0
+    """When it was last heard of, by the shared file system's clock or its own."""
+    ahead: float = 0.0
+    """Seconds that its clock is ahead of the shared file system's."""
+    model: str | None = None
+    """Model it holds or loads."""
+    loading: float | None = None
+    """Since when it loads its model; None: it loads none."""
+    shard: str | None = None
+    """Shard it works on, by its last progress."""
+    answered: int | None = None
+    """Samples of that shard with an answer."""
+    last_words: str | None = None
+    """Kind of its last event, once it has ended."""
+    log: str = ""
+    """A file with more."""
+    owner: Mapping[str, Any] = field(default_factory=dict)
+    """It, as the owner of shards; empty while its first line is not whole."""
+    troubles: list[Mapping[str, Any]] = field(default_factory=list)
+    """Events that tell of trouble, and signals that ended it."""
+    events: list[Mapping[str, Any]] = field(default_factory=list)
+    """Its events in order, where the reader keeps them."""
+
+    @property
+    def stem(self) -> str:
+        """What the names of its files begin with."""
+        return f"{self.group}.{self.id}"
+
+    @property
+    def array(self) -> str:
+        """Job id of its array."""
+        return self.job.partition("_")[0]
+
+    @property
+    def over(self) -> bool:
+        """Whether it said its last word."""
+        return self.last_words is not None
+
+    @property
+    def ending(self) -> str:
+        """Its last word, and why; empty while it has not said it."""
+        if self.last_words is None:
+            return ""
+        why = next(
+            (said for said in reversed(self.troubles) if said["event"] == self.last_words), None
+        )
+        told = f": {why.get('message', self.last_words)}" if why else ""
+        return f"its worker {self.last_words}{told}"
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Learn from its next event."""
+        kind, at = str(event["event"]), _time(event)
+        self.last = max(self.last, at)
+        self.heard = max(self.heard, at)
+        if kind == "started":
+            self._begin(event.get("owner") or {}, at)
+        elif kind == "model_loading":
+            self.model, self.loading = event.get("model"), at
+            self.shard = self.answered = None
+        elif kind == "model_ready":
+            self.model, self.loading = event.get("model"), None
+        elif kind in ("progress", "shard_claimed"):
+            self.shard, self.answered = event.get("shard"), event.get("answered")
+        elif kind == "model_failed":
+            self.model = self.loading = None
+        if kind in TROUBLES or kind == "draining":
+            self.troubles.append(event)
+        if kind in LAST_WORDS:
+            self.last_words = kind
+
+    def _begin(self, owner: Mapping[str, Any], at: float) -> None:
+        self.owner = owner
+        self.job, self.restart = str(owner.get("job", "")), int(owner.get("restart", 0))
+        self.host, self.pid = str(owner.get("host", "")), int(owner.get("pid", 0))
+        self.node = str(owner.get("node") or self.host)
+        self.started, self.last_words = at, None
+
+
+def run_task_of(event: Mapping[str, Any]) -> str:
+    """Run task of the shard that an event tells of; empty where it tells of none."""
+    return str(event.get("shard", "")).rpartition("/")[0]
+
+
+def worker_runs(
+    experiment: Experiment, most: int | None = None, tell: Tell | None = None
+) -> Iterator[WorkerRun]:
+    """Every run there ever was, by name, with all its events; runs that said nothing are left out.
+
+    Args:
+        experiment: the experiment.
+        most: read about so many at most, evenly spread; None: all.
+        tell: is told of each line that cannot be read: file, number.
+    """
+    files = list(experiment.worker_records(tell))
+    for path, records in files[:: max(1, len(files) // most) if most else 1]:
+        run = _run_of(path.name.removesuffix(EVENTS))
+        for event in records:
+            if isinstance(event.get("event"), str):
+                run.take(event)
+                run.events.append(event)
+        if run.events:
+            yield run
+
+
+class WorkerRuns:
+    """All runs of an experiment; each look reads what is new.
+
+    Args:
+        experiment: the experiment.
+        hear: is told every event, after its run has learnt from it.
+        dull: whether also those that a later one of their kind makes old; else they are not even parsed.
+    """
+
+    def __init__(
+        self, experiment: Experiment, hear: Hear = lambda run, event: None, *, dull: bool = False
+    ) -> None:
+        self._experiment, self._hear, self._dull = experiment, hear, dull
+        self._known: dict[str, WorkerRun] = {}
+        self._files: dict[str, ArchivedTail] = {}
+        self._folder: Folder | None = None
+
+    def monitor(self, run: WorkerRun) -> ArchivedTail:
+        """What the monitor of a run writes."""
+        return ArchivedTail(self._listed, run.stem + MONITOR)
+
+    def _listed(self) -> Folder:
+        """What all workers wrote, as the look that is under way found it."""
+        if self._folder is None:
+            self._folder = self._experiment.workers()
+        return self._folder
+
+    def look(
+        self,
+        choose: Callable[[list[str]], list[str]] = lambda stems: stems,
+        until: float | None = None,
+    ) -> tuple[list[WorkerRun], bool]:
+        """Runs as they are now, and whether all that they said is read.
+
+        Args:
+            choose: chooses among their stems, which come sorted.
+            until: end of the look, by the monotonic clock; the next look goes on where it stopped.
+        """
+        self._folder = None
+        names = self._listed().names
+        stems = sorted(name.removesuffix(EVENTS) for name in names if name.endswith(EVENTS))
+        found, whole = [], True
+        for stem in choose(stems):
+            run = self._known.get(stem)
+            if run is None:
+                run = self._known[stem] = _run_of(stem)
+                self._files[stem] = ArchivedTail(self._listed, stem + EVENTS)
+            if not run.over:
+                whole = self._listen(stem, run, until) and whole
+            found.append(run)
+        return found, whole
+
+    def _listen(self, stem: str, run: WorkerRun, until: float | None) -> bool:
+        file = self._files[stem]
+        while lines := file.read():
+            if not run.log:
+                log = self._experiment.worker_log(run.group, run.id)
+                run.log = str(log if log.exists() else log.with_name(stem + EVENTS))
+            at = None
+            for event in parsed(lines if self._dull else _without_dull(lines)):
+                if isinstance(event.get("event"), str):
+                    run.take(event)
+                    at = _time(event)
+                    self._hear(run, event)
+            if at is not None and file.written is not None:
+                run.ahead = at - file.written
+            if until is not None and time.monotonic() > until:
+                return False
+        # Of the open file: over NFS a mere look at its name may be minutes old.
+        run.heard = max(run.heard, file.written or 0.0)
+        return file.whole
+
+
+def parsed(lines: bytes) -> Iterable[dict[str, Any]]:
+    """Records of whole lines; what is damaged is left out, for other lines are no less true."""
+    try:
+        found = json.loads(b"[%s]" % b",".join(lines.splitlines()))  # at once: half the time
+    except ValueError:
+        found = map(_parse, lines.splitlines())
+    return (record for record in found if isinstance(record, dict))
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _without_dull(lines: bytes) -> bytes:
+    last = set()
+    for mark in _DULL:
+        at = lines.rfind(b"\n" + mark)
+        last.add(lines.count(b"\n", 0, at + 1) if at >= 0 else 0)
+    return b"\n".join(
+        line
+        for number, line in enumerate(lines.splitlines())
+        if not line.startswith(_DULL) or number in last
+    )
+
+
+def _run_of(stem: str) -> WorkerRun:
+    group, _, owner = stem.partition(".")
+    return WorkerRun(group, owner, job=owner.rpartition("-")[0])
+
+
+def _time(event: Mapping[str, Any]) -> float:
+    when = event.get("time")
+    return float(when) if isinstance(when, (int, float)) else 0.0
