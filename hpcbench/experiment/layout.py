@@ -20,6 +20,7 @@ EXPERIMENT/
   performance.json        times and tokens
   usage.json              GPU-hours: allocated, used, wasted and by what
   outcome.json            how it ended
+  summary.json            what its report says first, in blocks of Markdown
   history.json            seconds of a sample and of a load, for estimates of later experiments
   report/                 what the plan's reports write; verdict.json, what a gate said
   tracked/                what was sent to which tracker, see `tracked.py`
@@ -180,6 +181,11 @@ class Experiment:
     def outcome_file(self) -> Path:
         """How the experiment ended, see `finalise.py`."""
         return self.path / "outcome.json"
+
+    @property
+    def summary_file(self) -> Path:
+        """What its report says first, see `reporting/`."""
+        return self.path / "summary.json"
 
     @property
     def report_dir(self) -> Path:

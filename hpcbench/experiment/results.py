@@ -32,6 +32,15 @@ def metrics_of(experiment: Experiment) -> dict[str, Any]:
     return {**found, "run_tasks": tables}
 
 
+def summary_of(experiment: Experiment) -> tuple[str, ...]:
+    """What its report says first, in blocks of Markdown; nothing where none is written, or it is damaged."""
+    try:
+        blocks = read_json(experiment.summary_file)["blocks"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ()
+    return tuple(one for one in blocks if isinstance(one, str)) if isinstance(blocks, list) else ()
+
+
 def performance_of(experiment: Experiment) -> dict[str, Any]:
     """What `performance.json` holds.
 

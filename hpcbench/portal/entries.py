@@ -20,7 +20,7 @@ from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import Counts, counts_of, total
 from hpcbench.experiment.ending import if_whole
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION
+from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION, summary_of
 from hpcbench.experiment.view import usage as view_usage
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.text_keys import clean
@@ -36,12 +36,6 @@ from hpcbench.status.findings import outcome_of, passes_of
 
 LARGEST = 64 << 20
 """Bytes of the largest file that is read: a thousand run tasks with all their groups have fewer."""
-
-SAID = 64 << 10
-"""Bytes of a report in which its summary is looked for."""
-
-CHECKS = "**Checks of the gate"
-"""The name of their table begins so."""
 
 TEXT = 500
 """Characters of a text that is kept."""
@@ -112,6 +106,7 @@ def stamp_of(experiment: Experiment) -> str:
         experiment.metrics_file,
         experiment.usage_file,
         experiment.verdict_file,
+        experiment.summary_file,
         experiment.control_dir,
     )
     return json.dumps([_stat(path) for path in files], separators=(",", ":"))
@@ -186,7 +181,9 @@ def account(experiment: Experiment) -> Account:
     """What was written about an experiment once it had ended."""
     verdict = _try(experiment.verdict_file)
     return Account(
-        _usage(view_usage.written_usage(experiment)), _summary(experiment), verdict or None
+        _usage(view_usage.written_usage(experiment)),
+        tuple(map(clean, summary_of(experiment))),
+        verdict or None,
     )
 
 
@@ -380,27 +377,6 @@ def _usage(written: view_usage.Usage | None) -> Usage:
         gpu_hours_wasted=math.fsum(one.wasted for one in gpu),
         queue_wait=written.waited.longest if written.waited else None,
     )
-
-
-def _summary(experiment: Experiment) -> tuple[str, ...]:
-    """Blocks of the report's verdict, in its Markdown: paragraphs, and tables below their names.
-
-    The checks of a gate are left out: `verdict.json` has them.
-    """
-    try:
-        with (experiment.report_dir / "report.md").open("rb") as file:
-            text = file.read(SAID).decode("utf-8", "replace")
-    except OSError:
-        return ()
-    _, _, after = text.partition("\n## Verdict\n")
-    said = after.partition("\n## ")[0]
-    parts = [part.strip("\n") for part in said.split("\n\n") if part.strip()]
-    kept: list[str] = []
-    for before, part in zip(["", *parts], parts, strict=False):
-        if part.startswith(("!", "#", CHECKS)) or (before.startswith(CHECKS) and part[0] == "|"):
-            continue
-        kept.append(clean(part))
-    return tuple(kept)
 
 
 def _word(verdict: Mapping[str, Any] | None) -> str | None:

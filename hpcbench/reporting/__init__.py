@@ -16,9 +16,10 @@ from typing import Any
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_atomic
+from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.reporting.context import gather
 from hpcbench.reporting.formats import WORST
+from hpcbench.reporting.formats.markdown import summary
 from hpcbench.schema.documents import Report
 
 DEFAULT = (Report(name="markdown", plugin="markdown"), Report(name="html", plugin="html"))
@@ -54,6 +55,8 @@ def report(
     chosen = documents if documents is not None else experiment.resolved.reports or DEFAULT
     tables = gather(experiment, max(map(_worst, chosen), default=0))
     place = folder or experiment.report_dir
+    if folder is None:
+        write_json(experiment.summary_file, {"version": 1, "blocks": summary(tables)})
     failed: list[str] = []
     for document in chosen:
         written: list[Path] = []

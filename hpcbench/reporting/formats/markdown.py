@@ -25,6 +25,8 @@ from hpcbench.reporting.blocks import (
     Text,
 )
 from hpcbench.reporting.formats import Options, drawn
+from hpcbench.reporting.report_tables import Tables
+from hpcbench.reporting.sections.leaderboard import verdict
 from hpcbench.visible import visible
 
 _SIGNS = re.compile(r"([\\`*|~]|(?<=\])[(\[:])")
@@ -62,6 +64,15 @@ def written(
         lines += _section(section)
         files |= {f"{one.name}.svg": drawn(one) for one in _figures(section)}
     return "\n".join(lines).rstrip() + "\n", files
+
+
+def summary(tables: Tables) -> list[str]:
+    """What a report says first, in blocks: paragraphs, and tables below their names.
+
+    The checks of a gate are left out: `verdict.json` has them.
+    """
+    blocks = verdict(tables, checks=False).blocks
+    return "\n\n".join("\n".join(_block(one)) for one in blocks).split("\n\n")
 
 
 def escaped(text: str) -> str:

@@ -130,26 +130,12 @@ def test_errors_of_answers_are_counted_by_cause(tmp_path: Path) -> None:
 
 def test_the_summary_is_what_the_report_says_first(tmp_path: Path) -> None:
     here = past(tmp_path, "e")
-    here.report_dir.mkdir()
-    said = [
-        "# p: e",
-        "What it is.",
-        "## Verdict",
-        "m reaches 0.7 [0.6, 0.8] on d\\_.",
-        "**Of 40, 39.**",
-        "![x](y.svg)",
-        "**Checks of the gate by the policy p**",
-        "| a |\n|---|\n| b |",
-        "**Who leads**",
-        "| dataset |\n|---|\n| d |",
-    ]
-    (here.report_dir / "report.md").write_text("\n\n".join([*said, "## Scores", "no"]))
-    assert entries.account(here).summary == (
-        "m reaches 0.7 [0.6, 0.8] on d\\_.",
-        "**Of 40, 39.**",
-        "**Who leads**",
-        "| dataset |\n|---|\n| d |",
-    )
+    assert entries.account(here).summary == ()
+    blocks = ["m reaches 0.7 [0.6, 0.8] on d\\_.", "**Who leads**", "| dataset |\n|---|\n| d |"]
+    write_json(here.summary_file, {"version": 1, "blocks": blocks})
+    assert entries.account(here).summary == tuple(blocks)
+    here.summary_file.write_text('{"blocks": ')
+    assert entries.account(here).summary == ()
 
 
 def test_the_verdict_of_a_gate_is_shown(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""A plan with one run task alone: the same as of the whole, without reading the whole."""
+"""A plan with one run task alone: the same as of the whole."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import open_index
-from hpcbench.portal.results import Seen, results_of, with_only
+from hpcbench.portal.results import Seen, results_of
 from hpcbench.portal.state import Options, Portal
 from hpcbench.schema.plan import ResolvedPlan
 from tests.unit import small
@@ -27,21 +26,10 @@ def plan(metadata: object = None) -> ResolvedPlan:
     )
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_run_task_is_cut_out_of_the_text(name: str, indent: int | None) -> None:
-    whole = plan()
-    cut = with_only(whole.model_dump_json(indent=indent).encode(), name)
-    assert cut is not None
-    assert ResolvedPlan.model_validate_json(cut) == whole.model_copy(
-        update={"run_tasks": (whole.run_task(name),)}
-    )
-
-
 @pytest.mark.parametrize(
     "metadata", [{"task": {"name": "a"}}, [{"task": {"name": "a"}}, 1], '[{"task": {"name": "a"}}]']
 )
-def test_what_looks_like_one_in_metadata_does_not_pass_for_it(
+def test_one_run_task_is_that_of_the_whole_plan_whatever_its_metadata_hold(
     tmp_path: Path, metadata: object
 ) -> None:
     whole = plan(metadata)
@@ -50,13 +38,8 @@ def test_what_looks_like_one_in_metadata_does_not_pass_for_it(
         assert here.alone(name) == whole.model_copy(update={"run_tasks": (whole.run_task(name),)})
 
 
-def test_one_laid_out_otherwise_is_read_whole(tmp_path: Path) -> None:
-    whole = plan()
-    turned = whole.model_dump(mode="json")
-    turned["run_tasks"] = [dict(reversed(one.items())) for one in turned["run_tasks"]]
-    here = seen(tmp_path, json.dumps(turned))
-    assert here.alone("b").run_tasks == (whole.run_task("b"),)
-    assert here.alone("nowhere").run_tasks == ()
+def test_a_run_task_that_is_not_there_is_none(tmp_path: Path) -> None:
+    assert seen(tmp_path, plan().model_dump_json()).alone("nowhere").run_tasks == ()
 
 
 def test_a_damaged_one_is_told_to_be(tmp_path: Path) -> None:
