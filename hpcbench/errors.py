@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 REMEDIES = {
@@ -171,14 +171,18 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """`unknown WHAT 'NAME' (did you mean …)`, or the names there are."""
+def nearest(name: str, names: Collection[str], cutoff: float = 0.6) -> str | None:
+    """The name that somebody may have meant; None where none of them is near."""
     import difflib  # when something is wrong, not whenever anything starts
 
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """`unknown WHAT 'NAME' (did you mean …)`, or the names there are."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"unknown {what} '{name}' (did you mean '{close[0]}'?)"
+    if close := nearest(name, names):
+        return f"unknown {what} '{name}' (did you mean '{close}'?)"
     listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     return f"unknown {what} '{name}' (there are: {listed or 'none'})"
 

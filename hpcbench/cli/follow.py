@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import re
 import sys
@@ -15,7 +14,7 @@ from typing import Any, get_args
 
 from hpcbench.cli.screen import print_json, say
 from hpcbench.data.progress import size_text
-from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError, nearest
 from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.log import Kind, Sort
@@ -82,8 +81,8 @@ def _kinds(asked: str | None) -> frozenset[str]:
     names = frozenset(name.strip() for name in (asked or "").split(",") if name.strip())
     known = [*get_args(Kind), *get_args(Sort)]
     for name in sorted(names.difference(known)):
-        near = difflib.get_close_matches(name, known, 1)
-        remedy = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(set(known)))}"
+        near = nearest(name, known)
+        remedy = f"did you mean '{near}'?" if near else f"known: {', '.join(sorted(set(known)))}"
         raise UserError(Problem(f"--kind: there are no events '{name}'", remedy=remedy))
     return names
 

@@ -10,7 +10,7 @@ did (`statistics.crossover`), so neither the drift of a node nor what it is to c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -132,7 +132,7 @@ def paired_blocks(
     for index in done.both:
         both = states[0][index], states[1][index]
         workers = [_worker(one) for one in both]
-        blocks = [_answered(one.timed(index)) for one in attempts]
+        blocks = [_answered(one.only(index)) for one in attempts]
         if not all(len(block.send) for block in blocks) or workers[0] != workers[1]:
             continue
         figures = {}
@@ -230,8 +230,9 @@ def _worker(state: ShardState) -> str:
     return f"{owner.get('job')}-{owner.get('restart')}@{owner.get('node') or owner.get('host')}"
 
 
-def _answered(asked: speed.Timed | None) -> speed.Timed:
+def _answered(only: tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None) -> speed.Timed:
     """Answers of a shard that was asked in one go, in columns; none if it took several."""
-    if asked is None:
+    if only is None:
         return speed.columns(())
+    asked = speed.read(*only)
     return speed.take(asked, (asked.answered > 0) & (asked.tries > 0))

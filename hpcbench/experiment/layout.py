@@ -30,7 +30,6 @@ EXPERIMENT/
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import secrets
@@ -41,7 +40,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_json
@@ -373,8 +372,8 @@ def find(root: Path, wanted: str) -> Experiment:
     remedy = "`hpcbench list` shows them"
     if not matches:
         there = [*(one.id for one in known), *(one.name for one in baselines(root))]
-        close = difflib.get_close_matches(wanted, there, n=1, cutoff=0.6)
-        meant = f"did you mean '{close[0]}'? " if close else ""
+        close = nearest(wanted, there)
+        meant = f"did you mean '{close}'? " if close else ""
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=meant + remedy))
     names = ", ".join(experiment.id for experiment in matches[:5])
     raise UserError(Problem(f"'{wanted}' fits several experiments: {names}", remedy=remedy))

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hpcbench.errors import REMEDIES, Problem, UserError
+from hpcbench.errors import REMEDIES, Problem, UserError, nearest
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -126,13 +126,11 @@ def _cannot(path: Path, error: OSError | ValueError) -> Problem:
 
 def _nearest(path: Path) -> str:
     """What may be meant by a file that is not there: one of its folder with a similar name."""
-    import difflib
-
     if path.is_symlink():
         return "it is a link to a file that is gone"
     try:
         names = sorted(one.name for one in path.parent.iterdir())
     except OSError:
         return f"there is no folder {path.parent}"
-    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
-    return f"did you mean '{close[0]}'?" if close else "check the path"
+    close = nearest(path.name, names, cutoff=0.75)
+    return f"did you mean '{close}'?" if close else "check the path"

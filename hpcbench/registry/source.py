@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.reader import ReaderError
 
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import Problem, UserError, nearest
 from hpcbench.files.user import read_text
 from hpcbench.schema.forms import complaint
 
@@ -445,15 +444,14 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
 def _meant_choice(detail: Mapping[str, Any], given: Any) -> str | None:
     """The choice nearest to a word that is none of them."""
     choices = re.findall(r"'([^']+)'", str(detail["ctx"]["expected"]))
-    close = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else None
+    close = nearest(str(given), choices)
+    return f"did you mean '{close}'?" if close else None
 
 
 def _meant(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> str | None:
     """The field whose name is nearest to an unknown key."""
     known = _fields(model, _known_loc(source, detail["loc"][:-1]))
-    close = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1, cutoff=0.6)
-    return close[0] if close else None
+    return nearest(str(detail["loc"][-1]), known)
 
 
 def _echo(detail: dict[str, Any], typos: Collection[Loc]) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench import speed
 from hpcbench.experiment.claims import ends_of
 from hpcbench.experiment.layout import Experiment, attempts_in
 
@@ -86,8 +85,12 @@ class Attempts:
         entry = self._folder.folded.get(name)
         return entry.bytes if entry is not None else (self._folder.path / name).stat().st_size
 
-    def timed(self, index: int) -> speed.Timed | None:
-        """Times of a shard that was asked in one go, in columns; None if it took several."""
+    def only(self, index: int) -> tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None:
+        """Answers of a shard that was asked in one go; None if it took several.
+
+        Returns:
+            Whole lines, some MiB at a time, and the records in them; either is read as it is iterated over.
+        """
         names = [
             name
             for number in self._numbers.get(index, ())
@@ -95,7 +98,7 @@ class Attempts:
         ]
         if len(names) != 1:
             return None
-        return speed.read(self._folder.pages(names[0]), self._folder.records(names[0]))
+        return self._folder.pages(names[0]), self._folder.records(names[0])
 
     def released(self, index: int, owner: str) -> str:
         """Why a shard was taken from a worker that is gone; empty where nobody said."""
