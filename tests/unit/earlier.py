@@ -1,0 +1,34 @@
+"""Experiments that an earlier version made, unpacked into a home; see `formats/README.md`."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+from hpcbench.experiment.layout import Experiment, experiments_dir
+
+WHOLE, SHORT, CUT = (
+    "20261126-1054-kept-e7sx",
+    "20261126-1055-kept-short-zvh7",
+    "20261126-1055-kept-cut-73nt",
+)
+"""Their ids."""
+
+_ROOT = Path(__file__).parents[2]
+_SHARE = "/tmp/oldsite/hpcbench/share"
+"""Where data, model and registries lay then."""
+
+
+def unpack(home: Path) -> dict[str, Experiment]:
+    """Put them into a home, with paths of data and models of this checkout.
+
+    Returns:
+        Id → experiment.
+    """
+    with tarfile.open(Path(__file__).parent / "formats" / "4f8fdd5.tar.xz") as file:
+        file.extractall(home, filter="data")
+    found = {name: Experiment(experiments_dir(home) / name) for name in (WHOLE, SHORT, CUT)}
+    for one in found.values():
+        for path in (one.resolved_file, one.manifest_file):
+            path.write_text(path.read_text().replace(_SHARE, str(_ROOT)))
+    return found

@@ -1,0 +1,117 @@
+"""Experiments made by an earlier version open, are compared and reported; its jobs find their code."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.experiment.layout import Experiment
+from hpcbench.submit.array_task import ArrayTask
+from tests.unit.earlier import CUT, SHORT, WHOLE, unpack
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return unpack(tmp_path)
+
+
+@pytest.fixture
+def told(home: dict[str, Experiment], capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a verb that has to succeed; what it printed as JSON, else as text."""
+
+    def run(*words: str, code: int = 0) -> Any:
+        assert main(list(words)) == code, capsys.readouterr().err
+        text = capsys.readouterr().out
+        return json.loads(text) if "--json" in words else text
+
+    return run
+
+
+def test_they_are_listed_with_how_they_ended(told: Run) -> None:
+    found = {row["id"]: row for row in told("list", "--json")}
+    assert {found[WHOLE]["state"], found[SHORT]["state"]} == {"done"}
+    assert found[WHOLE]["answered"] == 12
+    assert found[CUT]["state"] not in ("done", "unreadable")
+    assert found[CUT]["answered"] == 33
+
+
+def test_one_that_was_killed_shows_its_answers(told: Run) -> None:
+    status = told("status", CUT, "--json")
+    assert (status["samples"], status["answered"]) == (120, 33)
+    assert "resume" in status["needs"]
+
+
+def test_scores_and_reports_are_read_and_written_anew(told: Run, tmp_path: Path) -> None:
+    scores = told("report", WHOLE, "--json")["run_tasks"]["vqa"]["metrics"]
+    assert (scores["anls"]["value"], scores["exact_match"]["n"]) == (1.0, 12)
+    told("report", WHOLE, "--format", "markdown,json", "--to", str(tmp_path / "report"))
+    assert "exact_match" in (tmp_path / "report" / "report.md").read_text()
+    again = told("score", WHOLE, "--json")
+    assert "1.0" in json.dumps(again)
+
+
+def test_they_are_compared_sample_by_sample(told: Run) -> None:
+    text = json.dumps(told("compare", WHOLE, SHORT, "--json"))
+    assert "max_tokens" in text  # what is configured otherwise
+    assert "exact_match" in text
+
+
+def test_hours_history_and_exports_read_them(told: Run, tmp_path: Path) -> None:
+    assert told("usage", WHOLE, "--json")
+    told("history", "--rebuild")
+    assert WHOLE in json.dumps(told("history", "anls", "--plan", "kept", "--json"))
+    for what, rows in (("responses", 12), ("scores", 12), ("events", 10)):
+        table = tmp_path / f"{what}.jsonl"
+        told("export", WHOLE, "--what", what, "--out", str(table))
+        assert len(table.read_text().splitlines()) >= rows, what
+
+
+# --- what jobs of then start ----------------------------------------------------------------------------
+
+PICKLE = (
+    b"ccopy_reg\n_reconstructor\np0\n(chpcbench.launch.element\nElement\np1\nc__builtin__\nobject\np2\nNtp3\n"
+    b"Rp4\n(dp5\nVmodule\np6\nVhpcbench.worker\np7\nsVarguments\np8\n(V/x\np9\nVg0\np10\nV0\np11\ntp12\n"
+    b"sVgpus\np13\nNsb."
+)
+"""What 4f8fdd5 handed to submitit, by protocol 0."""
+
+
+def test_a_job_that_was_queued_then_calls_what_it_would_have_called() -> None:
+    found = pickle.loads(PICKLE)
+    assert isinstance(found, ArrayTask)
+    assert (found.module, found.arguments, found.gpus) == (
+        "hpcbench.worker",
+        ("/x", "g0", "0"),
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("launch.local", "submit/local.py"),
+        ("launch.fingerprint", ""),
+        ("evaluation.looks", "comparison/interim.py"),
+        ("notifiers.sending", "notify/deliver.py"),
+        ("tracking.apart", "tracking/tracker_process.py"),
+    ],
+)
+def test_old_names_of_programs_start_the_new_ones(old: str, new: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"hpcbench.{old}", str(tmp_path / "nothing"), "vqa"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=120)
+    if new:  # without its job it fails in its own code
+        assert f"hpcbench/{new}" in done.stderr
+    else:
+        assert json.loads(done.stdout)
