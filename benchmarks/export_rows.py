@@ -53,8 +53,8 @@ elif form == "polars":
     polars.scan_ndjson(files, schema=_schema()).sink_parquet(out, row_group_size=50_000)
     rows = polars.scan_parquet(out).select(polars.len()).collect().item()
 else:
-    from hpcbench.interchange.export import Wanted, open_table
-    from hpcbench.interchange.writing import write
+    from hpcbench.interchange.result_tables import Wanted, open_table
+    from hpcbench.interchange.table_files import write
     rows = write(open_table([here], Wanted(what), print), form, out)
 told = {"rows": rows, "wall": time.perf_counter() - begun, "cpu": time.process_time() - busy}
 told["most"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 1024

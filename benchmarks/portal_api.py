@@ -49,10 +49,10 @@ GOAL_MS, GOAL_MB, GOAL_START = 100.0, 400.0, 1.5
 BUILD = """
 import json, os, sys, time
 from pathlib import Path
-from hpcbench.portal.following import Follower
-from hpcbench.portal.hub import Hub
+from hpcbench.portal.follower import Follower
+from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.index import RunTaskQuery, open_index
-from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.context import Options, Portal
 home = Path(sys.argv[1])
 portal = Portal(home, Options(home), open_index(sys.argv[2] or None, home), Hub())
 follower = Follower(portal)

@@ -36,7 +36,7 @@ import aiohttp
 from wrapped import KEY, ROOT, Wrapper
 
 from hpcbench.inference import Client, drive
-from hpcbench.inference.body import prepare
+from hpcbench.inference.request_body import prepare
 from hpcbench.schema.records import Message, Request
 
 MODEL, PAGES = ROOT / "examples/demo/model", ROOT / "examples/demo/data/images/easy"

@@ -270,7 +270,7 @@ class Tracker(Protocol):
     """Logs an experiment's scores elsewhere. Constructed with its options; gets the reports' tables.
 
     A class that has `track(path, live, limit, tell)` besides is served by `hpcbench track`: it sends what of
-    an experiment is not there yet, while that runs or later; see `tracking/apart.py`.
+    an experiment is not there yet, while that runs or later; see `tracking/tracker_process.py`.
     """
 
     api: ClassVar[int]

@@ -33,7 +33,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from wrapped import KEY, Wrapper  # noqa: E402
 
-from hpcbench.inference import Client, Health, drive, warm_up  # noqa: E402
+from hpcbench.inference import (  # noqa: E402
+    Client,
+    Health,
+    drive,
+    warm_up,
+)
 from hpcbench.monitor import Monitor, gpus, memory_figures, over_socket  # noqa: E402
 from hpcbench.schema.records import Message, Request, Response  # noqa: E402
 from hpcbench.speed import tpot  # noqa: E402

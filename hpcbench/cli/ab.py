@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.cli import dry_run
-from hpcbench.cli.screen import console, finish, print_json, say
+from hpcbench.cli.output import (
+    console,
+    finish,
+    print_json,
+    say,
+)
 from hpcbench.cli.submit import prepared_once
 from hpcbench.data.progress import size_text
 from hpcbench.errors import Problem, RunFailed, UserError, unknown
@@ -208,7 +213,7 @@ def _follow(experiment: Experiment, *, as_json: bool) -> int:
         code = finish(experiment)
         print()
         return code or _tell(experiment, as_json=False)
-    from hpcbench.cli.screen import follow
+    from hpcbench.cli.output import follow
 
     ended = follow(experiment, silent=True)
     _tell(experiment, as_json=True)
@@ -330,7 +335,7 @@ def _load(one: Mapping[str, Any]) -> str:
 
 def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
     """What the numbers rest on."""
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
 
     seen = f"{look['done']} of {look['of']} pairs of blocks, {look['samples']} samples"
     if look["stop"]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.registry.catalog import user_site
@@ -219,7 +219,7 @@ def _table(*titles: str, left: Sequence[str] = ()) -> Table:
 
 
 def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
 
     table = _table(
         "run task", "metric", "baseline", "candidate", "difference", "95 % interval", "p",
@@ -245,7 +245,7 @@ def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
 
 def _notes(one: Mapping[str, Any]) -> Iterator[str]:
     """What a reader has to know to believe the table."""
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
 
     for refused in one["refused"]:
         name = _name(refused["baseline"], refused["candidate"])
@@ -282,7 +282,7 @@ def _notes(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
 
     table = _table(
         "run task", "speed and memory", "baseline", "candidate", "ratio", "95 % interval", "",
@@ -310,7 +310,7 @@ def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
 def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
     from rich.markup import escape
 
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
 
     table = _table(
         "lost and won", "sample", "document", "metric", "scores", "baseline's answer",

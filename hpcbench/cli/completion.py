@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.cli.parse import parser
-from hpcbench.registry.places import share_dir, site_dir, user_dir
+from hpcbench.registry.registry_dirs import share_dir, site_dir, user_dir
 
 Complete = Callable[[argparse.Namespace], Iterator[str]]
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hpcbench import secret
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import user_site

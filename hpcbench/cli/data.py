@@ -11,7 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.screen import console, print_json, say, transfer_bar
+from hpcbench.cli.output import (
+    console,
+    print_json,
+    say,
+    transfer_bar,
+)
 from hpcbench.data.cache import Cache
 from hpcbench.data.progress import Progress, silent, size_text
 from hpcbench.data.sync import LEASE, Freed, SmartSync

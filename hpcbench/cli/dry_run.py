@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from hpcbench.cli.screen import print_json, say
+from hpcbench.cli.output import print_json, say
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.submission import Step, arrays

@@ -7,8 +7,8 @@ import textwrap
 from dataclasses import asdict
 
 from hpcbench.cli.dry_run import tell_findings
-from hpcbench.cli.screen import print_json
-from hpcbench.submit.outlook import outlook, words
+from hpcbench.cli.output import print_json
+from hpcbench.submit.estimate_text import outlook, words
 from hpcbench.submit.preview import WIDTH, Preview, facts_json
 
 

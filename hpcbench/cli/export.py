@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.registry.catalog import user_site
 
 if TYPE_CHECKING:
-    from hpcbench.interchange.writing import Format
+    from hpcbench.interchange.table_files import Format
 
 _LOGS = ("lmms-eval", "inspect", "inspect-json")
 _OF_TABLES = ("what", "where", "columns", "excel")
@@ -52,7 +52,7 @@ def _elsewhere(arguments: argparse.Namespace) -> int:
 
 def _form(arguments: argparse.Namespace) -> str:
     """The form that is asked for, or that the file's name tells."""
-    from hpcbench.interchange.writing import FORMATS
+    from hpcbench.interchange.table_files import FORMATS
 
     to_file = arguments.out not in (None, "-")
     ending = Path(arguments.out).suffix[1:].lower() if to_file else ""
@@ -83,8 +83,8 @@ def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
 
 
 def _table(experiments: list[Experiment], form: str, arguments: argparse.Namespace) -> int:
-    from hpcbench.interchange.export import Wanted, open_table
-    from hpcbench.interchange.writing import write
+    from hpcbench.interchange.result_tables import Wanted, open_table
+    from hpcbench.interchange.table_files import write
 
     shape: Format = form  # type: ignore[assignment]
     out = None if arguments.out in (None, "-") else Path(arguments.out)
@@ -184,7 +184,7 @@ def _figures(experiment: Experiment, arguments: argparse.Namespace) -> int:
     """What another kit would have printed of each run task."""
     from rich.table import Table
 
-    from hpcbench.inference.compat import KITS, Figures, end_to_end
+    from hpcbench.inference.kit_figures import KITS, Figures, end_to_end
 
     found: dict[str, Figures] = {}
     pieces: dict[str, int] = {}

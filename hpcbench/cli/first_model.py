@@ -10,7 +10,7 @@ from typing import Any
 from hpcbench.cli.data import site_of
 from hpcbench.registry.catalog import Catalog
 from hpcbench.schema.documents import MLTask, Model, Site
-from hpcbench.submit.choices import TINY, Choices, for_a_first_look
+from hpcbench.submit.first_plan import TINY, Choices, for_a_first_look
 
 LONG_TEXT = 4096
 """Tokens of an answer that is the text of a page."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from hpcbench.cli.screen import print_json, say
+from hpcbench.cli.output import print_json, say
 from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError, nearest
 from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended

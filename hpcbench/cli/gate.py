@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, home

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import all_experiments, find, home

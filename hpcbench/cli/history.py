@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import user_site
@@ -195,7 +195,7 @@ def _draw(found: Sequence[Trend], path: Path, root: Path) -> None:
 
 def _figure(found: Sequence[Trend]) -> Figure:
     """Trends of one metric, a line each, with rings where the level changed."""
-    from hpcbench.reporting.pictures import Moment, history
+    from hpcbench.reporting.charts import Moment, history
 
     lines: dict[str, list[Moment]] = {}
     notes = []

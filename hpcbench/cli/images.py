@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.data.progress import size_text
 from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from hpcbench.cli.screen import print_json, say
+from hpcbench.cli.output import print_json, say
 from hpcbench.errors import UserError
 
 
@@ -21,8 +21,8 @@ def _results(arguments: argparse.Namespace) -> int:
     """A kit's results as an experiment."""
     from hpcbench.experiment.layout import home
     from hpcbench.interchange.imports import How, make
-    from hpcbench.interchange.kits import read_run
-    from hpcbench.interchange.reading import Keys
+    from hpcbench.interchange.kit_results import Keys
+    from hpcbench.interchange.read_kits import read_run
     from hpcbench.registry.catalog import Catalog, user_site
     from hpcbench.schema.documents import MLTask, Site
     from hpcbench.tasks.alone import metric_of
@@ -68,7 +68,7 @@ def _results(arguments: argparse.Namespace) -> int:
 
 def _tell(run: object, arguments: argparse.Namespace) -> int:
     """What would be imported; every sample is read, so that a torn file is found."""
-    from hpcbench.interchange.reading import KitRun
+    from hpcbench.interchange.kit_results import KitRun
 
     assert isinstance(run, KitRun)
     counts = {task.name: sum(1 for _ in task.samples()) for task in run.tasks}

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hpcbench.cli.screen import say
+from hpcbench.cli.output import say
 from hpcbench.cli.submit import submit
 from hpcbench.errors import Problem, UserError
 from hpcbench.submit.measure import measure

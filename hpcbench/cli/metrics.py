@@ -29,13 +29,13 @@ def list_metrics(arguments: argparse.Namespace) -> int:
         except EnvironmentFault as fault:
             broken.append(str(fault))
     if arguments.json:
-        from hpcbench.cli.screen import print_json
+        from hpcbench.cli.output import print_json
 
         print_json(rows)
         return 0
     from rich.table import Table
 
-    from hpcbench.cli.screen import console, say
+    from hpcbench.cli.output import console, say
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("metric", "best", "of a set", "for", "what it is"):
@@ -68,7 +68,7 @@ def show(arguments: argparse.Namespace) -> int:
         "signature": _made(kind, arguments.name, {}).signature,
     }
     if arguments.json:
-        from hpcbench.cli.screen import print_json
+        from hpcbench.cli.output import print_json
 
         print_json(told)
         return 0
@@ -98,7 +98,7 @@ def show(arguments: argparse.Namespace) -> int:
 def score(arguments: argparse.Namespace) -> int:
     """`hpcbench metrics score NAME FILE`."""
     from hpcbench import statistics
-    from hpcbench.cli.screen import print_json
+    from hpcbench.cli.output import print_json
     from hpcbench.metrics.base import value_of
 
     kind = plugins.load("metrics", arguments.name)

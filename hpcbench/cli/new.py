@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.cli.ask import at_terminal
-from hpcbench.cli.screen import say
+from hpcbench.cli.output import say
 from hpcbench.cli.start import hint
 from hpcbench.errors import Problem, UserError
-from hpcbench.registry.places import share_dir
+from hpcbench.registry.registry_dirs import share_dir
 from hpcbench.registry.starter import check_name
 
 if TYPE_CHECKING:
-    from hpcbench.submit.choices import Draft
+    from hpcbench.submit.first_plan import Draft
     from hpcbench.submit.preview import Preview
 
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbench.cli.screen import print_json, say
+from hpcbench.cli.output import print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.notify.dispatch import send_now, send_test

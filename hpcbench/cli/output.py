@@ -203,7 +203,7 @@ def metric_table(experiment: Experiment) -> Table:
     """The scores with their intervals."""
     from rich.table import Table
 
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
     from hpcbench.reporting.tables import metric_rows
 
     metrics = metrics_of(experiment)

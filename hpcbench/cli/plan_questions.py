@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpcbench.cli.ask import ask, ask_several, at_terminal
-from hpcbench.cli.screen import say
+from hpcbench.cli.output import say
 from hpcbench.cli.start import hint
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.starter import check_name, plain_name
 from hpcbench.schema.documents import Dataset, MLTask, Model
 from hpcbench.site.profile import Choice
-from hpcbench.submit.choices import (
+from hpcbench.submit.first_plan import (
     TINY,
     Candidate,
     Choices,

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from hpcbench import plugins
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError, unknown
 
 
@@ -39,7 +39,7 @@ def list_plugins(arguments: argparse.Namespace) -> int:
 
 def new(arguments: argparse.Namespace) -> int:
     """`hpcbench plugins new KIND NAME`."""
-    from hpcbench.cli.skeletons import package
+    from hpcbench.cli.plugin_skeletons import package
 
     kind, name = _kind(arguments.kind), arguments.name
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.cli.screen import print_json, say
+from hpcbench.cli.output import print_json, say
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.installed import install_hint
@@ -17,14 +17,14 @@ from hpcbench.schema.forms import complaint
 
 if TYPE_CHECKING:
     from hpcbench.portal.access_tokens import Tokens
-    from hpcbench.portal.caller import Caller
+    from hpcbench.portal.local_client import Caller
 
 
 def portal(arguments: argparse.Namespace) -> int:
     """`hpcbench portal`: until Ctrl-C."""
     _need()
     from hpcbench.portal import serve
-    from hpcbench.portal.state import Options
+    from hpcbench.portal.context import Options
 
     site = user_site()
     if arguments.port is not None and not 0 < arguments.port < 2**16:
@@ -59,7 +59,7 @@ def portal(arguments: argparse.Namespace) -> int:
 def url(arguments: argparse.Namespace) -> int:
     """`hpcbench portal url`: a fresh link."""
     caller = _running()
-    from hpcbench.portal.reach import how_to_reach, links
+    from hpcbench.portal.addresses import how_to_reach, links
 
     code = caller.code()
     if arguments.json:
@@ -71,10 +71,10 @@ def url(arguments: argparse.Namespace) -> int:
 
 def status(arguments: argparse.Namespace) -> int:
     """`hpcbench portal status`: whether one runs here; 1 where none does."""
-    from hpcbench.portal import place
-    from hpcbench.portal.caller import Caller
+    from hpcbench.portal import runtime_dir
+    from hpcbench.portal.local_client import Caller
 
-    caller = Caller.find(place.find())
+    caller = Caller.find(runtime_dir.find())
     if arguments.json:
         print_json({"running": caller is not None, **(caller.state if caller else {})})
     elif caller is None:
@@ -183,11 +183,11 @@ def _need() -> None:
 
 
 def _running() -> Caller:
-    from hpcbench.portal import place
-    from hpcbench.portal.caller import Caller
+    from hpcbench.portal import runtime_dir
+    from hpcbench.portal.local_client import Caller
 
     _need()
-    caller = Caller.find(place.find())
+    caller = Caller.find(runtime_dir.find())
     if caller is None:
         raise EnvironmentFault(
             "no portal of yours runs on this host",
@@ -199,10 +199,10 @@ def _running() -> Caller:
 def _tokens() -> Tokens:
     _need()
     os.umask(0o077)
-    from hpcbench.portal import place
+    from hpcbench.portal import runtime_dir
     from hpcbench.portal.access_tokens import Tokens
 
-    return Tokens(place.records() / "tokens.json")
+    return Tokens(runtime_dir.records() / "tokens.json")
 
 
 def _tell(line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hpcbench.cli.screen import print_json, say
+from hpcbench.cli.output import print_json, say
 from hpcbench.data.progress import size_text
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import find, home

@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from hpcbench import statistics
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.registry.catalog import user_site

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.screen import console, print_json
+from hpcbench.cli.output import console, print_json
 from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.data.pictures import name_of

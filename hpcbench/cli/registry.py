@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.source import Loc, Source
@@ -283,7 +283,7 @@ def verify_model(arguments: argparse.Namespace) -> int:
 def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -> int:
     """A model by its document: its bytes are compared with its hash, or the hash is filled in."""
     from hpcbench.cli import data
-    from hpcbench.cli.screen import transfer_bar
+    from hpcbench.cli.output import transfer_bar
     from hpcbench.data.hashing import content_hash, folder_files
     from hpcbench.data.progress import Moved
     from hpcbench.data.tree import Tree

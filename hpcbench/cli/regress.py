@@ -6,7 +6,7 @@ import argparse
 import time
 
 from hpcbench.cli.gate import print_verdict
-from hpcbench.cli.screen import follow, print_json, say
+from hpcbench.cli.output import follow, print_json, say
 from hpcbench.cli.submit import prepared_once
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.resolve import load_gate

@@ -16,8 +16,8 @@ import yaml
 from packaging.version import Version
 
 import hpcbench
+from hpcbench.cli.output import print_json, say, transfer_bar
 from hpcbench.cli.parse import words_of
-from hpcbench.cli.screen import print_json, say, transfer_bar
 from hpcbench.data.progress import Progress, size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home

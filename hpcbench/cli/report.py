@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins
-from hpcbench.cli.screen import console, metric_table, print_json, say
+from hpcbench.cli.output import (
+    console,
+    metric_table,
+    print_json,
+    say,
+)
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError, unknown
 from hpcbench.experiment.ending import why_dashes
 from hpcbench.experiment.layout import Experiment, find, home

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.cli.screen import console, print_json, say
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import Experiment, find, home
@@ -320,7 +320,7 @@ def _print_rows(
 def _listed(rows: Sequence[Row]) -> Table:
     from rich.table import Table
 
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
     from hpcbench.evaluation.aggregate import label
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -352,7 +352,7 @@ def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
     from rich.table import Table
 
     from hpcbench import evaluation
-    from hpcbench.evaluation import format as form
+    from hpcbench.evaluation import number_format as form
 
     (index,) = [key for key in rows[0].by if key != arguments.pivot][-1:] or ["metric"]
     heads, lines = evaluation.pivot(rows, index, arguments.pivot)

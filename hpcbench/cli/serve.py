@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import environments, secret
-from hpcbench.cli.screen import say, transfer_bar
+from hpcbench.cli.output import say, transfer_bar
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.inference import Client, EngineGone, LoadFailed, load_body

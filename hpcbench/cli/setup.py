@@ -14,7 +14,12 @@ import yaml
 from hpcbench import installed
 from hpcbench.cli import remote
 from hpcbench.cli.ask import ask, at_terminal
-from hpcbench.cli.screen import console, finish, print_json, say
+from hpcbench.cli.output import (
+    console,
+    finish,
+    print_json,
+    say,
+)
 from hpcbench.environments.offline_packages import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import write_atomic

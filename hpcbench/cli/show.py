@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hpcbench.cli.due import do_what_is_due
-from hpcbench.cli.screen import console, finish, print_json
+from hpcbench.cli.output import console, finish, print_json
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.registry.catalog import user_site
 from hpcbench.status import briefs

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hpcbench
 from hpcbench.errors import UserError
-from hpcbench.registry.places import share_dir, site_dir, user_dir
+from hpcbench.registry.registry_dirs import share_dir, site_dir, user_dir
 
 _LOOKED_AT = 50
 """Files of a folder that may be plans."""

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from hpcbench.cli.cron import tell_outcome
 from hpcbench.cli.due import tell_of_newest
-from hpcbench.cli.screen import finish, print_json, say, transfer_bar
+from hpcbench.cli.output import (
+    finish,
+    print_json,
+    say,
+    transfer_bar,
+)
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.control import ControlState, control_request, control_state

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
 from hpcbench import plugins, secret
-from hpcbench.cli.screen import print_json, say
+from hpcbench.cli.output import print_json, say
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
 from hpcbench.experiment.events import has_ended
 from hpcbench.experiment.layout import Experiment, find, home
@@ -19,7 +19,7 @@ from hpcbench.registry.catalog import user_site
 from hpcbench.schema.documents import Tracker
 
 if TYPE_CHECKING:
-    from hpcbench.tracking.sending import Sent
+    from hpcbench.tracking.feed import Sent
 
 
 def track(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 
 from rich.table import Table
 
-from hpcbench.cli.screen import console, print_json
+from hpcbench.cli.output import console, print_json
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
 from hpcbench.experiment.view.usage import CAUSES, Hours, Usage

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpcbench import statistics
 from hpcbench.comparison.differences import same_prompt
 from hpcbench.errors import Problem, RunFailed, UserError
-from hpcbench.evaluation import format as form
 from hpcbench.evaluation import load_metrics, pooling
+from hpcbench.evaluation import number_format as form
 from hpcbench.evaluation.aggregate import Scored, read_parts, scored_any
 from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus

@@ -25,7 +25,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hpcbench.data.boxes import boxes, packed
+from hpcbench.data.box_annotations import boxes, packed
 from hpcbench.data.references import is_empty
 from hpcbench.data.rows import Record, Rows, value_of
 from hpcbench.data.sibling_files import SUFFIXES, Beside

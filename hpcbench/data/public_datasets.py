@@ -27,7 +27,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from hpcbench.data.boxes import Marks, boxes, joined, packed, quad
+from hpcbench.data.box_annotations import (
+    Marks,
+    boxes,
+    joined,
+    packed,
+    quad,
+)
 from hpcbench.data.references import is_empty
 from hpcbench.data.sibling_files import Beside
 from hpcbench.data.tree import Tree

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from hpcbench.engines.limits import positions
+from hpcbench.engines.request_limits import positions
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.plugins import API, Command, EngineSpec, Limits
 

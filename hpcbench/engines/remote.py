@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from hpcbench.engines.at_once import ELSEWHERE
+from hpcbench.engines.auto_concurrency import ELSEWHERE
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import API, Command, EngineSpec, check_options
 

@@ -30,9 +30,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hpcbench.engines.at_once import batched
-from hpcbench.engines.flags import flags
-from hpcbench.engines.limits import count_of, positions
+from hpcbench.engines.auto_concurrency import batched
+from hpcbench.engines.option_flags import flags
+from hpcbench.engines.request_limits import count_of, positions
 from hpcbench.engines.vllm import NOWHERE
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.plugins import API, Command, EngineSpec, Limits

@@ -1,7 +1,7 @@
 """vLLM as a child process on a Unix socket: `vllm serve`, or its module where that cannot work.
 
-`engine_options` of a model document become flags (hpcbench.engines.flags), checked against the vLLM that is
-installed (hpcbench.engines.vllm_options). What depends on the dataset and the machine is set here, and an
+`engine_options` of a model document become flags (`option_flags.py`), checked against the vLLM that is
+installed (`vllm_options.py`). What depends on the dataset and the machine is set here, and an
 option of the document always wins; docs/engines.md says what and why.
 """
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hpcbench.engines import vllm_options
-from hpcbench.engines.at_once import batched
-from hpcbench.engines.flags import flags
-from hpcbench.engines.limits import count_of, positions
+from hpcbench.engines.auto_concurrency import batched
+from hpcbench.engines.option_flags import flags
+from hpcbench.engines.request_limits import count_of, positions
 from hpcbench.engines.vllm_options import Installed
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import API, Command, EngineSpec, Limits

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpcbench.experiment.cursor import decode, encode
+from hpcbench.experiment.event_cursor import decode, encode
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
 from hpcbench.files.archive import FOLDED, Folder

@@ -9,8 +9,8 @@ from __future__ import annotations
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.arrivals import constant, poisson
 from hpcbench.inference.client import TRIES, Client, EngineGone, LoadFailed, load_body
-from hpcbench.inference.drive import drive, warm_up
-from hpcbench.inference.health import Health
+from hpcbench.inference.client_health import Health
+from hpcbench.inference.load_driver import drive, warm_up
 
 __all__ = [
     "TRIES",

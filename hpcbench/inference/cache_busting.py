@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from hpcbench.inference.body import read_image
+from hpcbench.inference.request_body import read_image
 from hpcbench.schema.records import Image, Request
 
 _ENDS = (

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpcbench.errors import RunFailed
-from hpcbench.inference.body import Prepared, prepare
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
+from hpcbench.inference.request_body import Prepared, prepare
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.monitor import engine_state
 from hpcbench.schema.documents import Model

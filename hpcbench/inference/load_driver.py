@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.inference.adaptive import Adaptive
-from hpcbench.inference.body import Prepared
 from hpcbench.inference.client import Client, EngineGone
-from hpcbench.inference.health import Health, watched
+from hpcbench.inference.client_health import Health, watched
+from hpcbench.inference.request_body import Prepared
 from hpcbench.schema.records import Request, Response
 
 AHEAD = 3

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import Problem, UserError
-from hpcbench.interchange.reading import (
+from hpcbench.interchange.kit_results import (
     Keys,
     Kit,
     KitMetric,

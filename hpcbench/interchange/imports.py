@@ -39,7 +39,13 @@ from hpcbench.files.atomic import (
     write_json,
 )
 from hpcbench.interchange.imported import RECORDED
-from hpcbench.interchange.reading import KitMetric, KitRun, KitSample, KitTask, digest
+from hpcbench.interchange.kit_results import (
+    KitMetric,
+    KitRun,
+    KitSample,
+    KitTask,
+    digest,
+)
 from hpcbench.planning import plan_work
 from hpcbench.schema.documents import (
     Dataset,

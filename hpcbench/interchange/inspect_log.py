@@ -16,7 +16,12 @@ from typing import Any
 
 import hpcbench
 from hpcbench.files.atomic import replacing
-from hpcbench.interchange.logged import Logged, RunTaskLog, flat, identity
+from hpcbench.interchange.log_records import (
+    Logged,
+    RunTaskLog,
+    flat,
+    identity,
+)
 from hpcbench.schema.records import Message
 
 VERSION = 2

@@ -17,7 +17,7 @@ from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import metrics_of
 from hpcbench.interchange import inspect_log, lmms_log
-from hpcbench.interchange.logged import Logged, RunTaskLog
+from hpcbench.interchange.log_records import Logged, RunTaskLog
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.plan import ResolvedRunTask
 

@@ -15,7 +15,12 @@ from typing import Any
 import hpcbench
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import replacing, write_json
-from hpcbench.interchange.logged import Logged, RunTaskLog, created, flat
+from hpcbench.interchange.log_records import (
+    Logged,
+    RunTaskLog,
+    created,
+    flat,
+)
 
 
 def write(

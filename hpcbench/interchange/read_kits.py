@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.interchange import harness, vlmevalkit
-from hpcbench.interchange.reading import Keys, Kit, KitRun
+from hpcbench.interchange.kit_results import Keys, Kit, KitRun
 
 
 def read_run(place: Path, kit: Kit, keys: Keys, tasks: Sequence[str] = ()) -> KitRun:

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import replacing
 from hpcbench.installed import pip
-from hpcbench.interchange.export import Table
+from hpcbench.interchange.result_tables import Table
 
 Format = Literal["csv", "json", "jsonl", "parquet"]
 """Forms of tables."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.installed import install_hint
-from hpcbench.interchange.reading import (
+from hpcbench.interchange.kit_results import (
     LONGEST_LABEL,
     Keys,
     Kit,

@@ -12,8 +12,8 @@ side of the node. It needs no GPU and no root.
 from hpcbench.monitor.alarms import Alarm
 from hpcbench.monitor.devices import check_allocation, gpus, handles, machine, visible
 from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
-from hpcbench.monitor.figures import MemoryFigures, memory_figures
 from hpcbench.monitor.gauges import EngineState, engine_state, over_socket
+from hpcbench.monitor.memory_figures import MemoryFigures, memory_figures
 from hpcbench.monitor.nvml import Gpu
 from hpcbench.monitor.phases import GpuUse, Phase
 from hpcbench.monitor.sampler import Monitor, Summary

@@ -10,8 +10,13 @@ at. What had to be mended is named.
 
 from __future__ import annotations
 
+from hpcbench.parsers.by_name import (
+    DeepSeekOcr,
+    JsonObject,
+    Label,
+    Text,
+)
 from hpcbench.parsers.deepseek import Box, Layout, Region, layout
-from hpcbench.parsers.plain import DeepSeekOcr, JsonObject, Label, Text
 from hpcbench.parsers.reader import Read, reader, reading_of, same_reading, version_of
 from hpcbench.parsers.structured import DataParser, Output
 

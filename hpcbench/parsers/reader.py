@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.parsers import reasoning
-from hpcbench.parsers.plain import JsonObject, Label, Text
+from hpcbench.parsers.by_name import JsonObject, Label, Text
 from hpcbench.parsers.reasoning import UNFINISHED, strip_reasoning
 from hpcbench.parsers.structured import DataParser, whole_characters
 from hpcbench.schema.documents import MLTask

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from hpcbench.parsers import label_words as words
-from hpcbench.parsers import shapes
-from hpcbench.parsers.find import Candidate, Search, find
+from hpcbench.parsers import loose_forms
+from hpcbench.parsers.find_json import Candidate, Search, find
 from hpcbench.parsers.json_repair import EQUAL_KEYS, Found
 from hpcbench.parsers.labels import read_label
 from hpcbench.parsers.reasoning import UNFINISHED, Answer, answer_in, strip_reasoning
@@ -242,19 +242,19 @@ class DataParser:
         """What a table or lines say, which of them it is, and whether a key comes twice."""
         properties = self.schema.properties
         known = tuple(properties)
-        tables = shapes.tables(text)
+        tables = loose_forms.tables(text)
         if self.lists:
-            rows = [row for table in tables for row in shapes.rows_of(table, known)]
-            fitted = [shapes.fitted(row, properties) for row in rows]
+            rows = [row for table in tables for row in loose_forms.rows_of(table, known)]
+            fitted = [loose_forms.fitted(row, properties) for row in rows]
             return fitted or None, "table" if tables else "", False
         if tables:
-            said = shapes.pairs_of(tables[0], known) if len(tables) == 1 else None
+            said = loose_forms.pairs_of(tables[0], known) if len(tables) == 1 else None
         else:
-            said = shapes.lines(text, known)
+            said = loose_forms.lines(text, known)
         form = "table" if tables else "lines" if said else ""
         if said is None:
             return None, form, False
-        return shapes.fitted(said[0], properties), form, said[1]
+        return loose_forms.fitted(said[0], properties), form, said[1]
 
     # --- readings -------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from hpcbench import secret
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Model
 from hpcbench.portal.models.sessions import NewToken, Scope, TokenMade, TokenRow
-from hpcbench.portal.place import read_secret, write_secret
+from hpcbench.portal.runtime_dir import read_secret, write_secret
 
 CODE_SECONDS = 60.0
 """How long a one-time code can be used."""

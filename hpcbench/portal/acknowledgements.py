@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hpcbench.comparison.history import results_dir
 from hpcbench.files.atomic import create_exclusive, read_lines
+from hpcbench.portal.downsample import finite
 from hpcbench.portal.lru import Kept
-from hpcbench.portal.thinned import finite
 
 MOST = 10_000
 """Notes that are read, the newest."""

@@ -15,6 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 import hpcbench
 from hpcbench import secret
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import API, HEALTH, IDENTITY, PLAIN, Access, Asgi, Guard
 from hpcbench.portal.models.base import Fault
@@ -32,7 +33,6 @@ from hpcbench.portal.routes import (
     samples,
     session,
 )
-from hpcbench.portal.state import Portal
 from hpcbench.portal.static import Client
 from hpcbench.schema.forms import complaint
 

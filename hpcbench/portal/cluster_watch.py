@@ -16,11 +16,11 @@ from pathlib import Path
 from hpcbench import slurm
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import experiments_dir
+from hpcbench.portal.context import Portal
 from hpcbench.portal.index import ExperimentQuery
 from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeCell, Partition
 from hpcbench.portal.models.live import ClusterNews
 from hpcbench.portal.quotas import rooms
-from hpcbench.portal.state import Portal
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.documents import Site
 from hpcbench.slurm.cache import Answer

@@ -16,7 +16,7 @@ from hpcbench.portal.logs import masked, opened, readable
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.run_tasks import CommandLine
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.portal.workers import groups_of, rounds_of
+from hpcbench.portal.worker_series import groups_of, rounds_of
 from hpcbench.reporting.provenance import reproduce
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 

@@ -23,14 +23,14 @@ from hpcbench.comparison.flips import shortened
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.counts import OUTCOMES
 from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models import comparisons
-from hpcbench.portal.results import Seen, results_of
+from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.sample_table import rows_of_file
-from hpcbench.portal.slow import Progress, Slow
-from hpcbench.portal.state import Portal
+from hpcbench.portal.slow_work import Progress, Slow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -569,7 +569,7 @@ def figures_of(
 def _flow(asked: Asked, run: Run, held: CandidateResult | None, one: Compared) -> Callable[[], Any]:
     def make() -> Any:
         from hpcbench.comparison.flips import moves
-        from hpcbench.reporting.pictures import flow
+        from hpcbench.reporting.charts import flow
 
         assert held is not None
         counts = {(source, target): count for source, target, count in moves(held, one)}
@@ -581,7 +581,7 @@ def _flow(asked: Asked, run: Run, held: CandidateResult | None, one: Compared) -
 
 def _tradeoffs(asked: Asked, portal: Portal) -> Iterator[Any]:
     """Quality over speed of all runs together, where several were asked the same."""
-    from hpcbench.reporting.pictures import tradeoffs
+    from hpcbench.reporting.charts import tradeoffs
 
     metrics: dict[str, Any] = {}
     performance: dict[str, Any] = {}

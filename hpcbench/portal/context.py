@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment, experiments_dir
 from hpcbench.portal.faults import PortalFault
 
 if TYPE_CHECKING:
-    from hpcbench.portal.hub import Hub
+    from hpcbench.portal.broadcast import Hub
     from hpcbench.portal.index import Index
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")

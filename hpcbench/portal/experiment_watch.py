@@ -14,10 +14,10 @@ from hpcbench import slurm
 from hpcbench.experiment.events import Event, EventTail
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import SHARD_ENDS
-from hpcbench.portal import entries
+from hpcbench.portal import index_entries
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.models.live import ExperimentNews, Progress
-from hpcbench.portal.pace import Pace
+from hpcbench.portal.throttle import Pace
 from hpcbench.status import (
     ExperimentStatus,
     Observer,
@@ -58,7 +58,7 @@ class Watch:
         new: whether nobody was told of it yet.
     """
 
-    def __init__(self, experiment: Experiment, plan: entries.Planned, *, new: bool) -> None:
+    def __init__(self, experiment: Experiment, plan: index_entries.Planned, *, new: bool) -> None:
         self.experiment, self.plan = experiment, plan
         self.status: ExperimentStatus | None = None
         """How it is, as of the last look and the events since."""
@@ -70,7 +70,7 @@ class Watch:
         self._telling, self._resources = Pace(1.0), Pace(1.0)
         self._observer = Observer(experiment)
         self._tail: EventTail | None = None
-        self._results, self._account, self._stamp = entries.Results(), Account(), ""
+        self._results, self._account, self._stamp = index_entries.Results(), Account(), ""
         self._answered: dict[str, int] = {}
         """Shard → samples with an answer."""
         self._shards: dict[str, list[ShardStatus]] = {}
@@ -135,7 +135,7 @@ class Watch:
         if self._ahead:  # who was told before now finds what he was told of
             self._untold.add("progress")
         self._unwritten = self._ahead = False
-        return entries.entry(
+        return index_entries.entry(
             self.plan, self._results, self._account, status=self.status, stamp=stamp,
             updated=self.updated or self.plan.created, baselines=self._baselines,
         )  # fmt: skip
@@ -146,7 +146,7 @@ class Watch:
         Returns:
             The stamp of what it was found to be.
         """
-        stamp = entries.stamp_of(self.experiment)
+        stamp = index_entries.stamp_of(self.experiment)
         if self.status is not None and self.status.state not in ("lost", "interrupted"):
             self._look(None)
         return stamp
@@ -202,13 +202,13 @@ class Watch:
 
     def _read(self) -> None:
         """Read what evaluation wrote, if anything changed."""
-        stamp = entries.stamp_of(self.experiment)
+        stamp = index_entries.stamp_of(self.experiment)
         if stamp == self._stamp:
             return
         before = self._results, self._account
         self._results, self._account = (
-            entries.results(self.experiment),
-            entries.account(self.experiment),
+            index_entries.results(self.experiment),
+            index_entries.account(self.experiment),
         )
         if (self._results, self._account) != before:
             self._unwritten = True

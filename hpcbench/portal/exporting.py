@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeVar
 from fastapi.responses import StreamingResponse
 
 from hpcbench.evaluation.scoring import META
-from hpcbench.interchange.export import Table
-from hpcbench.interchange.writing import pieces, write
+from hpcbench.interchange.result_tables import Table
+from hpcbench.interchange.table_files import pieces, write
 from hpcbench.portal.comparison import Change, Fates, flip_rows
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Page

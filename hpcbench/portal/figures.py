@@ -18,12 +18,13 @@ from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.evaluation.scores import Place
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.usage import Hours, Usage
+from hpcbench.portal.downsample import extremes
 from hpcbench.portal.lru import Kept, Stamp, stamp_of
 from hpcbench.portal.models import experiments, run_tasks
-from hpcbench.portal.requests import histogram, over_time
-from hpcbench.portal.results import Results, Table
-from hpcbench.portal.thinned import extremes
-from hpcbench.reporting import pictures
+from hpcbench.portal.request_times import histogram, over_time
+from hpcbench.portal.results_cache import Results, Table
+from hpcbench.reporting import charts
+from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.context import matrices, shown
 from hpcbench.reporting.figures import (
     Axis,
@@ -35,9 +36,8 @@ from hpcbench.reporting.figures import (
     plotly,
     table,
 )
-from hpcbench.reporting.pictures.names import stem
 from hpcbench.reporting.tables import metric_rows
-from hpcbench.reporting.used import WASTE
+from hpcbench.reporting.usage_rows import WASTE
 
 MOST_POINTS = 5_000
 """Points of a trace, and cells of a heatmap."""
@@ -221,17 +221,17 @@ def _of_experiment(experiment: Experiment, results: Results) -> Iterator[Entry]:
         seen = list(run_tasks) if performance is None else shown(performance, run_tasks)
         own = {name: run_tasks[name] for name in seen if _sound(run_tasks.get(name))}
         yield from _in("quality", lambda: _matrices(own))
-        yield from _in("quality", lambda: pictures.metrics(list(metric_rows({"run_tasks": own}))))
-        yield from _in("quality", lambda: pictures.categories(own))
+        yield from _in("quality", lambda: charts.metrics(list(metric_rows({"run_tasks": own}))))
+        yield from _in("quality", lambda: charts.categories(own))
         yield from _distributions(experiment, own)
-        yield from _in("failures", lambda: pictures.outcomes(own))
+        yield from _in("failures", lambda: charts.outcomes(own))
         yield from _in("failures", lambda: _causes(own))
     if metrics is not None and performance is not None:
-        yield from _in("speed", lambda: pictures.tradeoffs(metrics, performance))
+        yield from _in("speed", lambda: charts.tradeoffs(metrics, performance))
     if performance is not None:
         tables: Table = performance["run_tasks"]
-        yield from _in("speed", lambda: pictures.latencies(performance, list(tables)))
-        yield from _in("speed", lambda: pictures.tokens(performance))
+        yield from _in("speed", lambda: charts.latencies(performance, list(tables)))
+        yield from _in("speed", lambda: charts.tokens(performance))
         yield from _in("speed", lambda: _sweeps(performance))
         yield from _in("resources", lambda: _memory(performance))
     if usage is not None:
@@ -256,12 +256,12 @@ def _in(group: str, made: Callable[[], Iterator[Figure]]) -> Iterator[Entry]:
 
 def _sweeps(performance: Table) -> Iterator[Figure]:
     for name, swept in performance["sweeps"].items():
-        if (one := pictures.sweep(name, swept, performance["run_tasks"])) is not None:
+        if (one := charts.sweep(name, swept, performance["run_tasks"])) is not None:
             yield one
 
 
 def _memory(performance: Table) -> Iterator[Figure]:
-    if (one := pictures.memory(performance)) is not None:
+    if (one := charts.memory(performance)) is not None:
         yield one
 
 
@@ -323,7 +323,7 @@ def _distribution(places: Mapping[str, Place], metric: str) -> Entry:
             return None
         low, high, _ = next(iter(found.values()))
         counts = {name: counts for name, (_, _, counts) in found.items()}
-        return pictures.distribution(counts, metric, low, high)
+        return charts.distribution(counts, metric, low, high)
 
     title = f"How {metric} of samples is distributed"
     return Entry("quality", stem("distribution", metric), title, make)
@@ -378,13 +378,13 @@ def _of_run_task(experiment: Experiment, name: str, results: Results) -> Iterato
     for metric in scored:
         yield _distribution({name: Place(experiment.scores_dir, name)}, metric)
     for metric in scored:
-        yield from _in("quality", lambda metric=metric: pictures.categories(own, metric))  # type: ignore[misc]
+        yield from _in("quality", lambda metric=metric: charts.categories(own, metric))  # type: ignore[misc]
     yield from _in("failures", lambda: _causes(own))
     if not table:
         return
     alone = {"run_tasks": {name: table}, "sweeps": {}}
-    yield from _in("speed", lambda: pictures.latencies(alone, [name]))
-    yield from _in("speed", lambda: pictures.tokens(alone))
+    yield from _in("speed", lambda: charts.latencies(alone, [name]))
+    yield from _in("speed", lambda: charts.tokens(alone))
     if table.get("e2e_ms"):
         yield Entry(
             "speed", "latency-histogram", "E2E of requests", lambda: histogram(experiment, name)

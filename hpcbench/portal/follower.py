@@ -18,15 +18,15 @@ from contextlib import contextmanager
 
 from hpcbench.experiment.baselines import baselines
 from hpcbench.experiment.layout import Experiment, experiments_dir
-from hpcbench.portal import entries
-from hpcbench.portal.asking import Asker
+from hpcbench.portal import index_entries
+from hpcbench.portal.context import Portal, is_id
+from hpcbench.portal.experiment_watch import Watch, told
 from hpcbench.portal.index import Entry, IndexFault, Known
-from hpcbench.portal.known import figures_of, known_of
 from hpcbench.portal.models.live import ExperimentNews
-from hpcbench.portal.pace import Pace
-from hpcbench.portal.results import Results
-from hpcbench.portal.state import Portal, is_id
-from hpcbench.portal.watching import Watch, told
+from hpcbench.portal.results_cache import Results
+from hpcbench.portal.slurm_poller import Asker
+from hpcbench.portal.status_cache import figures_of, known_of
+from hpcbench.portal.throttle import Pace
 from hpcbench.status import ENDED, ExperimentStatus, ShardStatus
 from hpcbench.status.own_jobs import last_change
 
@@ -271,10 +271,10 @@ class Follower:
         here = self._experiment(name)
         if not here.manifest_file.exists():  # submit has not come so far
             return []
-        stamp = entries.stamp_of(here)
+        stamp = index_entries.stamp_of(here)
         named = self._named.get(name, ())
         try:
-            plan, ended = entries.planned(here), entries.ending(here)
+            plan, ended = index_entries.planned(here), index_entries.ending(here)
             if ended is None:
                 self._watches[name] = Watch(
                     here, plan, new=self._whole.is_set() and name not in self._stamps
@@ -282,15 +282,20 @@ class Follower:
                 return []
             known = (
                 None
-                if ended == "done" and not entries.wished(here)
+                if ended == "done" and not index_entries.wished(here)
                 else known_of(self._portal, here)
             )
-        except (entries.Unreadable, OSError, ValueError, KeyError, TypeError):
-            return [entries.unreadable(here, stamp, named)]
-        read = entries.entry(
-            plan, entries.results(here), entries.account(here), status=known.status if known else None,
-            stamp=stamp, updated=entries.changed_at(stamp), baselines=named,
-        )  # fmt: skip
+        except (index_entries.Unreadable, OSError, ValueError, KeyError, TypeError):
+            return [index_entries.unreadable(here, stamp, named)]
+        read = index_entries.entry(
+            plan,
+            index_entries.results(here),
+            index_entries.account(here),
+            status=known.status if known else None,
+            stamp=stamp,
+            updated=index_entries.changed_at(stamp),
+            baselines=named,
+        )
         return [read]
 
     def _check_some(self) -> None:
@@ -304,7 +309,7 @@ class Follower:
             if (
                 stamp
                 and name not in self._watches
-                and entries.stamp_of(self._experiment(name)) != stamp
+                and index_entries.stamp_of(self._experiment(name)) != stamp
             ):
                 self._to_read.append(name)
             if time.monotonic() > until:
@@ -323,16 +328,21 @@ class Follower:
 
     def _fill(self, name: str) -> None:
         here = self._experiment(name)
-        stamp = entries.stamp_of(here)
+        stamp = index_entries.stamp_of(here)
         row = self._portal.index.experiment(name)
         if stamp != self._stamps.get(name) or row is None:
             return
         known = known_of(self._portal, here)
-        if row.failures != entries.causes(known.status):
-            filled = entries.entry(
-                entries.planned(here), entries.results(here), entries.account(here), status=known.status,
-                stamp=stamp, updated=row.updated, baselines=row.baselines,
-            )  # fmt: skip
+        if row.failures != index_entries.causes(known.status):
+            filled = index_entries.entry(
+                index_entries.planned(here),
+                index_entries.results(here),
+                index_entries.account(here),
+                status=known.status,
+                stamp=stamp,
+                updated=row.updated,
+                baselines=row.baselines,
+            )
             self._portal.index.put([filled])
 
     # --- those that run ---------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ from starlette.exceptions import HTTPException
 from hpcbench import secret
 from hpcbench.portal import headers as rules
 from hpcbench.portal.access_tokens import Desk, Who
+from hpcbench.portal.audit_log import Journal, printable
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.journal import Journal, printable
 from hpcbench.portal.models.base import Fault
-from hpcbench.portal.peers import Peer
-from hpcbench.portal.state import Portal
+from hpcbench.portal.peer_accounts import Peer
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

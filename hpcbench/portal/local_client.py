@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.portal import place
+from hpcbench.portal import runtime_dir
 
 _SECONDS = 10.0
 
@@ -34,15 +34,15 @@ class _Connection(http.client.HTTPConnection):
 class Caller:
     """The portal that runs on this host."""
 
-    here: place.Place
+    here: runtime_dir.Place
     """Where its files lie."""
     state: dict[str, Any]
     """What it wrote down about itself."""
 
     @classmethod
-    def find(cls, here: place.Place) -> Caller | None:
+    def find(cls, here: runtime_dir.Place) -> Caller | None:
         """The portal of this user on this host; None: none runs."""
-        state = place.read_state(here)
+        state = runtime_dir.read_state(here)
         return cls(here, state) if state else None
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -51,7 +51,7 @@ class Caller:
         Raises:
             EnvironmentFault: it does not answer, or refuses.
         """
-        token = (place.read_secret(self.here.token) or "").strip()
+        token = (runtime_dir.read_secret(self.here.token) or "").strip()
         connection = _Connection(str(self.here.socket))
         try:
             connection.request(
@@ -90,7 +90,7 @@ class Caller:
         """
         told = False
         deadline = time.monotonic() + seconds
-        while place.running(self.here):
+        while runtime_dir.running(self.here):
             pid = None if told else self._listener()
             if pid is not None:
                 os.kill(pid, signal.SIGTERM)

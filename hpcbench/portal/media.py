@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from hpcbench.data.pages import is_page, split_name
 from hpcbench.errors import HpcbenchError
-from hpcbench.portal.asked import Gone
+from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.schema.documents import Dataset

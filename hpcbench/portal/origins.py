@@ -12,13 +12,13 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, named_by
 from hpcbench.portal.commands import without_secrets
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.logs import masked
 from hpcbench.portal.lru import Kept, Stamp, stamp_of
 from hpcbench.portal.models.run_tasks import ConfigurationDiff, ConfigurationPlace, Origin
-from hpcbench.portal.results import results_of
+from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.portal.state import Portal
 from hpcbench.reporting.provenance import provenance, reproduce
 
 DIFFERENCES = 2_000

@@ -52,7 +52,7 @@ SHOWN = 2_000
 _TELLING = re.compile(r"token|secret|passw|key", re.IGNORECASE)
 
 # Run so and not by `-m`, the working directory is no place that modules are imported from.
-_START = "import sys; sys.path[:1] = []; from hpcbench.portal.checking import main; main()"
+_START = "import sys; sys.path[:1] = []; from hpcbench.portal.plan_checks import main; main()"
 
 
 class Checker:
@@ -162,7 +162,7 @@ def main() -> None:
     """Read one request from standard input, print what is found as lines of JSON."""
     _limit()
     from hpcbench.registry import resolve  # noqa: F401
-    from hpcbench.submit import outlook  # noqa: F401 - ready before it is wanted
+    from hpcbench.submit import estimate_text  # noqa: F401 - ready before it is wanted
 
     if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
         return
@@ -229,7 +229,7 @@ def _expanded(seen: Any) -> Iterator[dict[str, Any]]:
 
 def _estimate(resolved: ResolvedPlan, path: Path) -> dict[str, Any]:
     """What a plan would take; what is not here yet goes by its document."""
-    from hpcbench.submit.outlook import outlook, words
+    from hpcbench.submit.estimate_text import outlook, words
     from hpcbench.submit.preview import preview_of
 
     preview = preview_of(resolved, (), path)

@@ -25,9 +25,9 @@ from typing import Any, Literal
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import read_json, write_atomic, write_json
-from hpcbench.portal.documents import Documents, File
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import Submitted
+from hpcbench.portal.user_documents import Documents, File
 
 KEPT = 50
 """Folders of so many submissions stay."""
@@ -49,7 +49,7 @@ _CONTROL = re.compile(
 )
 
 # Run so and not by `-m`, the working directory is no place that modules are imported from.
-_START = "import sys; sys.path[:1] = []; from hpcbench.portal.submitting import main; main()"
+_START = "import sys; sys.path[:1] = []; from hpcbench.portal.plan_submission import main; main()"
 
 _audit = logging.getLogger("hpcbench.portal.audit")
 

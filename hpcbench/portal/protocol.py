@@ -14,7 +14,7 @@ from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
 from hpcbench.portal import headers as rules
 from hpcbench.portal.guard import PEER
-from hpcbench.portal.peers import Doorkeeper, Peer
+from hpcbench.portal.peer_accounts import Doorkeeper, Peer
 
 MOST_CONNECTIONS = 32
 """Connections at once."""

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.comparison import history as past
-from hpcbench.portal.acknowledged import Noted, acknowledgements, noted_stamp, write
+from hpcbench.portal.acknowledgements import (
+    Noted,
+    acknowledgements,
+    noted_stamp,
+    write,
+)
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.regressions import (
     Acknowledgement,

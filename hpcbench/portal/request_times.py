@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.attempts import Attempts
-from hpcbench.portal.thinned import extremes
+from hpcbench.portal.downsample import extremes
 from hpcbench.reporting.figures import Axis, Figure, Series
 
 SECONDS, FRAMES = 0.5, 4

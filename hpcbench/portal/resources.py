@@ -11,7 +11,12 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import WARNINGS
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.run_tasks import Resources, Strip
-from hpcbench.portal.workers import Series, Worker, Workers, groups_of
+from hpcbench.portal.worker_series import (
+    Series,
+    Worker,
+    Workers,
+    groups_of,
+)
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.plan import Group
 

@@ -21,9 +21,9 @@ from hpcbench.experiment.results import (
     performance_of,
 )
 from hpcbench.experiment.view.usage import Usage, written_usage
+from hpcbench.portal.context import Portal, experiment_of
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.portal.state import Portal, experiment_of
 from hpcbench.schema.plan import ResolvedPlan
 
 KEPT_BYTES = 8 << 20

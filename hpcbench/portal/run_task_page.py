@@ -18,9 +18,9 @@ from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.experiments import RunTaskRow
 from hpcbench.portal.models.run_tasks import RunTaskDetail
 from hpcbench.portal.resources import card_gb
-from hpcbench.portal.results import Results, Seen
+from hpcbench.portal.results_cache import Results, Seen
 from hpcbench.portal.timeline import timeline, troubles
-from hpcbench.portal.workers import Worker, Workers, groups_of
+from hpcbench.portal.worker_series import Worker, Workers, groups_of
 from hpcbench.schema.documents import seconds
 from hpcbench.schema.plan import ResolvedRunTask
 

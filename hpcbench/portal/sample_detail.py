@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.evaluation.scores import Place
 from hpcbench.evaluation.scoring import META, as_text
 from hpcbench.experiment.view.answer import MISSING, Recorded
 from hpcbench.parsers.reasoning import strip_reasoning
-from hpcbench.portal.asked import Gone
-from hpcbench.portal.boxes import MOST, boxes_of, marked_on
+from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.image_regions import MOST, boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
 from hpcbench.portal.media import described

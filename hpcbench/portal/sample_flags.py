@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.files.atomic import parse_line, sync_folder, write_all
-from hpcbench.portal.place import own_folder
+from hpcbench.portal.runtime_dir import own_folder
 
 MOST_NOTE = 2_000
 """Characters of a note."""

@@ -30,14 +30,14 @@ from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING, Recorded, records_at
 from hpcbench.experiment.view.answers import answers_stamp
-from hpcbench.portal.asked import Asked, Gone, Names
+from hpcbench.portal.answer_tables import samples_saying, times_of
+from hpcbench.portal.asked_samples import Asked, Gone, Names
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.flags import Flags
 from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.portal.recorded import samples_saying, times_of
-from hpcbench.portal.results import Seen, results_of
-from hpcbench.portal.slow import Slow
-from hpcbench.portal.state import Portal
+from hpcbench.portal.results_cache import Seen, results_of
+from hpcbench.portal.sample_flags import Flags
+from hpcbench.portal.slow_work import Slow
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 

@@ -21,18 +21,18 @@ import uvicorn
 
 import hpcbench
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.portal import own_memory, peers, place
+from hpcbench.portal import own_memory, peer_accounts, runtime_dir
 from hpcbench.portal.access_tokens import Desk, Tokens, owner_token
+from hpcbench.portal.addresses import how_to_reach, real_host, tunnel_line
 from hpcbench.portal.app import build
-from hpcbench.portal.caller import Caller
-from hpcbench.portal.following import Follower
+from hpcbench.portal.audit_log import Journal
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
+from hpcbench.portal.follower import Follower
 from hpcbench.portal.guard import LARGEST_BODY, Access
-from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import IndexFault, open_index
-from hpcbench.portal.journal import Journal
+from hpcbench.portal.local_client import Caller
 from hpcbench.portal.protocol import guarded_http, web_socket_protocol
-from hpcbench.portal.reach import how_to_reach, real_host, tunnel_line
-from hpcbench.portal.state import Options, Portal
 
 MEMORY = 1_000_000_000
 """Bytes of memory at which the portal ends itself; it needs a third of that with ten million samples."""
@@ -102,10 +102,10 @@ def run(settings: Settings, tell: Callable[[str], None]) -> int:
     """
     os.umask(0o077)
     check(settings)
-    here = place.find()
-    if (why := place.refused()) is not None:
+    here = runtime_dir.find()
+    if (why := runtime_dir.refused()) is not None:
         tell(f"{why}: the portal's socket is in {here.folder} instead")
-    with place.holding(here) as free:
+    with runtime_dir.holding(here) as free:
         if not free:
             return 1 if _running_already(here, tell) is None else 0
         _be_modest()
@@ -137,7 +137,7 @@ def check(settings: Settings) -> None:
         raise UserError(f"--root-path {prefix} is no path", remedy="such as /node/login03/8080")
 
 
-def _running_already(here: place.Place, tell: Callable[[str], None]) -> int:
+def _running_already(here: runtime_dir.Place, tell: Callable[[str], None]) -> int:
     caller = Caller.find(here)
     if caller is None:
         tell("a portal of yours is just starting or ending on this host; try again in a moment")
@@ -160,9 +160,11 @@ def _be_modest() -> None:
 class _Process:
     """What one start of the portal holds."""
 
-    def __init__(self, settings: Settings, here: place.Place, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Settings, here: runtime_dir.Place, tell: Callable[[str], None]
+    ) -> None:
         self.settings, self.here, self.tell = settings, here, tell
-        records = place.records()
+        records = runtime_dir.records()
         self.host = socket.gethostname()
         self.journal = Journal(records, re.sub(r"[^A-Za-z0-9.-]", "_", self.host))
         self.desk = Desk(
@@ -187,7 +189,7 @@ class _Process:
             server = _Server(self._config(app), portal.hub)
             follower = Follower(portal, self.tell)
             stack.callback(follower.stop)
-            place.write_state(self.here, state)
+            runtime_dir.write_state(self.here, state)
             stack.callback(self.here.state.unlink, missing_ok=True)
             self.tell(how_to_reach(state, self.desk.sessions.code()))
             own_memory.collect_little()
@@ -235,10 +237,12 @@ class _Process:
 
     def _config(self, app: Any) -> uvicorn.Config:
         user = self.settings.proxy_user
-        doorkeeper = peers.Doorkeeper(
+        doorkeeper = peer_accounts.Doorkeeper(
             uid=os.geteuid(),
             proxy_uid=_account(user) if user else None,
-            proxy_addresses=frozenset(map(peers.plain_address, self.settings.proxy_addresses)),
+            proxy_addresses=frozenset(
+                map(peer_accounts.plain_address, self.settings.proxy_addresses)
+            ),
             warn=_once(self.journal.warn, self.tell),
         )
         for name in ("uvicorn", "hpcbench", "asyncio"):
@@ -345,7 +349,7 @@ class _Told(logging.Handler):
 
 
 @contextlib.contextmanager
-def listening(here: place.Place) -> Iterator[socket.socket]:
+def listening(here: runtime_dir.Place) -> Iterator[socket.socket]:
     """The portal's Unix socket, which only its user may open; it goes in the end.
 
     The lock must be held: what lies there is then left over.
@@ -392,7 +396,7 @@ def listening_tcp(address: str, port: int | None) -> socket.socket:
 
 def _account(name: str) -> int:
     try:
-        return peers.account(name)
+        return peer_accounts.account(name)
     except KeyError:
         raise UserError(f"--proxy-user {name}: there is no such account") from None
 

@@ -6,11 +6,11 @@ import time
 
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.following import follower_of
+from hpcbench.portal.follower import follower_of
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.run_tasks import DatasetObject
-from hpcbench.portal.state import Portal
 from hpcbench.status import ShardStatus
 from hpcbench.status.shards import judge
 

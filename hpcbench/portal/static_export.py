@@ -54,15 +54,15 @@ from urllib.parse import quote, urlencode
 import hpcbench
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal import entries
+from hpcbench.portal import index_entries
 from hpcbench.portal.app import application
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.guard import API
 from hpcbench.portal.headers import CSP
-from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import Index, open_index
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.sessions import Session
-from hpcbench.portal.state import Options, Portal
 from hpcbench.portal.static import BUILT
 
 VERSION = 1
@@ -486,11 +486,15 @@ def _enter(index: Index, experiment: Experiment) -> None:
     """Have the index know the one experiment."""
     from hpcbench.status import Observer
 
-    stamp = entries.stamp_of(experiment)
-    made = entries.entry(
-        entries.planned(experiment), entries.results(experiment), entries.account(experiment),
-        status=Observer(experiment).look(), stamp=stamp, updated=entries.changed_at(stamp),
-    )  # fmt: skip
+    stamp = index_entries.stamp_of(experiment)
+    made = index_entries.entry(
+        index_entries.planned(experiment),
+        index_entries.results(experiment),
+        index_entries.account(experiment),
+        status=Observer(experiment).look(),
+        stamp=stamp,
+        updated=index_entries.changed_at(stamp),
+    )
     index.put([made])
 
 

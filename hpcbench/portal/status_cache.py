@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal import entries, figures
+from hpcbench.portal import figures, index_entries
+from hpcbench.portal.context import Portal
 from hpcbench.portal.index import Known
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.experiments import FigureName
-from hpcbench.portal.results import Results
-from hpcbench.portal.state import Portal
+from hpcbench.portal.results_cache import Results
 from hpcbench.status import ENDED, Observer
 
 _ONE = threading.Lock()
@@ -27,7 +27,7 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
         OSError: it cannot be read.
         ValueError: it is damaged, or of another version of hpcbench; likewise KeyError and TypeError.
     """
-    stamp = entries.stamp_of(experiment)
+    stamp = index_entries.stamp_of(experiment)
 
     def look() -> Known:
         with _ONE:

@@ -16,7 +16,7 @@ from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
 from hpcbench.files.atomic import read_lines
 from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.portal.workers import groups_of, rounds_of
+from hpcbench.portal.worker_series import groups_of, rounds_of
 from hpcbench.status.causes import Complaint, grouped
 from hpcbench.status.models import Failure
 

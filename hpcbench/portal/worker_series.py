@@ -20,9 +20,9 @@ from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail
+from hpcbench.portal.context import Portal
+from hpcbench.portal.downsample import Thinned, finite
 from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.portal.state import Portal
-from hpcbench.portal.thinned import Thinned, finite
 from hpcbench.schema.plan import Cut
 
 LOOK_SECONDS = 0.015

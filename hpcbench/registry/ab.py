@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from hpcbench.errors import Problem, UserError
-from hpcbench.registry.in_flight import measures_latency
+from hpcbench.registry.auto_concurrency import measures_latency
 from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.schema.documents import ExperimentPlan, ModelChoice, RunTask
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from hpcbench.errors import Problem, UserError, unknown
-from hpcbench.registry.places import share_dir as share_dir
-from hpcbench.registry.places import site_dir as site_dir
-from hpcbench.registry.places import user_dir as user_dir
+from hpcbench.registry.registry_dirs import share_dir as share_dir
+from hpcbench.registry.registry_dirs import site_dir as site_dir
+from hpcbench.registry.registry_dirs import user_dir as user_dir
 from hpcbench.registry.settings import Setting
 from hpcbench.registry.source import Loc, Source, overlay, parse, read, validate
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS

@@ -21,9 +21,9 @@ from hpcbench.files.user import read_text
 from hpcbench.plugins import EngineSpec, PromptSpec
 from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
-from hpcbench.registry.limits import beyond
+from hpcbench.registry.engine_limits import beyond
 from hpcbench.registry.paths import with_absolute_paths
-from hpcbench.registry.shapes import misfits, model_findings
+from hpcbench.registry.resource_shapes import misfits, model_findings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.documents import (
     MEMORY_FIGURES,

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
+from hpcbench.registry.auto_concurrency import auto
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_document
-from hpcbench.registry.check import Checks
 from hpcbench.registry.collections import read_collection
-from hpcbench.registry.in_flight import auto
-from hpcbench.registry.named import named
+from hpcbench.registry.cross_checks import Checks
+from hpcbench.registry.document_names import named
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source, Unfit, parse, validate

@@ -11,7 +11,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.comparison.speed import not_comparable
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.reporting.blocks import (
     Block,
     Code,
@@ -26,9 +26,14 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
+from hpcbench.reporting.charts import flow
 from hpcbench.reporting.figures import Figure
-from hpcbench.reporting.flipped import Key, flipped, images_of, key_of
-from hpcbench.reporting.pictures import flow
+from hpcbench.reporting.flipped_samples import (
+    Key,
+    flipped,
+    images_of,
+    key_of,
+)
 from hpcbench.reporting.thumbnails import Thumbnail
 
 MOST_DIFFERENCES = 500

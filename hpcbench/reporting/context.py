@@ -31,7 +31,7 @@ from hpcbench.reporting.report_tables import (
     MatrixRow,
     Tables,
 )
-from hpcbench.reporting.used import per_document
+from hpcbench.reporting.usage_rows import per_document
 from hpcbench.reporting.worst_samples import worst_samples
 
 

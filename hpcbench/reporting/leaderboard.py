@@ -10,7 +10,7 @@ from typing import Any, cast
 from hpcbench import statistics
 from hpcbench.comparison.compare import compare
 from hpcbench.errors import HpcbenchError
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.report_tables import GateVerdict, Leader, Rival
 from hpcbench.schema.plan import ResolvedRunTask

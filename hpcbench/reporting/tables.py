@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.comparison.speed import at_once
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 
 LATENCIES = {
     "ttft_ms": "TTFT",

@@ -28,7 +28,8 @@ from typing import Any
 
 from hpcbench import statistics
 from hpcbench.schema.documents import Slo
-from hpcbench.speed import spread
+from hpcbench.speed import distributions
+from hpcbench.speed.distributions import SHARES
 from hpcbench.speed.lines import read, token_span
 from hpcbench.speed.rates import (
     Stream,
@@ -38,9 +39,7 @@ from hpcbench.speed.rates import (
     steady_window,
     token_stream,
 )
-from hpcbench.speed.spread import SHARES
-from hpcbench.speed.sweeps import knee, sweeps
-from hpcbench.speed.timed import (
+from hpcbench.speed.request_times import (
     ANSWERED,
     LATENCIES,
     NOT_TOLD,
@@ -58,6 +57,7 @@ from hpcbench.speed.timed import (
     ttft,
     ttft_due,
 )
+from hpcbench.speed.sweeps import knee, sweeps
 
 __all__ = [
     "ANSWERED", "EVENTS", "LATENCIES", "NOT_TOLD", "SHARES", "Latency", "Timed", "columns", "e2e", "e2e_due",
@@ -100,14 +100,14 @@ def measure(
         "requests": seen.requests,
         "answered": seen.answered,
         "tries": seen.tries,
-        **{name: spread.latency(_joined(values)) for name, values in seen.latencies.items()},
-        "chunk_gap_ms": spread.pooled(seen.chunk_gaps),
-        "itl_ms": spread.pooled(seen.token_gaps) if seen.counted else None,
+        **{name: distributions.latency(_joined(values)) for name, values in seen.latencies.items()},
+        "chunk_gap_ms": distributions.pooled(seen.chunk_gaps),
+        "itl_ms": distributions.pooled(seen.token_gaps) if seen.counted else None,
         **rates(seen.windows, seen.streams, notes),
         "prompt_tokens": seen.tokens["prompt_tokens"],
         "completion_tokens": seen.tokens["completion_tokens"],
         "tokens_each": {
-            name: spread.quantiles(counts) if len(counts := _joined(values)) else None
+            name: distributions.quantiles(counts) if len(counts := _joined(values)) else None
             for name, values in seen.tokens_each.items()
         },
         "recount": _recount(_joined(seen.told), _joined(seen.recounts), notes),
@@ -131,8 +131,8 @@ class _Seen:
         """Sum of each count; None if any server did not tell."""
         self.tokens_each: dict[str, list[Any]] = {name: [] for name in self.tokens}
         """The counts of those answers whose server told."""
-        self.chunk_gaps: list[spread.Gaps] = []
-        self.token_gaps: list[spread.Gaps] = []
+        self.chunk_gaps: list[distributions.Gaps] = []
+        self.token_gaps: list[distributions.Gaps] = []
         self.counted = True
         """Whether the engine counted the tokens of every chunk."""
         self.told: list[Any] = []
@@ -178,12 +178,12 @@ class _Seen:
     def _add_gaps(self, answers: Timed) -> None:
         """Gaps between chunks, and between tokens where the engine counted those of every chunk."""
         several = take(answers, answers.size > 1)
-        gaps, sizes = spread.differences(several.chunks, several.size)
-        self.chunk_gaps.append(spread.chunk_gaps(gaps, sizes))
+        gaps, sizes = distributions.differences(several.chunks, several.size)
+        self.chunk_gaps.append(distributions.chunk_gaps(gaps, sizes))
         self.counted = self.counted and bool((several.counted == several.size).all())
         if self.counted:
-            counts, _ = spread.differences(several.tokens, several.size)
-            self.token_gaps.append(spread.token_gaps(gaps, sizes, counts))
+            counts, _ = distributions.differences(several.tokens, several.size)
+            self.token_gaps.append(distributions.token_gaps(gaps, sizes, counts))
 
     def _add_rates(self, piece: Timed, answers: Timed, kept: Any) -> None:
         window = steady_window(piece)
@@ -214,7 +214,7 @@ def _attainment(count: int, requests: int, slo: Slo | None) -> dict[str, Any] | 
     if slo is None or slo == Slo() or not requests:
         return None
     share = statistics.proportion_interval(count, requests)
-    return {"slo": slo.model_dump(), "good": count, **spread.entry(share, digits=6)}
+    return {"slo": slo.model_dump(), "good": count, **distributions.entry(share, digits=6)}
 
 
 def _recount(told: Any, recounts: Any, notes: list[str]) -> dict[str, Any] | None:

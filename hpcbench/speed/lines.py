@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpcbench.speed.timed import ANSWERED, NOT_TOLD, Timed, columns, joined
+from hpcbench.speed.request_times import (
+    ANSWERED,
+    NOT_TOLD,
+    Timed,
+    columns,
+    joined,
+)
 
 _NEEDED = ("outcome", "tries", "start", "send", "done")
 """Without one of these it is no response."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hpcbench import statistics
-from hpcbench.speed.spread import BATCHES, entry
-from hpcbench.speed.timed import NOT_TOLD, Timed, take
+from hpcbench.speed.distributions import BATCHES, entry
+from hpcbench.speed.request_times import NOT_TOLD, Timed, take
 
 STEADY = 0.9
 """Share of the usual number in flight from which on a load counts as full."""

@@ -25,7 +25,7 @@ from hpcbench.experiment.layout import home
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
-from hpcbench.registry.limits import beyond
+from hpcbench.registry.engine_limits import beyond
 from hpcbench.schema.documents import Dataset, Model, Prompt, RunTaskSettings
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import Image, StoredImage

@@ -19,7 +19,7 @@ from hpcbench.experiment.events import has_ended
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import outcome
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.tracking.content import (
+from hpcbench.tracking.experiment_content import (
     Exchange,
     Piece,
     figures_of,

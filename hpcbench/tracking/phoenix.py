@@ -21,11 +21,11 @@ from pydantic import Field
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.tracking.apart import ServerOptions, ServerTracker
-from hpcbench.tracking.content import Exchange, pieces
-from hpcbench.tracking.sending import Sink
+from hpcbench.tracking.experiment_content import Exchange, pieces
+from hpcbench.tracking.feed import Sink
 from hpcbench.tracking.sent import Notes
-from hpcbench.tracking.web import Web
+from hpcbench.tracking.server_requests import Web
+from hpcbench.tracking.tracker_process import ServerOptions, ServerTracker
 
 BATCH = 200
 """Spans sent at once."""

@@ -1,4 +1,4 @@
-"""A tracker in a process of its own: `python -m hpcbench.tracking.apart`, the job on its standard input.
+"""A tracker in a process of its own: `python -m hpcbench.tracking.tracker_process`, its job on stdin.
 
 Clients of trackers are foreign code that waits, retries, starts threads and further processes, and prints.
 Here it does so apart: it is ended when it takes too long or says nothing for too long, and with whoever
@@ -28,7 +28,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
-from hpcbench.tracking.sending import Sending, Sent, Sink
+from hpcbench.tracking.feed import Sending, Sent, Sink
 from hpcbench.tracking.sent import Notes, notes_file, notes_on
 
 STARTUP_SECONDS = 120.0
@@ -116,7 +116,7 @@ def _run(
     job: Mapping[str, Any], limit: float | None, silence: float, tell: Callable[[Sent], None]
 ) -> Sent:
     child = subprocess.Popen(
-        [*this_python(), "-m", "hpcbench.tracking.apart"],
+        [*this_python(), "-m", "hpcbench.tracking.tracker_process"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     errors = bytearray()

@@ -20,11 +20,16 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import install_hint
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.tracking.apart import ServerOptions, ServerTracker
-from hpcbench.tracking.content import Exchange, files_of, parameters_of, scores_file
-from hpcbench.tracking.sending import Sink
+from hpcbench.tracking.experiment_content import (
+    Exchange,
+    files_of,
+    parameters_of,
+    scores_file,
+)
+from hpcbench.tracking.feed import Sink
 from hpcbench.tracking.sent import Notes
-from hpcbench.tracking.web import Web
+from hpcbench.tracking.server_requests import Web
+from hpcbench.tracking.tracker_process import ServerOptions, ServerTracker
 
 ROWS = 10_000
 """Rows of a table that W&B shows."""

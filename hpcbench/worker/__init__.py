@@ -6,6 +6,6 @@ engine as its child, inside the image, reached through a Unix socket in a privat
 worker ends; its shard can be taken up by any other. A kill -9 costs the answers in flight and no more.
 """
 
-from hpcbench.worker.work import main
+from hpcbench.worker.process import main
 
 __all__ = ["main"]

@@ -25,8 +25,8 @@ import uvicorn
 from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
 from hpcbench.wrapper.app import Wrapper
 from hpcbench.wrapper.descriptors import allow_many
+from hpcbench.wrapper.engine_process import EngineFailed
 from hpcbench.wrapper.masking import Mask, hidden_values
-from hpcbench.wrapper.process import EngineFailed
 from hpcbench.wrapper.process_tree import Guard
 from hpcbench.wrapper.supervisor import SOCKET_BYTES, Supervisor
 

@@ -25,7 +25,7 @@ from typing import Any
 import aiohttp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hpcbench.wrapper.process import EngineFailed
+from hpcbench.wrapper.engine_process import EngineFailed
 from hpcbench.wrapper.proxy import (
     PATHS,
     Disconnected,

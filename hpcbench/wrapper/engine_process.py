@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from hpcbench.plugins import Command
-from hpcbench.wrapper import causes, process_tree
+from hpcbench.wrapper import exit_causes, process_tree
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.shared_memory import SharedMemory
 
@@ -44,7 +44,7 @@ class EngineFailed(Exception):
     """One line that names the cause."""
     cause: str = "unknown"
     """A key of `causes.REMEDIES`."""
-    remedy: str = causes.REMEDIES["unknown"]
+    remedy: str = exit_causes.REMEDIES["unknown"]
     """What to do about it."""
     exit_code: int | None = None
     """Its exit code, if it ended by itself."""
@@ -58,7 +58,7 @@ class EngineFailed(Exception):
     @classmethod
     def of(cls, kind: str, message: str, cause: str) -> EngineFailed:
         """A failure without a process."""
-        return cls(kind, message, cause, causes.REMEDIES[cause])
+        return cls(kind, message, cause, exit_causes.REMEDIES[cause])
 
     def to_json(self) -> dict[str, Any]:
         """As `/status` tells it."""
@@ -100,7 +100,7 @@ class Child:
             output = log.open(f"starts {shlex.join(command.argv)}")
         except OSError as error:
             text = f"the log {log.path} cannot be written: {error.strerror or error}"
-            cause = causes.classify([text])
+            cause = exit_causes.classify([text])
             raise EngineFailed.of("bad_engine", text, cause.name if cause else "unknown") from None
         try:
             process = await asyncio.create_subprocess_exec(
@@ -212,10 +212,10 @@ class Child:
         """
         await self._log.settle()
         lines, recent = self._log.tail(), self._log.tail(since)
-        found = causes.classify(recent, exit_code, signal_name)
+        found = exit_causes.classify(recent, exit_code, signal_name)
         said = found.line if found else None
         if kind == "engine_exited":
-            said = said or causes.telling(recent)
+            said = said or exit_causes.telling(recent)
             lately = f" in its last {RECENT:.0f} s" if lines else ""
             how += f": {said}" if said else f"; it wrote nothing{lately}"
         elif said:
@@ -224,7 +224,7 @@ class Child:
             kind,
             how,
             found.name if found else cause,
-            found.remedy if found else causes.REMEDIES[cause],
+            found.remedy if found else exit_causes.REMEDIES[cause],
             exit_code,
             signal_name,
             str(self._log.path),

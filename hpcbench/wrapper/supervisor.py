@@ -29,13 +29,13 @@ from pydantic import BaseModel, ConfigDict, Field
 import hpcbench
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
-from hpcbench.wrapper import process
+from hpcbench.wrapper import engine_process
 from hpcbench.wrapper.bodies import Bodies
+from hpcbench.wrapper.engine_process import Child, EngineFailed, healthy
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask, hidden_values
 from hpcbench.wrapper.memory import Peaks, Sampler
 from hpcbench.wrapper.meter import Meter
-from hpcbench.wrapper.process import Child, EngineFailed, healthy
 from hpcbench.wrapper.process_tree import Guard
 
 SOCKET_BYTES = 107
@@ -357,27 +357,30 @@ class Supervisor:
                 await asyncio.wait({child.ended}, timeout=self.look_seconds)
                 now = time.monotonic()
                 if child.ended.done():
-                    return child.exited("while serving", now - process.RECENT)
+                    return child.exited("while serving", now - engine_process.RECENT)
                 if now - looked > 5 * self.look_seconds:  # we were stopped, and the engine with us
                     meter.last_byte = answered = now
                 looked = now
                 was_zombie, zombie = zombie, child.is_zombie()
                 if was_zombie and zombie:  # not one that is just being waited for
                     text = "the engine's first process ended, but threads of it live on"
-                    since = now - process.RECENT
+                    since = now - engine_process.RECENT
                     return child.failure("engine_zombie", text, since=since)
                 if meter.waiting:  # a client that does not read is no silence of the engine
                     answered, silent = now, now - meter.last_byte
                     if silent > stall_timeout:
                         text = f"the engine has said nothing for {silent:.0f} s; requests with it: "
-                        text, since = f"{text}{meter.waiting}", meter.last_byte - process.RECENT
+                        text, since = (
+                            f"{text}{meter.waiting}",
+                            meter.last_byte - engine_process.RECENT,
+                        )
                         return child.failure("stalled", text, "stalled", since=since)
                     continue
                 if probe is not None and probe.done():
                     answered, probe = now if probe.result() else answered, None
                 if now - answered > max(stall_timeout, 2 * self.probe_seconds):
                     text = f"the engine has not answered /health for {now - answered:.0f} s"
-                    since = answered - process.RECENT
+                    since = answered - engine_process.RECENT
                     return child.failure("stalled", text, "stalled", since=since)
                 if probe is None and now - probed > self.probe_seconds:
                     probed, probe = now, asyncio.ensure_future(healthy(session, stall_timeout))

@@ -15,8 +15,8 @@ from hpcbench import plugins
 from hpcbench.engines import vllm_options
 from hpcbench.engines.chat import ApiError, parse, unpack
 from hpcbench.engines.detokenise import Detokeniser
-from hpcbench.engines.flags import flags
 from hpcbench.engines.huggingface import HuggingFaceEngine, threads
+from hpcbench.engines.option_flags import flags
 from hpcbench.engines.vllm import VllmEngine
 from hpcbench.engines.vllm_options import Installed
 from hpcbench.errors import UserError

@@ -165,11 +165,11 @@ def test_jobs_run_what_was_submitted_or_stop_with_what_changed(own: OwnUser) -> 
 
     work.write_text(before + "\n# pulled\n")
     (cause,) = {failure["cause"] for failure in own.status(plain)["failures"]}
-    assert "the environment changed since submit: hpcbench/worker/work.py differs" in cause
+    assert "the environment changed since submit: hpcbench/worker/process.py differs" in cause
     assert own.answered(plain) == 0
     own.hpcbench("cancel", plain)
     resumed = own.hpcbench("resume", plain)
-    assert "another environment than before: hpcbench/worker/work.py differs" in resumed.stderr
+    assert "another environment than before: hpcbench/worker/process.py differs" in resumed.stderr
     assert own.finish(plain) == "done"
 
 

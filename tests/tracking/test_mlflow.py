@@ -16,8 +16,8 @@ from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.notify.dispatch import tell
 from hpcbench.schema.documents import Tracker
+from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.mlflow import MlflowTracker
-from hpcbench.tracking.sending import Sent
 from tests.tracking.servers import Server
 from tests.unit.tracked import answer, begun, end, ended
 
@@ -190,7 +190,7 @@ def until(holds: Callable[[], bool], seconds: float = 400.0) -> None:
 def test_nothing_of_a_client_is_left_behind(mlflow: Server, tmp_path: Path) -> None:
     here = ended(tmp_path / "home", 3)
     tracker(mlflow, "left-behind").track(here.path)
-    assert not [one for one in _processes() if "hpcbench.tracking.apart" in one]
+    assert not [one for one in _processes() if "hpcbench.tracking.tracker_process" in one]
 
 
 def _processes() -> list[str]:

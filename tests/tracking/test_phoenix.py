@@ -18,8 +18,8 @@ from hpcbench.experiment.claims import Owner, claim, shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.records import Response, Times
+from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.phoenix import PhoenixTracker
-from hpcbench.tracking.sending import Sent
 from tests.tracking.servers import Server
 from tests.unit.small import experiment, record
 from tests.unit.tracked import answer, begun, end, ended

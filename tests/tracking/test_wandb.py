@@ -12,7 +12,7 @@ import pytest
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.tracking.sending import Sent
+from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.wandb import WandbTracker
 from tests.tracking.servers import closed_port
 from tests.unit.tracked import answer, begun, end, ended

@@ -13,12 +13,12 @@ from PIL import Image
 
 from hpcbench import plugins
 from hpcbench.cli.main import main
-from hpcbench.engines.limits import count_of, positions
+from hpcbench.engines.request_limits import count_of, positions
 from hpcbench.errors import UserError
 from hpcbench.evaluation import load_metrics
 from hpcbench.plugins import EngineSpec, Limits
 from hpcbench.registry.catalog import Catalog
-from hpcbench.registry.limits import beyond
+from hpcbench.registry.engine_limits import beyond
 from hpcbench.schema.documents import Metric, MLTask
 from hpcbench.submit.measure import measure
 from tests.unit.small import record, resolved, run_task, write_dataset

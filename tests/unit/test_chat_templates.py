@@ -9,7 +9,7 @@ import pytest
 from jinja2 import Environment
 
 from hpcbench.errors import UserError
-from hpcbench.inference.body import prepare
+from hpcbench.inference.request_body import prepare
 from hpcbench.prompts import as_text
 from hpcbench.schema.chat_content import keeping_texts
 from hpcbench.schema.documents import Model

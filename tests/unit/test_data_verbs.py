@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from hpcbench.cli.main import main
-from hpcbench.cli.screen import _PlainProgress
+from hpcbench.cli.output import _PlainProgress
 from hpcbench.data.progress import Moved
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.upload import upload_results

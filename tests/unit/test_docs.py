@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
-from hpcbench.engines.at_once import ELSEWHERE, ON_CPUS, ON_GPUS
+from hpcbench.engines.auto_concurrency import ELSEWHERE, ON_CPUS, ON_GPUS
 from hpcbench.inference import Adaptive
 from hpcbench.planning import WORTH_SPARING
 from hpcbench.plugins import REQUIRED

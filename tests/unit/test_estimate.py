@@ -25,7 +25,7 @@ from hpcbench.submit.estimate import (
     queues,
     shape_fits,
 )
-from hpcbench.submit.outlook import size, span
+from hpcbench.submit.estimate_text import size, span
 from hpcbench.usage.history import Rate, Rates
 from tests.campaign import examples
 from tests.unit.past import hashed

@@ -18,7 +18,7 @@ from hpcbench.errors import UserError
 from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.claims import Owner, claim, release, shard_states
 from hpcbench.experiment.control import control_request
-from hpcbench.experiment.cursor import decode, encode
+from hpcbench.experiment.event_cursor import decode, encode
 from hpcbench.experiment.events import Event, EventTail
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind, sort_of

@@ -34,7 +34,7 @@ BEFORE = Fingerprint(
     "linux-x86_64",
     ("/env/lib",),
     {"pydantic": installed(), "numpy": installed("1.26")},
-    {"hpcbench/worker/work.py": "11", "hpcbench/cli/main.py": "22"},
+    {"hpcbench/worker/process.py": "11", "hpcbench/cli/main.py": "22"},
 )
 
 
@@ -62,11 +62,11 @@ def with_installed(**changed: Distribution | None) -> Fingerprint:
             ["/env/bin/python → /other/bin/python"],
         ),
         (
-            replace(BEFORE, sources={"hpcbench/worker/work.py": "33", "hpcbench/new.py": "1"}),
+            replace(BEFORE, sources={"hpcbench/worker/process.py": "33", "hpcbench/new.py": "1"}),
             [
                 "hpcbench/cli/main.py is gone",
                 "hpcbench/new.py is new",
-                "hpcbench/worker/work.py differs",
+                "hpcbench/worker/process.py differs",
             ],
         ),
     ],
@@ -108,7 +108,7 @@ def test_this_environment_is_seen() -> None:
     now = fingerprint.here()
     assert now == fingerprint.here()
     assert {"pydantic", normal(own().name), "submitit"} <= set(now.distributions)
-    assert "hpcbench/worker/work.py" in now.sources
+    assert "hpcbench/worker/process.py" in now.sources
     assert not [name for name in now.sources if name.startswith("hpcbench/portal/")]
     assert now.executable == sys.executable
 
@@ -175,7 +175,7 @@ def test_in_another_one_it_says_what_changed_and_claims_nothing(
     seen = replace(
         seen,
         distributions={**seen.distributions, "pydantic": older},
-        sources={**seen.sources, "hpcbench/worker/work.py": "other"},
+        sources={**seen.sources, "hpcbench/worker/process.py": "other"},
     )
     experiment = experiment_of(tmp_path, seen)
     with pytest.raises(SystemExit) as end:
@@ -186,7 +186,7 @@ def test_in_another_one_it_says_what_changed_and_claims_nothing(
     assert worker.last_words == "failed"
     (trouble,) = worker.troubles
     assert "pydantic 2.5 → " in trouble["message"]
-    assert "hpcbench/worker/work.py differs" in trouble["message"]
+    assert "hpcbench/worker/process.py differs" in trouble["message"]
     assert "hpcbench resume" in trouble["message"]
     assert trouble["message"] in capsys.readouterr().err
     (file,) = experiment.worker_event_files()

@@ -17,7 +17,7 @@ import hpcbench.notify
 import hpcbench.schema
 from hpcbench.cli import system_errors
 from hpcbench.cli.gate import print_verdict
-from hpcbench.cli.screen import _how_to_see
+from hpcbench.cli.output import _how_to_see
 from hpcbench.cli.submit import _of_twin, _twin
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import Experiment

@@ -14,11 +14,11 @@ from hpcbench.experiment.claims import Owner
 from hpcbench.files.atomic import read_json
 from hpcbench.inference import Adaptive
 from hpcbench.registry.ab import side_by_side
-from hpcbench.registry.in_flight import auto
+from hpcbench.registry.auto_concurrency import auto
 from hpcbench.reporting.sections.speed import _chosen
 from hpcbench.schema.documents import Gate
 from hpcbench.schema.plan import Arms, ResolvedRunTask
-from hpcbench.worker.work import Worker
+from hpcbench.worker.process import Worker
 from tests.unit.registries import PLAN, Files
 from tests.unit.small import experiment, record, run_task
 

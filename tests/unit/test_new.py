@@ -17,7 +17,7 @@ from hpcbench.cli.main import main
 from hpcbench.cli.plan_questions import left_out
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.documents import Dataset, MLTask, Model
-from hpcbench.submit.choices import Choices, Draft
+from hpcbench.submit.first_plan import Choices, Draft
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 
 TINY = ("--task", "vqa", "--dataset", "demo_vqa", "--model", "tiny-vlm")

@@ -20,7 +20,7 @@ from hpcbench.data import pages
 from hpcbench.data.datasets import unreadable
 from hpcbench.data.pictures import fault_of, flat, picture_of
 from hpcbench.errors import UserError
-from hpcbench.inference.body import read_image
+from hpcbench.inference.request_body import read_image
 from hpcbench.plugins import DatasetIterator, DatasetSpec
 from hpcbench.schema.records import Sample, StoredImage
 

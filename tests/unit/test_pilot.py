@@ -13,7 +13,7 @@ from hpcbench.experiment.claims import Claim, Owner
 from hpcbench.experiment.control import control_request, control_state, said
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.worker.pilot import Pilot
-from hpcbench.worker.work import Worker
+from hpcbench.worker.process import Worker
 from tests.unit.small import experiment, record, response, run_task, sample
 
 

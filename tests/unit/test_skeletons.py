@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hpcbench import plugins
-from hpcbench.cli.skeletons import package
+from hpcbench.cli.plugin_skeletons import package
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import EngineSpec
 from hpcbench.schema.documents import ContainerSite

@@ -27,8 +27,8 @@ print(json.dumps([str(made.path), made.fingerprint.to_json(), said]))
 
 ELEMENT = """\
 import sys
-from hpcbench.submit.array_task import Element
-Element("probe", *sys.argv[1:])()
+from hpcbench.submit.array_task import ArrayTask
+ArrayTask("probe", *sys.argv[1:])()
 """
 
 
@@ -88,7 +88,7 @@ def test_without_a_copy_a_job_stops_after_the_same_changes(tmp_path: Path) -> No
     (env.checkout / "hpcbench" / "worker" / "work.py").write_text("# pulled\n")
     done = run([env.python, "-I", "-c", ELEMENT, experiment, "g0", out])
     assert done.returncode == 3
-    assert "probe 1.0 → 2.0; hpcbench/worker/work.py differs" in done.stderr
+    assert "probe 1.0 → 2.0; hpcbench/worker/process.py differs" in done.stderr
     assert not out.exists()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from hpcbench import slurm
-from hpcbench.cli import screen as showing
+from hpcbench.cli import output as showing
 from hpcbench.cli.status_screen import EMPTY, SEGMENTS, StatusScreen, shards_bar
 from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.scene import Scene

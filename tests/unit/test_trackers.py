@@ -25,11 +25,11 @@ from hpcbench.files.atomic import write_json
 from hpcbench.notify.dispatch import tell
 from hpcbench.schema.documents import Tracker
 from hpcbench.schema.records import Response, Times
-from hpcbench.tracking import content
+from hpcbench.tracking import experiment_content
+from hpcbench.tracking.feed import Sending, Sent, Sink
 from hpcbench.tracking.phoenix import PhoenixTracker, span
-from hpcbench.tracking.sending import Sending, Sent, Sink
 from hpcbench.tracking.sent import notes_file, notes_on
-from hpcbench.tracking.web import Web, is_loopback
+from hpcbench.tracking.server_requests import Web, is_loopback
 from tests.unit.small import experiment, record, response, write_attempt
 from tests.unit.tracked import MANIFEST, answer, begun, end, ended
 
@@ -331,7 +331,7 @@ def test_wherever_it_fails_the_next_time_brings_the_rest(
     }
     assert len([one for one in got if one[0] == "figures"]) == 1
     files = [one[1] for one in got if one[0] == "file"]
-    assert sorted(files) == sorted({*content.files_of(here), "scores/rt.parquet"})
+    assert sorted(files) == sorted({*experiment_content.files_of(here), "scores/rt.parquet"})
     assert sent.state == "done"
     again = kind()
     assert send(here, again) == Sent(state="done")
@@ -383,7 +383,9 @@ def test_attempts_on_two_nodes_follow_on_each_other(tmp_path: Path) -> None:
     here = begun(tmp_path, 4)
     write_attempt(here, 0, 1, [answered(0, 100 * day), answered(1, 100 * day + 10**9)], "lost")
     write_attempt(here, 0, 2, [answered(2, day), answered(3, day + 10**9)])
-    (piece,) = content.pieces(here, here.resolved.run_task("rt"), {}, limit=None, ended=True)
+    (piece,) = experiment_content.pieces(
+        here, here.resolved.run_task("rt"), {}, limit=None, ended=True
+    )
     created = datetime(2026, 1, 15, 10, tzinfo=timezone.utc)
     after = [(one.began - created).total_seconds() for one in piece.exchanges]
     assert after == [0, 1, 3, 4]
@@ -395,7 +397,9 @@ def test_a_trace_has_what_was_sent_and_the_models_reasoning(tmp_path: Path) -> N
     write_json(here.manifest_file, {**here.manifest, **MANIFEST})
     here = Experiment(here.path)
     write_attempt(here, 0, 1, [response("s0", reasoning="so")])
-    (piece,) = content.pieces(here, here.resolved.run_task("rt"), {}, limit=None, ended=True)
+    (piece,) = experiment_content.pieces(
+        here, here.resolved.run_task("rt"), {}, limit=None, ended=True
+    )
     told = span(piece.exchanges[0], "p")["attributes"]
     assert json.loads(told["llm.invocation_parameters"]) == {
         "max_tokens": 5, "temperature": 0.0, "top_p": 1.0, "top_k": 3,
@@ -405,10 +409,10 @@ def test_a_trace_has_what_was_sent_and_the_models_reasoning(tmp_path: Path) -> N
 
 def test_figures_are_numbers_and_parameters_texts(tmp_path: Path) -> None:
     here = ended(tmp_path, 10)
-    figures = content.figures_of(here)["rt"]
+    figures = experiment_content.figures_of(here)["rt"]
     assert {"exact_match", "exact_match.low", "exact_match.high", "exact_match.n"} <= set(figures)
     assert {"coverage", "ttft_ms.p50", "e2e_ms.mean"} <= set(figures)
     assert all(isinstance(value, float) for value in figures.values())
-    parameters = content.parameters_of(here, here.resolved.run_tasks[0])
+    parameters = experiment_content.parameters_of(here, here.resolved.run_tasks[0])
     assert parameters["generation.max_tokens"] == "1024"
     assert all(isinstance(value, str) and value for value in parameters.values())

@@ -17,9 +17,14 @@ from hpcbench.experiment.claims import Claim, Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.inference import EngineGone
-from hpcbench.inference.body import read_image
+from hpcbench.inference.request_body import read_image
 from hpcbench.schema.records import PromptEntry, Request
-from hpcbench.worker.work import RequestBuilder, Worker, _between, _poisonous
+from hpcbench.worker.process import (
+    RequestBuilder,
+    Worker,
+    _between,
+    _poisonous,
+)
 from tests.unit.small import experiment, record, response, run_task, write_attempt, write_dataset
 
 

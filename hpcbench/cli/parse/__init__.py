@@ -7,7 +7,16 @@ from collections.abc import Collection
 from typing import Any, cast
 
 import hpcbench
-from hpcbench.cli.parse import documents, exchange, judging, models, portal, runs, setup, track
+from hpcbench.cli.parse import (
+    comparison,
+    documents,
+    interchange,
+    models,
+    portal,
+    runs,
+    setup,
+    track,
+)
 from hpcbench.cli.parse.command_line import CommandLine
 
 EPILOG = """\
@@ -59,7 +68,7 @@ def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
         added.set_defaults(run=f"hpcbench.cli.{run}", verb=name)
         return added
 
-    for group in (runs, judging, setup, documents, models, exchange, track, portal):
+    for group in (runs, comparison, setup, documents, models, interchange, track, portal):
         group.add(verb)
     return top
 

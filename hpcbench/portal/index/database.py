@@ -20,12 +20,12 @@ from hpcbench.portal.index import (
     Known,
     RunTaskQuery,
     palette,
-    writing,
+    updates,
 )
 from hpcbench.portal.index.disk import home_key
 from hpcbench.portal.index.matrix import MOST as MATRIX_MOST
 from hpcbench.portal.index.matrix import matrices
-from hpcbench.portal.index.reading import EXPERIMENT_LIST, RUN_TASK_LIST, with_trends
+from hpcbench.portal.index.queries import EXPERIMENT_LIST, RUN_TASK_LIST, with_trends
 from hpcbench.portal.index.schema import (
     EXPERIMENTS,
     HOMES,
@@ -109,7 +109,7 @@ class DatabaseIndex:
         own = EXPERIMENTS.c
         statement = select(own.account).where(own.home == self._home, own.id == clean(identity))
         body = self._store.read(lambda connection: connection.execute(statement).scalar())
-        return None if body is None else writing.ACCOUNT.validate_json(body)
+        return None if body is None else updates.ACCOUNT.validate_json(body)
 
     def run_tasks(self, query: RunTaskQuery) -> Page[RunTaskRow]:
         """See `Index`."""
@@ -215,20 +215,20 @@ class DatabaseIndex:
         """See `Index`."""
         for begin in range(0, len(entries), ENTRIES_AT_ONCE):
             some = entries[begin : begin + ENTRIES_AT_ONCE]
-            self._write(partial(writing.put, home=self._home, entries=some))
+            self._write(partial(updates.put, home=self._home, entries=some))
 
     def keep(self, experiment: str, stamp: str, known: Known) -> None:
         """See `Index`."""
         body = _KNOWN.dump_json(known).decode()
         self._write(
-            partial(writing.keep, home=self._home, experiment=experiment, stamp=stamp, body=body)
+            partial(updates.keep, home=self._home, experiment=experiment, stamp=stamp, body=body)
         )
 
     def remove(self, experiments: Iterable[str]) -> None:
         """See `Index`."""
         gone = sorted(experiments)
         if gone:
-            self._write(partial(writing.remove, home=self._home, experiments=gone))
+            self._write(partial(updates.remove, home=self._home, experiments=gone))
 
     def close(self) -> None:
         """See `Index`."""

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from hpcbench.portal import place
+from hpcbench.portal import runtime_dir
 from hpcbench.portal.index.schema import VERSION
 
 LOCAL = frozenset(
@@ -48,7 +48,7 @@ def default_file(home: Path) -> Path:
         else:
             if os.access(folder, os.W_OK):
                 return folder / name
-    return place.own_folder(Path(f"/tmp/hpcbench-{os.geteuid()}")) / name
+    return runtime_dir.own_folder(Path(f"/tmp/hpcbench-{os.geteuid()}")) / name
 
 
 def is_local(path: Path, mounts: str | None = None) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hpcbench.portal.cluster import Watch
+from hpcbench.portal.cluster_watch import Watch
+from hpcbench.portal.context import Here
 from hpcbench.portal.models.cluster import Cluster
 from hpcbench.portal.routes import room
-from hpcbench.portal.state import Here
 
 router = room("cluster")
 

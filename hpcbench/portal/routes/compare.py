@@ -13,12 +13,12 @@ from hpcbench.portal.comparison import (
     comparisons_of,
     read_runs,
 )
+from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.figures import sent
 from hpcbench.portal.models import comparisons, experiments, run_tasks
 from hpcbench.portal.routes import room
-from hpcbench.portal.slow import PATIENCE, patiently
-from hpcbench.portal.state import Here, Portal
+from hpcbench.portal.slow_work import PATIENCE, patiently
 
 router = room("compare")
 

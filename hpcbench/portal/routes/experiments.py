@@ -10,8 +10,9 @@ from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, TypeAdapter
 
 import hpcbench
+from hpcbench.portal.context import Here, Portal, experiment_of
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.following import follower_of
+from hpcbench.portal.follower import follower_of
 from hpcbench.portal.index import (
     MOST,
     Account,
@@ -22,7 +23,6 @@ from hpcbench.portal.index import (
     RunTaskQuery,
     RunTaskSort,
 )
-from hpcbench.portal.known import figures_of, known_of
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
     ExperimentDetail,
@@ -32,12 +32,12 @@ from hpcbench.portal.models.experiments import (
     RunTaskRow,
 )
 from hpcbench.portal.models.run_tasks import DatasetObject
-from hpcbench.portal.results import results_of
+from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.routes import room
 from hpcbench.portal.routes.run_tasks import opened
-from hpcbench.portal.sentences import sentence
-from hpcbench.portal.shards import objects
-from hpcbench.portal.state import Here, Portal, experiment_of
+from hpcbench.portal.shard_page import objects
+from hpcbench.portal.state_sentence import sentence
+from hpcbench.portal.status_cache import figures_of, known_of
 
 router = room("experiments")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Path, Query, Response
 
-from hpcbench.interchange.export import Table
+from hpcbench.interchange.result_tables import Table
 from hpcbench.portal import exporting
 from hpcbench.portal.comparison import (
     Asked,
@@ -15,6 +15,7 @@ from hpcbench.portal.comparison import (
     comparisons_of,
     read_runs,
 )
+from hpcbench.portal.context import Here, experiment_of
 from hpcbench.portal.exporting import Form, sent
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.index import (
@@ -32,8 +33,7 @@ from hpcbench.portal.routes import room
 from hpcbench.portal.routes.compare import Common, Name, Runs, pair
 from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
 from hpcbench.portal.sample_table import sheet_of
-from hpcbench.portal.slow import patiently
-from hpcbench.portal.state import Here, experiment_of
+from hpcbench.portal.slow_work import patiently
 
 router = room("export")
 

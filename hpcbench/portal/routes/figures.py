@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 from fastapi import Query
 
 from hpcbench.portal import figures
+from hpcbench.portal.context import Here
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.experiments import FigureName
 from hpcbench.portal.models.run_tasks import Figure
-from hpcbench.portal.results import results_of
+from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.routes import room
 from hpcbench.portal.routes.run_tasks import opened
-from hpcbench.portal.state import Here
 
 router = room("figures")
 

@@ -9,12 +9,12 @@ from fastapi import Header, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
 
 from hpcbench.portal.access_tokens import Who
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Here
 from hpcbench.portal.guard import Access
-from hpcbench.portal.hub import Hub
 from hpcbench.portal.models.live import Polled
 from hpcbench.portal.routes import room
 from hpcbench.portal.routes.session import access_of, who_of
-from hpcbench.portal.state import Here
 
 BEAT_SECONDS = 15.0
 """Longest silence of a stream: proxies cut what says nothing."""

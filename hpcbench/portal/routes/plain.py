@@ -12,13 +12,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hpcbench.evaluation.format import many
+from hpcbench.evaluation.number_format import many
+from hpcbench.portal.context import Here
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import PLAIN
 from hpcbench.portal.index import BadCursor, ExperimentQuery, RunTaskQuery
 from hpcbench.portal.models.experiments import Score
 from hpcbench.portal.routes.session import access_of, exchange, give_cookie, who_of
-from hpcbench.portal.state import Here
 from hpcbench.visible import finalize
 
 ROWS = 100

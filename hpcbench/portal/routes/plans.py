@@ -12,8 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Request, Response
 
 from hpcbench import secret
-from hpcbench.portal.checking import Checker
-from hpcbench.portal.documents import Documents, File, as_bytes, tag
+from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import (
     CheckAsked,
@@ -31,10 +30,16 @@ from hpcbench.portal.models.plans import (
     Submitted,
 )
 from hpcbench.portal.models.run_tasks import CommandLine
+from hpcbench.portal.plan_checks import Checker
+from hpcbench.portal.plan_starters import STARTERS
+from hpcbench.portal.plan_submission import Submissions
 from hpcbench.portal.routes import room
-from hpcbench.portal.starters import STARTERS
-from hpcbench.portal.state import Here, Portal
-from hpcbench.portal.submitting import Submissions
+from hpcbench.portal.user_documents import (
+    Documents,
+    File,
+    as_bytes,
+    tag,
+)
 from hpcbench.schema.describe import json_schema
 
 router = room("plans")

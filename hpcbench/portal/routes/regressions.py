@@ -7,11 +7,11 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.regressions import AcknowledgeRequest, Regression, Trends
 from hpcbench.portal.regressions import History, note
 from hpcbench.portal.routes import room
-from hpcbench.portal.state import Here, Portal
 
 router = room("regressions")
 

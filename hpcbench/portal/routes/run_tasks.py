@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import logs
+from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.run_tasks import (
     ConfigurationDiff,
@@ -21,13 +22,12 @@ from hpcbench.portal.models.run_tasks import (
     Resources,
     RunTaskDetail,
 )
-from hpcbench.portal.origin import configuration, origin, report_file
+from hpcbench.portal.origins import configuration, origin, report_file
 from hpcbench.portal.resources import resources
-from hpcbench.portal.results import Seen, results_of
+from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.routes import room
-from hpcbench.portal.run_task import describe
-from hpcbench.portal.state import Here, Portal
-from hpcbench.portal.workers import groups_of, workers_of
+from hpcbench.portal.run_task_page import describe
+from hpcbench.portal.worker_series import groups_of, workers_of
 
 router = room("run tasks")
 

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Depends, Header, Path, Query, Request, Response
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.portal.asked import Gone
-from hpcbench.portal.detail import detail_of
+from hpcbench.portal.asked_samples import Gone
+from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.media import Pictures
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow
 from hpcbench.portal.routes import room
+from hpcbench.portal.sample_detail import detail_of
 from hpcbench.portal.sample_table import Sheet, sheet_of
 from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
-from hpcbench.portal.slow import patiently
-from hpcbench.portal.state import Here, Portal
+from hpcbench.portal.slow_work import patiently
 
 router = room("samples")
 

@@ -12,6 +12,7 @@ from fastapi.requests import HTTPConnection
 
 import hpcbench
 from hpcbench.portal.access_tokens import CODE_SECONDS, Keys, Who
+from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import PEER, WHO, Access
 from hpcbench.portal.models.sessions import (
@@ -23,7 +24,6 @@ from hpcbench.portal.models.sessions import (
     TokenRow,
 )
 from hpcbench.portal.routes import room
-from hpcbench.portal.state import Here, Portal
 
 router = room("session")
 

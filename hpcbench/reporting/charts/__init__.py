@@ -4,9 +4,15 @@ Every builder takes plain data, and gives no figure where there is nothing to sh
 figure is drawn in another form (many curves as medians with ranges), and what is left out is told in a note.
 """
 
-from hpcbench.reporting.pictures.runs import Moment, flow, history
-from hpcbench.reporting.pictures.scores import binned, categories, distribution, metrics, outcomes
-from hpcbench.reporting.pictures.speed import (
+from hpcbench.reporting.charts.runs import Moment, flow, history
+from hpcbench.reporting.charts.scores import (
+    binned,
+    categories,
+    distribution,
+    metrics,
+    outcomes,
+)
+from hpcbench.reporting.charts.speed import (
     front,
     latencies,
     machine,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Axis, Figure, Flow, Series
 from hpcbench.reporting.figures.style import outcome_rank
-from hpcbench.reporting.pictures.names import stem
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
+from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
 from hpcbench.reporting.figures.style import outcome_rank
-from hpcbench.reporting.pictures.names import stem
 from hpcbench.reporting.tables import MetricRow
 
 BINS = 20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
+from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Axis, Figure, Scale, Series
-from hpcbench.reporting.pictures.names import stem
 
 CURVES = 12
 """Distributions that are drawn as curves; more of them as medians with ranges."""

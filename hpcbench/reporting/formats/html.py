@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.reporting import figures
 from hpcbench.reporting.blocks import Link, Plot, Section, Strong, Table
 from hpcbench.reporting.formats import Options as Shared

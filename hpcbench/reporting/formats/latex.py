@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.reporting.tables import speed_rows
 
 HEAD = r"""% Written by hpcbench; \input it into a document that loads booktabs, or compile it as it is.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, outcomes_in_words
-from hpcbench.reporting import pictures
+from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import (
     Block,
     Part,
@@ -52,7 +52,7 @@ def failures(tables: Tables) -> Section | None:
     texts = frozenset(range(len(COUNTS) + 2, len(heads)))
     note = "; ".join(f"{count}: {DEFINITIONS[count]}" for count in COUNTS[1:])
     causes = tuple(row for name, table in imperfect.items() for row in _causes(name, table))
-    blocks: list[Block] = [Plot(one, with_table=False) for one in pictures.outcomes(run_tasks)]
+    blocks: list[Block] = [Plot(one, with_table=False) for one in charts.outcomes(run_tasks)]
     blocks.append(Table("What became of the samples", heads, rows, texts=texts))
     blocks.append(Text(f"{note[0].upper()}{note[1:]}.", "note"))
     if causes:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import why_dashes
-from hpcbench.reporting import pictures
+from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import (
     Block,
     Part,
@@ -71,7 +71,7 @@ def scores(tables: Tables) -> Section:
 def _dots(rows: Sequence[MetricRow], ml_task: str) -> Iterator[Plot]:
     """Plots of the scores of one ML task; its metrics stand beside each other, others would leave gaps."""
     if len([row for row in rows if row.value is not None]) > 1:
-        for one in pictures.metrics(rows):
+        for one in charts.metrics(rows):
             name = f"{one.name}-{re.sub(r'[^A-Za-z0-9]+', '-', ml_task)}"
             title = one.title if ml_task in one.title else f"{one.title}: {ml_task}"
             yield Plot(replace(one, name=name, title=title), with_table=False)
@@ -85,7 +85,7 @@ def _distributions(tables: Tables) -> Iterator[Figure]:
     for metric, some in found.items():
         first = next(iter(some.values()))
         counts = {name: one["counts"] for name, one in some.items()}
-        figure = pictures.distribution(counts, metric, first["low"], first["high"])
+        figure = charts.distribution(counts, metric, first["low"], first["high"])
         if figure is not None:
             yield figure
 
@@ -128,7 +128,7 @@ def groups(tables: Tables) -> Section | None:
         name: {**table, "groups": [level for level in table["groups"] if len(level["by"]) == 1]}
         for name, table in tables["metrics"]["run_tasks"].items()
     }
-    drawn = islice(pictures.categories(plain), MOST_PLOTS)
+    drawn = islice(charts.categories(plain), MOST_PLOTS)
     plots = tuple(Plot(one, with_table=False) for one in drawn)
     return Section("groups", "Scores by group", plots, told)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from hpcbench.evaluation import format as form
+from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.view.usage import Usage
-from hpcbench.reporting import pictures, used
+from hpcbench.reporting import charts, usage_rows
 from hpcbench.reporting.blocks import (
     Block,
     Item,
@@ -80,9 +80,9 @@ def speed(tables: Tables) -> Section | None:
         )
         if part is not None
     ]
-    tradeoffs = pictures.tradeoffs(tables["metrics"], performance)
+    tradeoffs = charts.tradeoffs(tables["metrics"], performance)
     blocks += [Plot(one) for one in islice(tradeoffs, MOST_PLOTS)]
-    blocks += [Plot(one) for one in pictures.tokens(performance)]
+    blocks += [Plot(one) for one in charts.tokens(performance)]
     if not rows and not parts:
         return None
     return Section("speed", "Speed and memory", tuple(blocks), tuple(parts))
@@ -119,7 +119,7 @@ def _sweeps(tables: Tables, heads: Sequence[str]) -> Iterator[Part]:
             Table(f"Sweep {name}: its loads", columns, tuple(rows)),
             Text(note, "note"),
         ]
-        plot = pictures.sweep(name, sweep, run_tasks)
+        plot = charts.sweep(name, sweep, run_tasks)
         if plot is not None:
             blocks.append(Plot(plot, with_table=False))
         yield Part(f"Sweep {name}", tuple(blocks))
@@ -168,7 +168,7 @@ def _memory(performance: Mapping[str, Any]) -> Part | None:
         "Effective need: weights, activations, graphs and what of the KV cache was used."
     )
     table = Table("Peaks of memory", heads, rows)
-    figure = pictures.memory(performance)
+    figure = charts.memory(performance)
     drawn = () if figure is None else (Plot(figure, with_table=False),)
     return Part("Memory", (table, Text(note, "note"), *drawn))
 
@@ -197,7 +197,7 @@ def latency(tables: Tables) -> Section | None:
     table = Table(
         "Latencies in ms with intervals", heads, rows, 2, title="Latencies with intervals"
     )
-    drawn = [Plot(one, with_table=False) for one in pictures.latencies(performance, _alone(tables))]
+    drawn = [Plot(one, with_table=False) for one in charts.latencies(performance, _alone(tables))]
     return Section("latency", "Latency", (*drawn, table))
 
 
@@ -205,11 +205,11 @@ def resources(tables: Tables) -> Section | None:
     usage = Usage.model_validate(tables["usage"]) if tables["usage"] else None
     if usage is None:
         return None
-    rows = tuple(used.usage_rows(usage))
-    notes = used.usage_notes(usage, tables["per_document"], tables["currency"])
+    rows = tuple(usage_rows.usage_rows(usage))
+    notes = usage_rows.usage_notes(usage, tables["per_document"], tables["currency"])
     told = (
         "Used: with requests under way whose answers count; what follows is allocated and not used, by "
         "cause."
     )
-    table = Table("GPU-hours and CPU-hours", used.HEADS, rows, texts=frozenset({1, 2}))
+    table = Table("GPU-hours and CPU-hours", usage_rows.HEADS, rows, texts=frozenset({1, 2}))
     return Section("resources", "What it took", (table, Text(" ".join([told, *notes]), "note")))

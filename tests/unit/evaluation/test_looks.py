@@ -25,7 +25,7 @@ from hpcbench.comparison.interim import (
     last_looks,
     look,
 )
-from hpcbench.evaluation.format import why_inconclusive
+from hpcbench.evaluation.number_format import why_inconclusive
 from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.interim import (
     due,

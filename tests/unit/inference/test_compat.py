@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from hpcbench.inference.compat import KITS, end_to_end, percentile
+from hpcbench.inference.kit_figures import KITS, end_to_end, percentile
 from hpcbench.schema.records import Outcome, Response, Times
 
 

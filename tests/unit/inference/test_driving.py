@@ -24,7 +24,7 @@ from hpcbench.inference import (
     poisson,
     warm_up,
 )
-from hpcbench.inference.drive import AHEAD
+from hpcbench.inference.load_driver import AHEAD
 from hpcbench.schema.records import Request, Response
 from tests.mock_openai import Script
 from tests.unit.inference.talking import request, run, talking

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, features
 
-from hpcbench.inference.body import hash_and_encode, prepare
 from hpcbench.inference.cache_busting import as_new, new_image
+from hpcbench.inference.request_body import hash_and_encode, prepare
 from hpcbench.schema.records import StoredImage
 from tests.mock_openai import Script, image_hashes
 from tests.unit.inference.talking import answer, request

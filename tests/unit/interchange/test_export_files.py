@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hpcbench import evaluation
 from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
-from hpcbench.interchange import writing
-from hpcbench.interchange.export import Table
-from hpcbench.interchange.writing import FORMATS, Format, write
+from hpcbench.interchange import table_files
+from hpcbench.interchange.result_tables import Table
+from hpcbench.interchange.table_files import FORMATS, Format, write
 from tests.campaign import examples
 from tests.unit.small import experiment, record, response, write_attempt
 
@@ -73,7 +73,7 @@ def cells(texts: Sequence[str | None]) -> list[str]:
     buffer = io.BytesIO()
     rows = [(text, 1.0, None) for text in texts]
     for frame in table(rows, batch=max(1, len(rows))).frames():
-        buffer.write(writing._csv(frame, header=False))
+        buffer.write(table_files._csv(frame, header=False))
     found = list(csv.reader(io.StringIO(buffer.getvalue().decode(), newline="")))
     return [row[0] for row in found]
 
@@ -129,7 +129,7 @@ def test_excel_sees_utf8_by_its_mark(tmp_path: Path) -> None:
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet
 
-    monkeypatch.setattr(writing, "ROW_GROUP", 10)
+    monkeypatch.setattr(table_files, "ROW_GROUP", 10)
     write(table([("a", 1.0, ["b"])] * 95, batch=7), "parquet", tmp_path / "a")
     file = pyarrow.parquet.ParquetFile(tmp_path / "a")
     sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]

@@ -22,7 +22,7 @@ from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.files.atomic import Appender, write_json
 from hpcbench.interchange import columns
 from hpcbench.interchange.columns import TABLES, What, dtype
-from hpcbench.interchange.export import Table, Wanted, open_table
+from hpcbench.interchange.result_tables import Table, Wanted, open_table
 from hpcbench.schema.records import Response, Times
 from tests.campaign import examples
 from tests.unit.small import experiment, record, response, write_attempt

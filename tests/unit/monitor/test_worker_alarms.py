@@ -9,7 +9,7 @@ import pytest
 
 from hpcbench.experiment.claims import Owner
 from hpcbench.monitor import Alarm
-from hpcbench.worker.work import Worker
+from hpcbench.worker.process import Worker
 from tests.unit.small import experiment, record
 
 

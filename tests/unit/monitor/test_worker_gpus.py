@@ -15,7 +15,7 @@ from hpcbench.files.atomic import read_json, write_json
 from hpcbench.inference import LoadFailed
 from hpcbench.schema.documents import Model
 from hpcbench.worker.engine import EngineProcess
-from hpcbench.worker.work import Worker
+from hpcbench.worker.process import Worker
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 from tests.unit.small import experiment, record
 

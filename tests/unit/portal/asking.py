@@ -15,11 +15,11 @@ from hpcbench.evaluation.scores import KEYS
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
-from hpcbench.portal.flags import Flags
-from hpcbench.portal.hub import Hub
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.index import Index
+from hpcbench.portal.sample_flags import Flags
 from hpcbench.portal.sample_table import Room
-from hpcbench.portal.state import Options, Portal
 from tests.unit.small import (
     experiment,
     measured,

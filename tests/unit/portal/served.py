@@ -16,15 +16,15 @@ from typing import Any
 
 import uvicorn
 
-from hpcbench.portal import peers
+from hpcbench.portal import peer_accounts
 from hpcbench.portal.access_tokens import Desk, Sessions, Tokens
 from hpcbench.portal.app import build
+from hpcbench.portal.audit_log import Journal
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.guard import Access
-from hpcbench.portal.hub import Hub
-from hpcbench.portal.journal import Journal
 from hpcbench.portal.protocol import guarded_http, web_socket_protocol
 from hpcbench.portal.serve import listening_tcp
-from hpcbench.portal.state import Options, Portal
 
 
 @dataclass
@@ -153,7 +153,7 @@ def served(
     home: Path | None = None,
     options: Options | None = None,
     index: Any = None,
-    doorkeeper: peers.Doorkeeper | None = None,
+    doorkeeper: peer_accounts.Doorkeeper | None = None,
     hosts: frozenset[str] = frozenset(),
     journal: Journal | None = None,
 ) -> Iterator[Served]:
@@ -179,7 +179,7 @@ def served(
     )
     config = uvicorn.Config(
         build(portal, access),
-        http=guarded_http(doorkeeper or peers.Doorkeeper(os.geteuid())),
+        http=guarded_http(doorkeeper or peer_accounts.Doorkeeper(os.geteuid())),
         ws=web_socket_protocol(),  # type: ignore[arg-type]
         lifespan="on",
         log_config=None,

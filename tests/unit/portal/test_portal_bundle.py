@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal import static_export
-from hpcbench.portal.hub import Hub
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.index import open_index
-from hpcbench.portal.state import Options, Portal
 from hpcbench.portal.static_export import (
     KEPT,
     Wanted,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.portal import checking
-from hpcbench.portal.checking import Checker
+from hpcbench.portal import plan_checks
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.plan_checks import Checker
 
 
 def asked_together(folder: Path, count: int) -> list[int]:
@@ -33,11 +33,11 @@ def asked_together(folder: Path, count: int) -> list[int]:
 
 
 def test_a_text_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "AT_ONCE", 1)
+    monkeypatch.setattr(plan_checks, "AT_ONCE", 1)
     assert asked_together(tmp_path, 4) == [200] * 4
 
 
 def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "AT_ONCE", 1)
-    monkeypatch.setattr(checking, "TURN_SECONDS", 0)
+    monkeypatch.setattr(plan_checks, "AT_ONCE", 1)
+    monkeypatch.setattr(plan_checks, "TURN_SECONDS", 0)
     assert asked_together(tmp_path, 2) == [200, 503]

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from hpcbench.portal import cluster, quotas
-from hpcbench.portal.cluster import Watch
-from hpcbench.portal.hub import Hub
+from hpcbench.portal import cluster_watch, quotas
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.cluster_watch import Watch
+from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.models.cluster import Cluster
 from hpcbench.portal.models.live import ClusterNews
-from hpcbench.portal.state import Options, Portal
 from hpcbench.slurm.nodes import expand_nodes, parse_nodes
 from tests.unit.slurm.fake_slurm import Fake, fake_slurm
 
@@ -128,7 +128,7 @@ def test_many_readers_cost_one_question_and_everybody_is_told(fake: Fake, watch:
 def test_a_reader_does_not_wait_for_a_slow_slurm(
     fake: Fake, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "FIRST_WAIT", 0.05)
+    monkeypatch.setattr(cluster_watch, "FIRST_WAIT", 0.05)
     fake.holds("squeue")
     word = watch.word()
     assert (word.available, word.asking, word.asked, word.partitions) == (True, True, None, ())
@@ -141,7 +141,7 @@ def test_a_silent_slurm_leaves_the_older_word_and_says_why(
 ) -> None:
     fake.job("8", state="RUNNING", NodeList="gpu01")
     first = once(watch)
-    monkeypatch.setattr(cluster, "MAX_AGE", 0.0)
+    monkeypatch.setattr(cluster_watch, "MAX_AGE", 0.0)
     for program in ("squeue", "scontrol"):
         fake.fails(program, "slurm_load_jobs error: Unable to contact slurm controller")
     word = once(watch, lambda one: one.fault is not None)

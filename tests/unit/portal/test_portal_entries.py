@@ -14,7 +14,7 @@ import pytest
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
-from hpcbench.portal import entries
+from hpcbench.portal import index_entries
 from hpcbench.portal.index import Account, Entry
 from tests.unit.past import past
 from tests.unit.small import run_task
@@ -49,10 +49,10 @@ def evaluated(here: Experiment, **tables: Any) -> None:
 
 
 def read(here: Experiment, **more: Any) -> Entry:
-    return entries.entry(
-        entries.planned(here),
-        entries.results(here),
-        entries.account(here),
+    return index_entries.entry(
+        index_entries.planned(here),
+        index_entries.results(here),
+        index_entries.account(here),
         status=None,
         stamp="s",
         updated=1.0,
@@ -130,12 +130,12 @@ def test_errors_of_answers_are_counted_by_cause(tmp_path: Path) -> None:
 
 def test_the_summary_is_what_the_report_says_first(tmp_path: Path) -> None:
     here = past(tmp_path, "e")
-    assert entries.account(here).summary == ()
+    assert index_entries.account(here).summary == ()
     blocks = ["m reaches 0.7 [0.6, 0.8] on d\\_.", "**Who leads**", "| dataset |\n|---|\n| d |"]
     write_json(here.summary_file, {"version": 1, "blocks": blocks})
-    assert entries.account(here).summary == tuple(blocks)
+    assert index_entries.account(here).summary == tuple(blocks)
     here.summary_file.write_text('{"blocks": ')
-    assert entries.account(here).summary == ()
+    assert index_entries.account(here).summary == ()
 
 
 def test_the_verdict_of_a_gate_is_shown(tmp_path: Path) -> None:
@@ -148,32 +148,32 @@ def test_the_verdict_of_a_gate_is_shown(tmp_path: Path) -> None:
 
 def test_its_time_is_the_manifests_else_the_ids(tmp_path: Path) -> None:
     here = past(tmp_path, "20261120-1432-plan-aaaa")
-    assert time.localtime(entries.planned(here).created)[:5] == (2026, 11, 20, 14, 32)
+    assert time.localtime(index_entries.planned(here).created)[:5] == (2026, 11, 20, 14, 32)
     manifest = json.loads(here.manifest_file.read_text())
     write_json(here.manifest_file, {**manifest, "created": "2026-11-20T12:00:00+0000"})
-    assert entries.planned(here).created == 1795176000.0
+    assert index_entries.planned(here).created == 1795176000.0
     write_json(here.manifest_file, {**manifest, "created": ["nonsense"]})
-    assert time.localtime(entries.planned(here).created)[:5] == (2026, 11, 20, 14, 32)
+    assert time.localtime(index_entries.planned(here).created)[:5] == (2026, 11, 20, 14, 32)
 
 
 def test_only_an_outcome_of_the_newest_round_is_an_end(tmp_path: Path) -> None:
     here = past(tmp_path, "e", ended=False)
-    assert entries.ending(here) is None
+    assert index_entries.ending(here) is None
     with here.submission_file.open("w") as file:
         file.write(json.dumps({"event": "round", "round": 0, "groups": [], "time": 1.0}) + "\n")
     write_json(here.outcome_file, {"version": 1, "round": 0, "state": "incomplete"})
-    assert entries.ending(here) == "incomplete"
+    assert index_entries.ending(here) == "incomplete"
     with here.submission_file.open("a") as file:
         file.write(json.dumps({"event": "round", "round": 1, "groups": [], "time": 2.0}) + "\n")
-    assert entries.ending(here) is None
+    assert index_entries.ending(here) is None
 
 
 def test_a_stamp_changes_with_what_may_change_after_the_end(tmp_path: Path) -> None:
     here = past(tmp_path, "e")
-    stamps = [entries.stamp_of(here)]
+    stamps = [index_entries.stamp_of(here)]
 
     def note() -> None:
-        stamps.append(entries.stamp_of(here))
+        stamps.append(index_entries.stamp_of(here))
 
     evaluated(here, rt=table())
     note()
@@ -185,9 +185,9 @@ def test_a_stamp_changes_with_what_may_change_after_the_end(tmp_path: Path) -> N
         file.write("{}\n")
     note()
     assert len(set(stamps)) == len(stamps)
-    assert entries.stamp_of(here) == stamps[-1]
+    assert index_entries.stamp_of(here) == stamps[-1]
     os.utime(here.outcome_file, (2e9, 2e9))
-    assert entries.changed_at(entries.stamp_of(here)) == 2e9
+    assert index_entries.changed_at(index_entries.stamp_of(here)) == 2e9
 
 
 def cut(path: Path) -> None:
@@ -231,9 +231,9 @@ def test_without_its_plan_it_is_unreadable(
 ) -> None:
     here = past(tmp_path, "20261120-1432-plan-aaaa")
     harm(getattr(here, file))
-    with pytest.raises(entries.Unreadable):
-        entries.planned(here)
-    row = entries.unreadable(here, entries.stamp_of(here)).row
+    with pytest.raises(index_entries.Unreadable):
+        index_entries.planned(here)
+    row = index_entries.unreadable(here, index_entries.stamp_of(here)).row
     assert (row.state, row.run_tasks) == ("unreadable", 0)
     assert time.localtime(row.created)[:3] == (2026, 11, 20)
 

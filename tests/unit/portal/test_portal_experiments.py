@@ -11,11 +11,11 @@ import pytest
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import write_json
-from hpcbench.portal.following import Follower
-from hpcbench.portal.hub import Hub
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
+from hpcbench.portal.follower import Follower
 from hpcbench.portal.index import open_index
-from hpcbench.portal.sentences import sentence
-from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.state_sentence import sentence
 from hpcbench.status import (
     Eta,
     ExperimentStatus,

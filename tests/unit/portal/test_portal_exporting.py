@@ -11,10 +11,10 @@ from typing import Any, cast
 import polars
 import pytest
 
+from hpcbench.portal.context import Portal
 from hpcbench.portal.index import ExperimentQuery, Index, RunTaskQuery
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score
-from hpcbench.portal.state import Portal
 from tests.unit.portal.asking import evaluated, portal_over, scored
 from tests.unit.portal.unguarded import Answer, unguarded
 from tests.unit.small import record

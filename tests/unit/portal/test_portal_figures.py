@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.portal import figures
 from hpcbench.portal.figures import MOST_NAMES, MOST_POINTS, capped, sent
-from hpcbench.portal.results import Results
+from hpcbench.portal.results_cache import Results
 from hpcbench.reporting.figures import Axis, Figure, Flow, Matrix, Series
 from tests.unit.reporting.many import answered, right
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.portal.flags import Flags
+from hpcbench.portal.sample_flags import Flags
 
 
 def flags(folder: Path) -> Flags:

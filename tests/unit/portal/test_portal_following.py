@@ -19,14 +19,15 @@ from hpcbench.experiment.claims import Claim, Owner, claim, shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import write_json
-from hpcbench.portal import following, watching
-from hpcbench.portal.asking import Asker
-from hpcbench.portal.following import Follower
-from hpcbench.portal.hub import Hub
+from hpcbench.portal import experiment_watch
+from hpcbench.portal import follower as following
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
+from hpcbench.portal.follower import Follower
 from hpcbench.portal.index import ExperimentQuery, IndexFault, open_index
 from hpcbench.portal.models.live import ExperimentNews
-from hpcbench.portal.pace import Pace
-from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.slurm_poller import Asker
+from hpcbench.portal.throttle import Pace
 from tests.unit.past import past
 from tests.unit.portal.test_portal_entries import evaluated, table
 from tests.unit.scene import Scene
@@ -55,9 +56,9 @@ def follower(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follow
     monkeypatch.setattr(following, "SHARE", 100.0)  # as often as there is something to do
     monkeypatch.setattr(following, "WRITE_SECONDS", (0.0, 0.0))
     for name in ("POLL_SECONDS", "LOOK_SECONDS"):
-        monkeypatch.setattr(watching, name, (0.0, 0.0))
-    monkeypatch.setattr(watching, "TELL_SECONDS", 0.0)
-    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.0)
+        monkeypatch.setattr(experiment_watch, name, (0.0, 0.0))
+    monkeypatch.setattr(experiment_watch, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(experiment_watch, "QUIET_SECONDS", 0.0)
     found = Follower(portal)
     yield found
     found.stop()
@@ -207,7 +208,7 @@ def test_what_ended_is_not_opened_again(
     done(portal.home, "e1")
     until(follower, lambda: portal.index.known("e1"))
     opened: list[str] = []
-    monkeypatch.setattr("hpcbench.portal.entries.planned", lambda one: opened.append(one.id))
+    monkeypatch.setattr("hpcbench.portal.index_entries.planned", lambda one: opened.append(one.id))
     for _ in range(5):
         follower.round()
     other = Follower(portal)  # and a portal that starts with this index does not, either
@@ -309,8 +310,8 @@ def test_between_two_whole_looks_events_say_how_far_it_is(
     run = Running(portal.home, monkeypatch)
     until(follower, lambda: follower.status(run.here.id))
     follower.round()
-    monkeypatch.setattr(watching, "LOOK_SECONDS", (3600.0, 3600.0))
-    monkeypatch.setattr(watching, "QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(experiment_watch, "LOOK_SECONDS", (3600.0, 3600.0))
+    monkeypatch.setattr(experiment_watch, "QUIET_SECONDS", 3600.0)
     follower.round()
     looked = follower.status(run.here.id)
     assert looked is not None
@@ -381,7 +382,7 @@ def test_a_fault_in_one_experiment_does_not_stop_the_others(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("nobody expects this")
 
-    monkeypatch.setattr("hpcbench.portal.watching.Watch.follow", broken)
+    monkeypatch.setattr("hpcbench.portal.experiment_watch.Watch.follow", broken)
     with caplog.at_level(logging.CRITICAL):
         done(portal.home, "e2")
         until(follower, lambda: "e2" in ids(portal))
@@ -473,7 +474,7 @@ def test_messages_of_an_experiment_are_put_together(
 ) -> None:
     run = Running(portal.home, monkeypatch)
     until(follower, lambda: state(portal, run.here.id) == "running")
-    monkeypatch.setattr(watching, "TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(experiment_watch, "TELL_SECONDS", 3600.0)
     told = Told(portal)
     run.claims()
     for _ in range(5):

@@ -18,11 +18,16 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from hpcbench import secret
 from hpcbench.portal import app as apps
-from hpcbench.portal import guard, headers, peers, protocol
+from hpcbench.portal import (
+    guard,
+    headers,
+    peer_accounts,
+    protocol,
+)
 from hpcbench.portal.access_tokens import new_secret
-from hpcbench.portal.journal import Journal
+from hpcbench.portal.audit_log import Journal
+from hpcbench.portal.context import Options
 from hpcbench.portal.models.sessions import NewToken
-from hpcbench.portal.state import Options
 from tests.unit.portal.served import Served, new_desk, served
 
 GET = "GET {} HTTP/1.1\r\n{}Connection: close\r\n\r\n"
@@ -776,7 +781,7 @@ FORWARDED = {
 
 def by_proxy(folder: Path) -> Any:
     # The proxy's account is our own here: it is told from others by its account alone.
-    doorkeeper = peers.Doorkeeper(uid=-1, proxy_uid=os.geteuid())
+    doorkeeper = peer_accounts.Doorkeeper(uid=-1, proxy_uid=os.geteuid())
     return served(
         folder,
         options=Options(folder, root_path="/node/n1/8080"),

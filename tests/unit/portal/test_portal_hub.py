@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hpcbench.portal import hub as hubs
-from hpcbench.portal.hub import Hub
+from hpcbench.portal import broadcast as hubs
+from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.models.live import ClusterNews, News, Reset
 
 

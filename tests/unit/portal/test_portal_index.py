@@ -357,7 +357,7 @@ def test_two_portals_may_write_at_once(database: str | None, tmp_path: Path) -> 
 def test_lists_are_counted_no_further_than_told(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpcbench.portal.index.reading.COUNTED_TO", 5)
+    monkeypatch.setattr("hpcbench.portal.index.queries.COUNTED_TO", 5)
     index.put([entry(f"e{number}") for number in range(8)])
     page = index.experiments(ExperimentQuery(limit=2))
     assert (page.total, page.counted_to) == (5, 5)

@@ -13,7 +13,7 @@ from typing import Any
 import polars
 import pytest
 
-from hpcbench.portal.asked import Asked, Gone
+from hpcbench.portal.asked_samples import Asked, Gone
 from hpcbench.portal.headers import finish
 from hpcbench.portal.media import SIDE, Picture, Pictures, described
 from hpcbench.schema.documents import Dataset

@@ -18,7 +18,7 @@ from hpcbench.portal.sample_table import (
     sheet_of,
 )
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, page_of
-from hpcbench.portal.slow import NotYet
+from hpcbench.portal.slow_work import NotYet
 from tests.unit.portal.asking import portal_over, scored
 
 ID = "20261120-1432-plan-aaaa"

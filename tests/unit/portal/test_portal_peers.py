@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.portal import peers
-from hpcbench.portal.peers import Doorkeeper, Peer
+from hpcbench.portal import peer_accounts
+from hpcbench.portal.peer_accounts import Doorkeeper, Peer
 from tests.unit.portal.served import Served, served
 
 STRANGER = 65534
@@ -62,12 +62,12 @@ def open_to_all(portal: Served, tmp_path: Path) -> None:
         folder = folder.parent
 
 
-READ = tuple(list(peers.TABLES))
+READ = tuple(list(peer_accounts.TABLES))
 """The same tables, but read: the kernel is not asked for one connection first."""
 
 
 @as_root
-@pytest.mark.parametrize("tables", [peers.TABLES, READ])
+@pytest.mark.parametrize("tables", [peer_accounts.TABLES, READ])
 def test_a_stranger_gets_not_one_byte(tmp_path: Path, tables: tuple[Path, ...]) -> None:
     with served(tmp_path, doorkeeper=Doorkeeper(OURS, tables=tables)) as portal:
         open_to_all(portal, tmp_path)
@@ -95,8 +95,10 @@ def test_the_other_end_of_a_connection_is_found_by_either_protocol() -> None:
             taken, _ = server.accept()
             with taken:
                 ends = taken.getsockname()[:2], taken.getpeername()[:2]
-                assert peers._looked_up(*ends, peers.TABLES) == OURS
-                assert peers._asked_for(*ends) in {OURS, None}, "where the kernel answers, the same"
+                assert peer_accounts._looked_up(*ends, peer_accounts.TABLES) == OURS
+                assert peer_accounts._asked_for(*ends) in {OURS, None}, (
+                    "where the kernel answers, the same"
+                )
                 assert Doorkeeper(OURS).judge(taken) == Peer(OURS, address)
                 assert Doorkeeper(OURS + 1).judge(taken) is None
 
@@ -105,8 +107,8 @@ def test_an_end_that_nobody_has_is_not_its_listeners() -> None:
     """Asked for a connection that is none, the kernel may tell of who listens on that port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         here, there = server.getsockname(), ("127.0.0.1", 1)
-        assert peers.uid_of_loopback(there, here) is None
-        assert peers.uid_of_loopback(here, there) is None
+        assert peer_accounts.uid_of_loopback(there, here) is None
+        assert peer_accounts.uid_of_loopback(here, there) is None
 
 
 def test_answers_leave_at_once(tmp_path: Path) -> None:
@@ -164,9 +166,13 @@ def test_only_a_live_end_counts(tmp_path: Path, state: str, inode: str, found: i
     line = (
         f"0: {end(5000)} {end(80)} {state} 00000000:00000000 00:00000000 00000000 1234 0 {inode} 1"
     )
-    uid = peers.uid_of_loopback(("127.0.0.1", 80), ("127.0.0.1", 5000), table(tmp_path, line))
+    uid = peer_accounts.uid_of_loopback(
+        ("127.0.0.1", 80), ("127.0.0.1", 5000), table(tmp_path, line)
+    )
     assert uid == found
-    other = peers.uid_of_loopback(("127.0.0.1", 81), ("127.0.0.1", 5000), table(tmp_path, line))
+    other = peer_accounts.uid_of_loopback(
+        ("127.0.0.1", 81), ("127.0.0.1", 5000), table(tmp_path, line)
+    )
     assert other is None, "another connection of the same port"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.portal import place
+from hpcbench.portal import runtime_dir
 from hpcbench.portal.serve import listening
 
 STRANGER = 65534
@@ -29,18 +29,18 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_lies_in_the_runtime_folder(runtime: Path) -> None:
-    found = place.find()
+    found = runtime_dir.find()
     assert found.folder == runtime / "hpcbench"
     assert stat.S_IMODE(found.folder.stat().st_mode) == 0o700
-    assert place.find() == found, "and is found again"
+    assert runtime_dir.find() == found, "and is found again"
 
 
 def test_a_loose_umask_opens_nothing(runtime: Path) -> None:
     before = os.umask(0)
     try:
-        found = place.find()
-        place.write_secret(found.token, "x")
-        with listening(found), place.holding(found):
+        found = runtime_dir.find()
+        runtime_dir.write_secret(found.token, "x")
+        with listening(found), runtime_dir.holding(found):
             modes = {path.name: path.lstat().st_mode & 0o777 for path in found.folder.iterdir()}
     finally:
         os.umask(before)
@@ -53,20 +53,20 @@ def test_a_folder_open_to_others_is_refused(runtime: Path, mode: int) -> None:
     (runtime / "hpcbench").mkdir()
     (runtime / "hpcbench").chmod(mode)
     with pytest.raises(EnvironmentFault, match="open to others"):
-        place.find()
+        runtime_dir.find()
 
 
 def test_a_link_in_its_place_is_refused(runtime: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir(mode=0o700)
     (runtime / "hpcbench").symlink_to(tmp_path / "mine")
     with pytest.raises(EnvironmentFault, match="link"):
-        place.find()
+        runtime_dir.find()
 
 
 def test_a_file_in_its_place_is_refused(runtime: Path) -> None:
     (runtime / "hpcbench").write_text("")
     with pytest.raises(EnvironmentFault):
-        place.find()
+        runtime_dir.find()
 
 
 @as_root
@@ -74,7 +74,7 @@ def test_a_squatted_folder_is_refused(runtime: Path) -> None:
     (runtime / "hpcbench").mkdir(mode=0o700)
     os.chown(runtime / "hpcbench", STRANGER, STRANGER)
     with pytest.raises(EnvironmentFault, match="somebody else"):
-        place.find()
+        runtime_dir.find()
 
 
 @as_root
@@ -90,7 +90,7 @@ def test_a_user_refuses_what_a_stranger_put_into_tmp(tmp_path: Path) -> None:
             [
                 "setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups",
                 sys.executable, "-c",
-                "from hpcbench.portal import place\nprint(place.find())",
+                "from hpcbench.portal import runtime_dir as place\nprint(place.find())",
             ],
             env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
             cwd="/", capture_output=True, text=True, timeout=60,
@@ -108,8 +108,8 @@ def test_a_runtime_folder_that_is_gone_is_done_without(
 ) -> None:
     made = []
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
-    monkeypatch.setattr(place, "own_folder", lambda folder: made.append(folder) or folder)
-    assert place.find().folder == Path(f"/tmp/hpcbench-{os.geteuid()}")
+    monkeypatch.setattr(runtime_dir, "own_folder", lambda folder: made.append(folder) or folder)
+    assert runtime_dir.find().folder == Path(f"/tmp/hpcbench-{os.geteuid()}")
 
 
 def test_a_runtime_folder_that_others_can_enter_is_not_taken_and_the_user_told_why(
@@ -118,15 +118,15 @@ def test_a_runtime_folder_that_others_can_enter_is_not_taken_and_the_user_told_w
     runtime = tmp_path / "run"
     runtime.mkdir()
     runtime.chmod(0o755)
-    monkeypatch.setattr(place, "own_folder", lambda folder: folder)
+    monkeypatch.setattr(runtime_dir, "own_folder", lambda folder: folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    assert place.find().folder == Path(f"/tmp/hpcbench-{os.geteuid()}")
-    assert place.refused() == f"XDG_RUNTIME_DIR {runtime} is open to others (mode 0755)"
+    assert runtime_dir.find().folder == Path(f"/tmp/hpcbench-{os.geteuid()}")
+    assert runtime_dir.refused() == f"XDG_RUNTIME_DIR {runtime} is open to others (mode 0755)"
     runtime.chmod(0o700)
-    assert place.find().folder == runtime / "hpcbench"
-    assert place.refused() is None
+    assert runtime_dir.find().folder == runtime / "hpcbench"
+    assert runtime_dir.refused() is None
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
-    assert place.refused() is None
+    assert runtime_dir.refused() is None
 
 
 def test_a_path_too_long_for_a_socket_is_refused(
@@ -136,7 +136,7 @@ def test_a_path_too_long_for_a_socket_is_refused(
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     with pytest.raises(EnvironmentFault, match="too long"):
-        place.find()
+        runtime_dir.find()
 
 
 def test_a_secret_replaces_a_link_and_follows_none(tmp_path: Path) -> None:
@@ -144,45 +144,45 @@ def test_a_secret_replaces_a_link_and_follows_none(tmp_path: Path) -> None:
     target.write_text("untouched")
     path.symlink_to(target)
     with pytest.raises(EnvironmentFault):
-        place.read_secret(path)
-    place.write_secret(path, "word")
+        runtime_dir.read_secret(path)
+    runtime_dir.write_secret(path, "word")
     assert target.read_text() == "untouched"
     assert not path.is_symlink()
-    assert place.read_secret(path) == "word"
+    assert runtime_dir.read_secret(path) == "word"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) in ([target, path], [path, target]), "nothing is left over"
 
 
 def test_a_secret_that_others_can_read_is_none(tmp_path: Path) -> None:
     path = tmp_path / "secret"
-    place.write_secret(path, "word")
+    runtime_dir.write_secret(path, "word")
     path.chmod(0o644)
     with pytest.raises(EnvironmentFault, match="not yours alone"):
-        place.read_secret(path)
-    assert place.read_secret(tmp_path / "none") is None
+        runtime_dir.read_secret(path)
+    assert runtime_dir.read_secret(tmp_path / "none") is None
 
 
 def test_one_portal_a_user_and_host(runtime: Path) -> None:
-    here = place.find()
-    assert not place.running(here)
-    with place.holding(here) as held:
+    here = runtime_dir.find()
+    assert not runtime_dir.running(here)
+    with runtime_dir.holding(here) as held:
         assert held
-        with place.holding(here) as second:
+        with runtime_dir.holding(here) as second:
             assert not second
-        assert place.running(here)
-        assert place.read_state(here) is None, "it has not said yet how to reach it"
-        place.write_state(here, {"pid": 1})
-        assert place.read_state(here) == {"pid": 1}
-    assert place.read_state(here) is None, "what it wrote is worth nothing after its end"
+        assert runtime_dir.running(here)
+        assert runtime_dir.read_state(here) is None, "it has not said yet how to reach it"
+        runtime_dir.write_state(here, {"pid": 1})
+        assert runtime_dir.read_state(here) == {"pid": 1}
+    assert runtime_dir.read_state(here) is None, "what it wrote is worth nothing after its end"
 
 
 def test_records_are_kept_in_a_folder_of_the_users_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    folder = place.records()
+    folder = runtime_dir.records()
     assert folder == tmp_path / "state/hpcbench/portal"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o750)
     with pytest.raises(EnvironmentFault):
-        place.records()
+        runtime_dir.records()

@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from hpcbench.portal.context import Options
 from hpcbench.portal.index import BadCursor, ExperimentQuery, RunTaskQuery
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score
-from hpcbench.portal.state import Options
 from tests.unit.portal.served import Answer, Served, served
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}"

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench.portal.documents import Documents
-from hpcbench.portal.hub import Hub
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
+from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.routes import plans as routes
-from hpcbench.portal.starters import STARTERS
-from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.user_documents import Documents
 from hpcbench.registry.source import MAX_BYTES
 from tests.unit.portal.unguarded import Answer, Unguarded, unguarded
 
@@ -404,7 +404,7 @@ def test_a_bomb_and_an_endless_matrix_end_in_a_word(
     )
     body = {"kind": "plans", "name": "new", "text": endless}
     with monkeypatch.context() as patch:
-        patch.setattr("hpcbench.portal.checking.CHECK_SECONDS", 4)
+        patch.setattr("hpcbench.portal.plan_checks.CHECK_SECONDS", 4)
         answer = api.ask("POST", "documents/check", body)
     assert answer.status in (422, 503)
     assert answer.body["code"] in ("too_long", "too_much")
@@ -465,7 +465,7 @@ def test_nothing_is_submitted_without_the_permission(serve: Serve) -> None:
 def test_a_submission_runs_the_command_and_keeps_what_it_said(
     serve: Serve, plans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpcbench.portal.submitting.started_with", lambda: dict(os.environ))
+    monkeypatch.setattr("hpcbench.portal.plan_submission.started_with", lambda: dict(os.environ))
     (plans / "small.yaml").write_text(PLAN.replace("model: tiny-vlm", "model: absent"))
     api = serve(may_submit=True)
     document = opened(api)
@@ -484,9 +484,9 @@ def test_the_command_is_a_list_of_words_in_the_folder_of_the_plans(
     serve: Serve, plans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan of a hostile name, and a stand-in for hpcbench that says what it was called with."""
-    monkeypatch.setattr("hpcbench.portal.submitting._START", SPY)
+    monkeypatch.setattr("hpcbench.portal.plan_submission._START", SPY)
     monkeypatch.setattr(
-        "hpcbench.portal.submitting.started_with",
+        "hpcbench.portal.plan_submission.started_with",
         lambda: {"PATH": "/usr/bin", "MY_TOKEN": "s3cr3t!"},
     )
     hostile = "-x; touch owned; $(id) 'a\".yaml"
@@ -528,8 +528,10 @@ def test_a_plan_is_submitted_once_at_a_time_and_only_as_it_was_seen(
     waiting = plans.parent / "waiting"
     waiting.touch()
     held = SPY.replace('(folder / "held")', f"Path({str(waiting)!r})")
-    monkeypatch.setattr("hpcbench.portal.submitting._START", held)
-    monkeypatch.setattr("hpcbench.portal.submitting.started_with", lambda: {"MY_TOKEN": "abcd1234"})
+    monkeypatch.setattr("hpcbench.portal.plan_submission._START", held)
+    monkeypatch.setattr(
+        "hpcbench.portal.plan_submission.started_with", lambda: {"MY_TOKEN": "abcd1234"}
+    )
     api = serve(may_submit=True)
     document = opened(api)
     body = {"document": document["row"]["id"], "etag": document["etag"]}

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.broadcast import Hub
+from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.hub import Hub
 from hpcbench.portal.index import open_index
-from hpcbench.portal.results import Seen, results_of
-from hpcbench.portal.state import Options, Portal
+from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.schema.plan import ResolvedPlan
 from tests.unit import small
 

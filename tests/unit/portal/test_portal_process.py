@@ -21,8 +21,8 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.cli.portal import _database
 from hpcbench.errors import UserError
-from hpcbench.portal import reach, serve
-from hpcbench.portal.state import Options
+from hpcbench.portal import addresses, serve
+from hpcbench.portal.context import Options
 
 pytestmark = pytest.mark.long
 
@@ -129,7 +129,7 @@ def test_from_the_first_line_to_the_last(house: House) -> None:
     process, said = house.start("--allow-edit", "--idle-hours", "2")
     assert f":{house.socket} " in said
     assert "-o ExitOnForwardFailure=yes -L 127.0.0.1:8787:" in said
-    assert f"@{reach.real_host()}" in said
+    assert f"@{addresses.real_host()}" in said
     code = CODE.search(said)
     assert code is not None
     assert f"?{code[1]}" not in said, "in the fragment, nowhere else"
@@ -329,13 +329,15 @@ def test_the_link_has_a_host_name_of_its_own() -> None:
     state: dict[str, Any] = {
         "site": "", "host": "login03.example.edu", "port": None, "root_path": "", "tunnel": "ssh …",
     }  # fmt: skip
-    assert reach.links(state, "C")["link"] == "http://login03.localhost:8787/#t=C"
-    assert reach.links({**state, "site": "My_Cluster"}, "C")["link"].startswith(
+    assert addresses.links(state, "C")["link"] == "http://login03.localhost:8787/#t=C"
+    assert addresses.links({**state, "site": "My_Cluster"}, "C")["link"].startswith(
         "http://my-cluster.l"
     )
-    assert reach.links({**state, "site": "…"}, "C")["link"].startswith("http://hpcbench.localhost")
-    assert reach.links({**state, "root_path": "/node/n/1"}, "C") == {"path": "/node/n/1/#t=C"}
-    assert "below your proxy's address" in reach.how_to_reach({**state, "root_path": "/n"}, "C")
+    assert addresses.links({**state, "site": "…"}, "C")["link"].startswith(
+        "http://hpcbench.localhost"
+    )
+    assert addresses.links({**state, "root_path": "/node/n/1"}, "C") == {"path": "/node/n/1/#t=C"}
+    assert "below your proxy's address" in addresses.how_to_reach({**state, "root_path": "/n"}, "C")
 
 
 def test_the_command_line_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

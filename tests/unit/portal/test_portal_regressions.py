@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from hpcbench.comparison import history as past
-from hpcbench.portal import acknowledged, regressions
-from hpcbench.portal.acknowledged import Noted, acknowledgements
+from hpcbench.portal import acknowledgements as acknowledged
+from hpcbench.portal import regressions
+from hpcbench.portal.acknowledgements import Noted, acknowledgements
 from hpcbench.portal.models.regressions import Regression, Trends
 from hpcbench.portal.regressions import History, Judge, note
 from hpcbench.statistics.changes import Change

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
-from hpcbench.portal.results import Results
+from hpcbench.portal.results_cache import Results
 from tests.unit.reporting.many import answered, right
 
 

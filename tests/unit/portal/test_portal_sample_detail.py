@@ -17,10 +17,10 @@ from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
-from hpcbench.portal.boxes import boxes_of, marked_on
-from hpcbench.portal.detail import detail_of, field_of
+from hpcbench.portal.image_regions import boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.samples import SampleDetail, SampleImage
+from hpcbench.portal.sample_detail import detail_of, field_of
 from hpcbench.portal.sample_table import sheet_of
 from hpcbench.portal.samples import Chosen, Sorted
 from hpcbench.schema.records import Boxes, Sample

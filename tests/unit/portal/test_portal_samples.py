@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.samples import SamplePage
 from hpcbench.portal.sample_table import Sheet, sheet_of
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, named, page_of
-from hpcbench.portal.state import Portal
 from tests.campaign import examples
 from tests.unit.portal.asking import NoIndex, evaluated, portal_over, running, scored
 from tests.unit.portal.unguarded import unguarded

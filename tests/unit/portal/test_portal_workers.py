@@ -13,11 +13,11 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files import tail
 from hpcbench.files.atomic import Appender
-from hpcbench.portal import workers as room
+from hpcbench.portal import worker_series as room
 from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.resources import card_gb, resources
 from hpcbench.portal.timeline import timeline, troubles
-from hpcbench.portal.workers import Workers, groups_of
+from hpcbench.portal.worker_series import Workers, groups_of
 from tests.unit.portal.asking import portal_over
 from tests.unit.scene import Scene
 

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 
 from hpcbench.portal.app import application
-from hpcbench.portal.state import Portal
+from hpcbench.portal.context import Portal
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.reporting import pictures
+from hpcbench.reporting import charts
+from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Figure, svg, table
-from hpcbench.reporting.pictures.names import stem
 from hpcbench.reporting.tables import MetricRow
 
 
@@ -71,7 +71,7 @@ def test_metrics_of_one_run_task_share_its_row_and_coverage_is_told_once() -> No
         row("a", "cer", 0.2, coverage=0.9),
         row("b", "anls", 0.6),
     ]
-    figure = only(pictures.metrics(rows))
+    figure = only(charts.metrics(rows))
     assert [one.name for one in figure.series] == ["anls ↑", "cer ↑"]
     assert figure.series[0].x == ("a", "b")
     assert figure.series[0].labels == ("coverage 90.0 %", "")
@@ -81,7 +81,7 @@ def test_metrics_of_one_run_task_share_its_row_and_coverage_is_told_once() -> No
 
 def test_a_metric_beyond_one_does_not_squeeze_the_shares() -> None:
     rows = [row("a", "anls", 0.5), row("a", "bleu", 43.0), row("a", "none", None)]
-    shares, bleu = pictures.metrics(rows)
+    shares, bleu = charts.metrics(rows)
     assert [one.name for one in shares.series] == ["anls ↑"]
     assert [one.name for one in bleu.series] == ["bleu ↑"]
     assert bleu.y.high is None
@@ -90,9 +90,9 @@ def test_a_metric_beyond_one_does_not_squeeze_the_shares() -> None:
 
 def test_scores_of_many_run_tasks_are_parted_by_ml_task() -> None:
     rows = [row(f"r{n}", "anls", 0.5, ml_task=["vqa", "kie"][n % 2]) for n in range(80)]
-    figures = list(pictures.metrics(rows))
+    figures = list(charts.metrics(rows))
     assert [one.title.split(": ")[1] for one in figures] == ["vqa", "kie"]
-    assert list(pictures.metrics([])) == []
+    assert list(charts.metrics([])) == []
 
 
 def test_categories_stand_side_by_side_for_run_tasks_that_were_asked_the_same() -> None:
@@ -110,7 +110,7 @@ def test_categories_stand_side_by_side_for_run_tasks_that_were_asked_the_same() 
         "other": score(0.6, groups=level(0.7), dataset="e"),
         "alone": score(0.6, groups=[{"by": ["kind"], "groups": 1, "rows": []}]),
     }
-    same, other = pictures.categories(tables)
+    same, other = charts.categories(tables)
     assert [one.name for one in same.series] == ["a", "b"]
     assert same.series[0].x == ("invoice", "–")
     assert same.series[0].labels == ("n 7", "n 7, coverage 50.0 %")
@@ -119,33 +119,33 @@ def test_categories_stand_side_by_side_for_run_tasks_that_were_asked_the_same() 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-2, 3)), max_size=50))
 def test_every_value_is_in_one_bin(values: list[float | None]) -> None:
-    counts = pictures.binned(values)
+    counts = charts.binned(values)
     assert sum(counts) == sum(value is not None for value in values)
 
 
 def test_a_bin_takes_its_lower_edge_and_the_last_one_both() -> None:
     for place in range(20):
-        assert pictures.binned([place / 20])[place] == 1
-    assert pictures.binned([1.0, float("nan")])[19] == 1
-    assert sum(pictures.binned([float("nan")])) == 0
+        assert charts.binned([place / 20])[place] == 1
+    assert charts.binned([1.0, float("nan")])[19] == 1
+    assert sum(charts.binned([float("nan")])) == 0
 
 
 def test_the_distribution_of_one_counts_of_some_shares_and_of_many_a_heatmap() -> None:
-    one = {"a": pictures.binned([0.0, 1.0, 1.0])}
-    figure = pictures.distribution(one, "anls")
+    one = {"a": charts.binned([0.0, 1.0, 1.0])}
+    figure = charts.distribution(one, "anls")
     assert figure is not None
     assert figure.kind == "histogram"
     assert sum(value or 0 for value in figure.series[0].y) == 3
-    some = pictures.distribution({**one, "b": one["a"], "none": [0] * 20}, "anls")
+    some = charts.distribution({**one, "b": one["a"], "none": [0] * 20}, "anls")
     assert some is not None
     assert [sum(value or 0 for value in each.y) for each in some.series] == pytest.approx(
         [1.0, 1.0]
     )
-    many = pictures.distribution({f"r{n}": one["a"] for n in range(9)}, "anls")
+    many = charts.distribution({f"r{n}": one["a"] for n in range(9)}, "anls")
     assert many is not None
     assert many.matrix is not None
     assert len(many.matrix.rows) == 9
-    assert pictures.distribution({"none": [0] * 20}, "anls") is None
+    assert charts.distribution({"none": [0] * 20}, "anls") is None
 
 
 def test_only_samples_that_did_not_end_well_are_drawn() -> None:
@@ -153,10 +153,10 @@ def test_only_samples_that_did_not_end_well_are_drawn() -> None:
         "good": score(0.5),
         "bad": score(0.5, outcomes={"ok": 7, "failed": 1}, invalid=2),
     }
-    figure = only(pictures.outcomes(tables))
+    figure = only(charts.outcomes(tables))
     assert {one.name: one.y for one in figure.series} == {"unreadable": (20.0,), "failed": (10.0,)}
     assert "All samples of 1 other run tasks ended well." in figure.notes
-    assert list(pictures.outcomes({"good": score(0.5)})) == []
+    assert list(charts.outcomes({"good": score(0.5)})) == []
 
 
 # --- speed ----------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_only_samples_that_did_not_end_well_are_drawn() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
 def test_nobody_beats_the_front_and_everybody_else_is_beaten(points: list[tuple[int, int]]) -> None:
-    front = pictures.front(points)
+    front = charts.front(points)
     for one, on in zip(points, front, strict=True):
         beaten = any(other != one and other[0] >= one[0] and other[1] >= one[1] for other in points)
         assert on == (not beaten)
@@ -178,7 +178,7 @@ def test_the_front_is_of_one_kind_of_machine_and_the_figure_says_so() -> None:
         "fast": speed(20, "H100"), "good": speed(10, "H100"), "slow": speed(5, "H100"),
         "old": speed(1, "A100", "A100"),
     }  # fmt: skip
-    figure = only(pictures.tradeoffs(metrics, {"run_tasks": rates}))
+    figure = only(charts.tradeoffs(metrics, {"run_tasks": rates}))
     assert [one.name for one in figure.series] == ["H100", "2 × A100"]
     assert ringed(figure) == {"fast", "good", "old"}
     assert any("Not the same machine" in note for note in figure.notes)
@@ -188,14 +188,14 @@ def test_the_front_is_of_one_kind_of_machine_and_the_figure_says_so() -> None:
 def test_of_an_error_rate_the_lowest_is_best() -> None:
     worse = {"entry": {"higher_is_better": False}}
     metrics = {"run_tasks": {"a": score(0.1, **worse), "b": score(0.4, **worse)}}
-    figure = only(pictures.tradeoffs(metrics, {"run_tasks": {"a": speed(2), "b": speed(2)}}))
+    figure = only(charts.tradeoffs(metrics, {"run_tasks": {"a": speed(2), "b": speed(2)}}))
     assert ringed(figure) == {"a"}
 
 
 def test_run_tasks_that_were_asked_something_else_are_not_held_against_each_other() -> None:
     metrics = {"run_tasks": {"a": score(0.1), "b": score(0.4, dataset="e"), "c": score(0.4)}}
     rates = {"a": speed(2), "b": speed(2), "c": speed(None)}
-    assert list(pictures.tradeoffs(metrics, {"run_tasks": rates})) == []
+    assert list(charts.tradeoffs(metrics, {"run_tasks": rates})) == []
 
 
 def test_a_sweep_rings_its_knee_and_crosses_what_the_client_spoilt() -> None:
@@ -205,10 +205,10 @@ def test_a_sweep_rings_its_knee_and_crosses_what_the_client_spoilt() -> None:
     }
     tables["r5"] = speed(5, load={"concurrency": 64, "rate": 5.0, "sweep": "s"})
     swept = {"points": list(tables), "knee": "c2", "rate_knee": None}
-    figure = pictures.sweep("s", swept, tables)
+    figure = charts.sweep("s", swept, tables)
     assert figure is not None
     assert ringed(figure) == {"2"}
-    both = pictures.sweep("s", {**swept, "rate_knee": "r5"}, tables)
+    both = charts.sweep("s", {**swept, "rate_knee": "r5"}, tables)
     assert both is not None
     assert ringed(both) == {"2", "5/s"}
     kept, paced, late = figure.series
@@ -216,14 +216,14 @@ def test_a_sweep_rings_its_knee_and_crosses_what_the_client_spoilt() -> None:
     assert kept.y == (1.0, 1.0, 1.0)
     assert paced.labels == ("5/s",)
     assert late.x == (4,)
-    assert pictures.sweep("s", {"points": ["c1"], "knee": None}, tables) is None
+    assert charts.sweep("s", {"points": ["c1"], "knee": None}, tables) is None
 
 
 def test_a_distribution_of_few_is_all_of_them_and_of_many_its_quantiles() -> None:
     few = {"n": 4, "quantiles": [1.0, 2.0, 3.0, 4.0]}
     many = {"n": 1000, "quantiles": [float(n) for n in range(41)]}
     tables = {"few": {"ttft_ms": few}, "many": {"ttft_ms": many}, "none": {"ttft_ms": None}}
-    figure = only(pictures.latencies({"run_tasks": tables}, list(tables)))
+    figure = only(charts.latencies({"run_tasks": tables}, list(tables)))
     assert figure.series[0].y == (0.25, 0.5, 0.75, 1.0)
     assert figure.series[1].y[:3] == (0.001, 0.025, 0.05)
     assert figure.series[1].y[-1] == 1.0
@@ -233,7 +233,7 @@ def test_a_distribution_of_few_is_all_of_them_and_of_many_its_quantiles() -> Non
 def test_distributions_of_many_run_tasks_are_medians_with_ranges() -> None:
     each = {"n": 41, "quantiles": [float(n + 1) for n in range(41)]}
     tables = {f"r{n}": {"ttft_ms": each, "e2e_due_ms": each} for n in range(30)}
-    ttft, e2e = pictures.latencies({"run_tasks": tables}, list(tables))
+    ttft, e2e = charts.latencies({"run_tasks": tables}, list(tables))
     assert (ttft.kind, e2e.kind) == ("interval", "interval")
     assert (ttft.series[0].y[0], ttft.series[0].low, ttft.series[0].high) == (
         21.0,
@@ -250,21 +250,21 @@ def test_tokens_are_a_line_over_answers_and_of_older_files_a_mean() -> None:
         "a": speed(1, tokens_each=each),
         "b": speed(1, tokens_each={"completion_tokens": None}),
     }
-    figure = only(pictures.tokens({"run_tasks": tables}))
+    figure = only(charts.tokens({"run_tasks": tables}))
     assert figure.kind == "line"
     assert figure.series[0].x == (0.0, 50.0, 100.0)
     assert figure.series[0].y == (1.0, 2.0, 9.0)
-    mean = only(pictures.tokens({"run_tasks": {"a": speed(1, completion_tokens=50)}}))
+    mean = only(charts.tokens({"run_tasks": {"a": speed(1, completion_tokens=50)}}))
     assert mean.series[0].y == (5.0,)
-    assert list(pictures.tokens({"run_tasks": {"a": speed(1)}})) == []
+    assert list(charts.tokens({"run_tasks": {"a": speed(1)}})) == []
 
 
 def test_memory_shows_what_was_measured_in_gib() -> None:
     peaks = {"gpu_peak": 3 * 2**30, "effective": None}
-    figure = pictures.memory({"run_tasks": {"a": speed(1, memory=peaks), "b": speed(1)}})
+    figure = charts.memory({"run_tasks": {"a": speed(1, memory=peaks), "b": speed(1)}})
     assert figure is not None
     assert [(one.name, one.x, one.y) for one in figure.series] == [("GPU", ("a",), (3.0,))]
-    assert pictures.memory({"run_tasks": {"b": speed(1)}}) is None
+    assert charts.memory({"run_tasks": {"b": speed(1)}}) is None
 
 
 # --- several runs ---------------------------------------------------------------------------------------
@@ -277,27 +277,27 @@ def test_a_flow_goes_from_right_to_missing_and_counts_what_moved() -> None:
         ("right", "odd"): 1,
         ("failed", "right"): 0,
     }
-    figure = pictures.flow(counts, "main", "new")
+    figure = charts.flow(counts, "main", "new")
     assert figure is not None
     assert [(one.source, one.target) for one in figure.flows] == [
         ("right", "right"), ("right", "odd"), ("wrong", "right"),
     ]  # fmt: skip
     assert figure.notes == ("4 of 9 samples ended otherwise.",)
-    assert pictures.flow({}, "main", "new") is None
+    assert charts.flow({}, "main", "new") is None
 
 
 def test_a_history_is_in_order_of_time_and_names_the_experiments() -> None:
     runs = [
-        pictures.Moment(200.0, "second", 0.5, 0.4, 0.6, True),
-        pictures.Moment(100.0, "first", 0.9),
+        charts.Moment(200.0, "second", 0.5, 0.4, 0.6, True),
+        charts.Moment(100.0, "first", 0.9),
     ]
-    figure = pictures.history("anls ↑", {"rt": runs, "none": [pictures.Moment(1.0, "x", None)]})
+    figure = charts.history("anls ↑", {"rt": runs, "none": [charts.Moment(1.0, "x", None)]})
     assert figure is not None
     assert figure.series[0].labels == ("first", "second")
     assert ringed(figure) == {"second"}
     assert len(figure.series) == 1
     assert "second" in svg(figure)
-    assert pictures.history("anls", {}) is None
+    assert charts.history("anls", {}) is None
 
 
 def test_names_of_files_differ_where_names_differ() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbench.wrapper.causes import REMEDIES, classify, telling
+from hpcbench.wrapper.exit_causes import REMEDIES, classify, telling
 
 VLLM = "(EngineCore pid=41) ERROR 11-20 10:00:00 [core.py:1584] "
 PARENT = (

@@ -15,9 +15,9 @@ import pytest
 
 from hpcbench.plugins import Command
 from hpcbench.wrapper import process_tree
+from hpcbench.wrapper.engine_process import Child
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask
-from hpcbench.wrapper.process import Child
 from hpcbench.wrapper.shared_memory import FOLDER, SharedMemory
 from hpcbench.wrapper.supervisor import temporary
 
@@ -66,7 +66,7 @@ def test_temporary_files_are_made_where_they_go_with_the_engine() -> None:
 def test_what_an_engine_keeps_in_shared_memory_goes_with_it(
     tmp_path: Path, before: Path, unknown: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpcbench.wrapper.process.GRACE", 0.2)
+    monkeypatch.setattr("hpcbench.wrapper.engine_process.GRACE", 0.2)
 
     async def journey() -> str:
         log = Log(tmp_path / "log", Mask())

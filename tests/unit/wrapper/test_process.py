@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hpcbench.wrapper import process, process_tree
+from hpcbench.wrapper import engine_process, process_tree
 from hpcbench.wrapper.app import ControlPlane
 from hpcbench.wrapper.supervisor import Load, Supervisor
 from tests.unit.wrapper.running import KEY, ROOT, Control, Wrapper, gone
@@ -410,7 +410,7 @@ def test_an_idle_engine_that_does_not_answer_is_ended(
 def test_what_a_request_met_long_ago_does_not_tell_why_an_engine_ended(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, cause: str, said: str
 ) -> None:
-    monkeypatch.setattr(process, "RECENT", 0.2)
+    monkeypatch.setattr(engine_process, "RECENT", 0.2)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     old = ["jinja2.exceptions.TemplateError: After the optional system message\n"]
     body = {"engine": "tests.unit.wrapper.wayward:WaywardEngine", "options": {"print": old}}
@@ -449,8 +449,8 @@ async def answered(supervisor: Supervisor, path: str, body: dict[str, Any]) -> t
 def test_what_survived_sigkill_is_told_and_nothing_is_loaded_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "GRACE", 0.1)
-    monkeypatch.setattr(process, "GIVE_UP", 0.3)
+    monkeypatch.setattr(engine_process, "GRACE", 0.1)
+    monkeypatch.setattr(engine_process, "GIVE_UP", 0.3)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
 
@@ -482,8 +482,8 @@ def test_what_survived_sigkill_is_told_and_nothing_is_loaded_beside_it(
 def test_a_load_that_waits_for_an_engine_that_does_not_go_fails_of_that_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "GRACE", 0.1)
-    monkeypatch.setattr(process, "GIVE_UP", 0.5)
+    monkeypatch.setattr(engine_process, "GRACE", 0.1)
+    monkeypatch.setattr(engine_process, "GIVE_UP", 0.5)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
 
