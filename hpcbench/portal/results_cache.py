@@ -46,7 +46,7 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Held:
-    table: Table
+    table: Table | None
     bytes: int
 
 
@@ -154,13 +154,21 @@ class Results:
     def of_run_task(self, experiment: Experiment, run_task: str) -> tuple[Table, Table]:
         """What `metrics.json` and `performance.json` say of one run task; empty where they say nothing."""
         return (
-            self._part(experiment.metrics_file, run_task, lambda: self.metrics(experiment)),
-            self._part(experiment.performance_file, run_task, lambda: self.performance(experiment)),
+            self._part(experiment.metrics_file, run_task, lambda: metrics_of(experiment)),
+            self._part(experiment.performance_file, run_task, lambda: performance_of(experiment)),
         )
 
-    def _part(self, path: Path, run_task: str, whole: Callable[[], Table | None]) -> Table:
-        """A run task's part of a file, kept beside what is kept of whole files."""
-        return self._parts.of((path, run_task), stamp_of(path), lambda: _entry(whole(), run_task))
+    def _part(self, path: Path, run_task: str, read: Callable[[], Table]) -> Table:
+        """A run task's part of a file; the whole, ten times as large in memory, is not kept for it."""
+        stamp = stamp_of(path)
+
+        def take() -> Table:
+            held = self._tables.held(path, stamp)
+            whole = held[0].table if held else _readable(read)
+            found = (whole or {}).get("run_tasks", {}).get(run_task)
+            return found if isinstance(found, dict) else {}
+
+        return self._parts.of((path, run_task), stamp, take) if stamp is not None else {}
 
     def _read(self, experiment: Experiment, name: str, read: Callable[[], Table]) -> Table | None:
         path = experiment.path / name
@@ -169,18 +177,18 @@ class Results:
             return None
 
         def make() -> _Held:
-            return _Held(read(), stamp[1])
+            return _Held(_readable(read), stamp[1])
 
-        try:
-            held = self._tables.of(path, stamp, make)
-        except (EnvironmentFault, OSError, ValueError, RecursionError):
-            return None
-        return held.table if isinstance(held.table, dict) else None
+        return self._tables.of(path, stamp, make).table
 
 
-def _entry(tables: Table | None, run_task: str) -> Table:
-    found = (tables or {}).get("run_tasks", {}).get(run_task)
-    return found if isinstance(found, dict) else {}
+def _readable(read: Callable[[], Table]) -> Table | None:
+    """What a reader gives; None where its file cannot be read."""
+    try:
+        found = read()
+    except (EnvironmentFault, OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def results_of(portal: Portal) -> Results:
