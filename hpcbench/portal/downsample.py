@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 
 LIMIT = 600
 """Points of a series at most."""
-
-
-def finite(value: object) -> float | None:
-    """A number; None for all else."""
-    if type(value) is float:  # most are
-        return value if math.isfinite(value) else None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return None
 
 
 class Thinned:

@@ -17,11 +17,12 @@ from typing import Any
 from pydantic_core import from_json
 
 from hpcbench.experiment.control import control_state
-from hpcbench.experiment.counts import Counts, counts_of, total
-from hpcbench.experiment.ending import if_whole
+from hpcbench.experiment.counts import Counts, total
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION, summary_of
+from hpcbench.experiment.results import summary_of
+from hpcbench.experiment.view import tables
 from hpcbench.experiment.view import usage as view_usage
+from hpcbench.experiment.view.tables import LARGEST, MetricValue, Scores, Speed
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import (
@@ -33,9 +34,6 @@ from hpcbench.portal.models.experiments import (
 )
 from hpcbench.status import ExperimentStatus, State
 from hpcbench.status.findings import outcome_of, passes_of
-
-LARGEST = 64 << 20
-"""Bytes of the largest file that is read: a thousand run tasks with all their groups have fewer."""
 
 TEXT = 500
 """Characters of a text that is kept."""
@@ -91,10 +89,10 @@ class Planned:
 class Results:
     """What evaluation wrote; empty where it has not, or where that cannot be read."""
 
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    """Run task → its table of `metrics.json`."""
-    performance: Mapping[str, Any] = field(default_factory=dict)
-    """Run task → its table of `performance.json`."""
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+    """Run task → its scores."""
+    speeds: Mapping[str, Speed] = field(default_factory=dict)
+    """Run task → its speed."""
 
 
 def stamp_of(experiment: Experiment) -> str:
@@ -168,18 +166,12 @@ def planned(experiment: Experiment) -> Planned:
 
 def results(experiment: Experiment) -> Results:
     """What evaluation wrote."""
-    return Results(
-        {
-            name: if_whole(table)
-            for name, table in _tables(experiment.metrics_file, METRICS_VERSION).items()
-        },
-        _tables(experiment.performance_file, PERFORMANCE_VERSION),
-    )
+    return Results(tables.scores(experiment), tables.speeds(experiment))
 
 
 def account(experiment: Experiment) -> Account:
     """What was written about an experiment once it had ended."""
-    verdict = _try(experiment.verdict_file)
+    verdict = tables.read_object(experiment.verdict_file)
     return Account(
         _usage(view_usage.written_usage(experiment)),
         tuple(map(clean, summary_of(experiment))),
@@ -229,7 +221,7 @@ def entry(
         tasks_by_state=counted,
         samples=sum(row.samples for row in rows),
         answered=sum(row.answered for row in rows),
-        rate=_number(status.rate) if status else None,
+        rate=status.rate if status else None,
         eta=_text(status.eta.text) if status and status.eta else None,
         counts=_together(rows),
         scored=sum(bool(row.scores) and row.scores[0].value is not None for row in rows),
@@ -277,11 +269,9 @@ def _task(resolved: Mapping[str, Any], samples: Mapping[str, int]) -> PlannedTas
 def _row(
     experiment: str, task: PlannedTask, found: Results, status: Any, *, done: bool
 ) -> RunTaskRow:
-    table = _mapping(found.metrics.get(task.name))
-    speed = _mapping(found.performance.get(task.name))
-    latency = _mapping(speed.get("e2e_ms"))
-    peak = _number(_mapping(speed.get("memory")).get("gpu_peak"))
-    counts = _counts(table)
+    scored = found.scores.get(task.name, Scores())
+    speed = found.speeds.get(task.name, Speed())
+    peak, counts = speed.memory.gpu_peak, _counts(scored)
     return RunTaskRow(
         experiment=experiment,
         name=task.name,
@@ -293,25 +283,26 @@ def _row(
         reason=_text(status.reason) if status and status.reason else None,
         samples=task.samples,
         answered=task.samples if done else status.answered if status else 0,
-        rate=_number(status.rate) if status else None,
+        rate=status.rate if status else None,
         counts=counts,
         coverage=counts.coverage if counts else None,
         invalid=counts.unreadable if counts else 0,
-        scores=tuple(_scores(task, _mapping(table.get("metrics")))),
-        latency_p50=_share_of(latency, "p50", 1000),
-        latency_p95=_share_of(latency, "p95", 1000),
-        tokens_per_second=_number(_mapping(speed.get("tokens_per_s")).get("value")),
-        speed_valid=speed.get("valid") is not False,
+        scores=tuple(_scores(task, scored.metrics)),
+        latency_p50=_seconds(speed.e2e_ms.p50),
+        latency_p95=_seconds(speed.e2e_ms.p95),
+        tokens_per_second=speed.tokens_per_s.value,
+        speed_valid=speed.valid,
         peak_memory_gb=None if peak is None else peak / GIB,
     )
 
 
-def _counts(table: Mapping[str, Any]) -> SampleCounts | None:
-    """None of a run task that is not evaluated, or whose table is damaged."""
-    try:
-        return SampleCounts.model_validate(counts_of(table).to_json()) if table else None
-    except (KeyError, TypeError, ValueError):
-        return None
+def _counts(scored: Scores) -> SampleCounts | None:
+    """None of a run task that is not evaluated, or whose counts are damaged."""
+    return SampleCounts.model_validate(scored.counts.to_json()) if scored.counts else None
+
+
+def _seconds(latency: tables.Figure) -> float | None:
+    return None if latency.value is None else latency.value / 1000
 
 
 def _together(rows: Sequence[RunTaskRow]) -> SampleCounts | None:
@@ -323,22 +314,15 @@ def _together(rows: Sequence[RunTaskRow]) -> SampleCounts | None:
     return SampleCounts.model_validate(total(each).to_json())
 
 
-def _scores(task: PlannedTask, told: Mapping[str, Any]) -> Iterator[Score]:
+def _scores(task: PlannedTask, metrics: Mapping[str, MetricValue]) -> Iterator[Score]:
     """Its metrics in the order of the plan."""
-    for metric in (
-        *(one for one in task.metrics if one in told),
-        *sorted(told.keys() - set(task.metrics)),
-    ):
-        entry = _mapping(told[metric])
+    planned = [one for one in task.metrics if one in metrics]
+    for name in (*planned, *sorted(metrics.keys() - set(planned))):
+        one = metrics[name]
         yield Score(
-            metric=_text(metric),
-            value=_number(entry.get("value")),
-            low=_number(entry.get("low")),
-            high=_number(entry.get("high")),
-            n=int(_number(entry.get("n")) or 0),
-            documents=int(_number(entry.get("clusters")) or 0),
-            higher_is_better=entry.get("higher_is_better", True) is not False,
-        )
+            metric=_text(name), value=one.value, low=one.low, high=one.high, n=one.n,
+            documents=one.clusters, higher_is_better=one.higher_is_better,
+        )  # fmt: skip
 
 
 def _mean(first: Sequence[Score], run_tasks: int) -> Score | None:
@@ -358,10 +342,9 @@ def _mean(first: Sequence[Score], run_tasks: int) -> Score | None:
 
 
 def _errors(found: Results) -> Iterator[str]:
-    for table in found.metrics.values():
-        for error in _listed(_mapping(table).get("errors")):
-            told = _mapping(error)
-            yield f"{told.get('outcome')}: {told.get('message')}"
+    for scored in found.scores.values():
+        for error in scored.errors:
+            yield f"{error.outcome}: {error.message}"
 
 
 # --- what was written at the end ------------------------------------------------------------------------
@@ -408,19 +391,6 @@ def _json(path: Path) -> Any:
         return from_json(file.read())
 
 
-def _try(path: Path) -> Mapping[str, Any]:
-    """The object that a JSON file holds; an empty one where there is none."""
-    try:
-        return _mapping(_json(path))
-    except (OSError, ValueError):
-        return {}
-
-
-def _tables(path: Path, version: int) -> Mapping[str, Any]:
-    found = _try(path)
-    return _mapping(found.get("run_tasks")) if found.get("version", version) == version else {}
-
-
 def _created(experiment: Experiment, told: object) -> float:
     """When it was submitted: as the manifest says, else as its id does, else as its folder does."""
     try:
@@ -455,25 +425,6 @@ def _owner(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def _mapping(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
-
-
-def _listed(found: object) -> list[Any]:
-    return found if isinstance(found, list) else []
-
-
-def _share_of(told: Mapping[str, Any], name: str, by: float) -> float | None:
-    value = _number(_mapping(told.get(name)).get("value"))
-    return None if value is None else value / by
-
-
-def _number(value: object) -> float | None:
-    """A number that JSON can say; None for all else."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None  # type: ignore[arg-type]
 
 
 def _text(value: object) -> str:

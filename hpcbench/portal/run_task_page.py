@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.view.tables import Memory, Scores, Speed, scores_in, speed_in
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
@@ -49,7 +50,8 @@ def describe(
     runs = [one.run for one in own]
     ended = outcome(experiment) is not None
     model = run_task.model.name
-    took = _took(experiment, run_task, own, performance, usage, ended=ended)
+    speed = speed_in(performance) or Speed()
+    took = _took(experiment, run_task, own, speed, usage, ended=ended)
     return RunTaskDetail(
         row=row,
         engine=run_task.model.engine,
@@ -67,7 +69,7 @@ def describe(
         performance=performance or None,
         outcomes=table.get("outcomes", {}),
         invalid_reasons=tuple(table.get("invalid_reasons", ())),
-        failures=troubles(runs, row.name, model, table.get("errors", ())),
+        failures=troubles(runs, row.name, model, (scores_in(table) or Scores()).errors),
         advice=advice(took),
         commands=commands(experiment, run_task, runs),
         figures=figures.names(experiment, results, row.name),
@@ -89,7 +91,7 @@ def _took(
     experiment: Experiment,
     run_task: ResolvedRunTask,
     workers: Sequence[Worker],
-    performance: Mapping[str, Any],
+    speed: Speed,
     usage: Usage | None,
     *,
     ended: bool,
@@ -99,13 +101,11 @@ def _took(
     group = next((one for one in groups.values() if run_task.name in one.run_tasks), None)
     same = [one for one in workers if group is not None and one.run.group == group.id]
     resources = group.resources if group is not None else run_task.task.resources
-    memory = performance.get("memory") or {}
     cpus = [one.series["cpu", ""].points for one in same if ("cpu", "") in one.series]
     lives = [one.run.last - one.run.started for one in same if one.run.over]
     hours = (
         next((one for one in usage.hours if one.run_task == run_task.name), None) if usage else None
     )
-    asked, tries = performance.get("requests"), performance.get("tries")
     shard_seconds, shard_samples, shards = _shards(experiment, run_task.name, same)
     return Took(
         memory_asked_gb=resources.memory_gb,
@@ -116,9 +116,9 @@ def _took(
         ),
         gpus=run_task.model.gpus,
         card_gb=_most(card_gb(one.gpu_name) for one in same),
-        needed_gb=_needed(memory, run_task.model.engine),
+        needed_gb=_needed(speed.memory, run_task.model.engine),
         gpu_use=usage.gpu_utilisation.get(run_task.name) if usage else None,
-        client_bound=bool((performance.get("client") or {}).get("client_bound")),
+        client_bound=speed.client.client_bound,
         concurrency=run_task.in_flight,
         time_limit=float(seconds(resources.time_limit)),
         longest=max(lives, default=None) if ended else None,
@@ -131,8 +131,8 @@ def _took(
         held=hours.allocated * 3600 if hours else None,
         loading=hours.loading * 3600 if hours else None,
         workers=sum(_worked(one, run_task.name) for one in same),
-        requests=asked if isinstance(asked, int) else None,
-        tries=tries if isinstance(tries, int) else None,
+        requests=speed.requests,
+        tries=speed.tries,
     )
 
 
@@ -140,12 +140,12 @@ def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _needed(memory: Mapping[str, Any], engine: str) -> float | None:
+def _needed(memory: Memory, engine: str) -> float | None:
     """GPU memory that was needed, GiB."""
-    known = memory.get("effective")
+    known = memory.effective
     if known is None and engine not in RESERVES:
-        known = memory.get("gpu_peak")
-    return known / GIB if isinstance(known, (int, float)) else None
+        known = memory.gpu_peak
+    return None if known is None else known / GIB
 
 
 def _worked(worker: Worker, run_task: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import FINALISE
+from hpcbench.experiment.view.tables import Lost
 from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
 from hpcbench.files.atomic import read_lines
 from hpcbench.portal.models.run_tasks import Phase
@@ -175,7 +176,7 @@ def _time(event: Mapping[str, Any]) -> float:
 
 
 def troubles(
-    workers: Iterable[WorkerRun], run_task: str, model: str, errors: Iterable[Mapping[str, Any]]
+    workers: Iterable[WorkerRun], run_task: str, model: str, errors: Iterable[Lost]
 ) -> tuple[Failure, ...]:
     """What went wrong with a run task, by cause; the most frequent first.
 
@@ -201,9 +202,9 @@ def troubles(
     ]
     answers = (
         Failure(
-            cause=f"{error.get('outcome', '')}: {error.get('message', '')}"[:300],
+            cause=f"{error.outcome}: {error.message}"[:300],
             kind="answers",
-            count=int(error.get("count", 1)),
+            count=error.count,
             run_tasks=(run_task,),
         )
         for error in errors

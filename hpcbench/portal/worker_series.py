@@ -18,10 +18,11 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import Round, rounds
+from hpcbench.experiment.view.tables import finite
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail
 from hpcbench.portal.context import Portal
-from hpcbench.portal.downsample import Thinned, finite
+from hpcbench.portal.downsample import Thinned
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.schema.plan import Cut
 

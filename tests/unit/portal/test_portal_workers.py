@@ -10,6 +10,7 @@ import pytest
 
 from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.tables import Lost
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files import tail
 from hpcbench.files.atomic import Appender
@@ -138,7 +139,7 @@ def test_what_went_wrong_is_told_by_cause_with_samples_that_have_no_answer(tmp_p
         (183.0, "engine_died", {"model": "model-a", "message": "out of memory"}),
     )
     found = list(worker_runs(scene.experiment))
-    errors = [{"outcome": "failed", "message": "timeout", "count": 5}]
+    errors = [Lost(outcome="failed", message="timeout", count=5)]
     told = [(one.kind, one.count, one.cause) for one in troubles(found, "a", "model-a", errors)]
     assert told == [
         ("answers", 5, "failed: timeout"),
