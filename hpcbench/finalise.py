@@ -24,9 +24,9 @@ from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.interim import settle
 from hpcbench.experiment.layout import Experiment, find
-from hpcbench.experiment.submission import Round, outcome, rounds
+from hpcbench.experiment.outcome import Outcome, outcome, state_of
+from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.submission_lock import LOCK_SECONDS, alone
-from hpcbench.files.atomic import write_json
 from hpcbench.notify.dispatch import tell, tell_verdict
 from hpcbench.reporting import report
 from hpcbench.reporting.upload import upload_results
@@ -93,7 +93,7 @@ def advance(
         EnvironmentFault: Slurm does not answer or refuses.
     """
     with alone(experiment, patience):
-        before = (outcome(experiment) or {}).get("state") if ended(experiment) else None
+        before = state_of(experiment) if ended(experiment) else None
         if before is not None and not again:
             return "concluded"
         settle(experiment)
@@ -139,7 +139,7 @@ def advance(
 def ended(experiment: Experiment) -> bool:
     """Whether the newest round has its outcome; one without a record of its rounds has not."""
     known, submitted = outcome(experiment), rounds(experiment)
-    return known is not None and bool(submitted and known["round"] == submitted[-1].number)
+    return known is not None and bool(submitted and known.round == submitted[-1].number)
 
 
 def count_answered(experiment: Experiment) -> int:
@@ -155,11 +155,11 @@ def conclude(experiment: Experiment) -> None:
         evaluation.evaluate(experiment)
         last_looks(experiment)
     ended = _ended_as(experiment)
-    state = str(ended["state"])
+    state = ended.state
     _count(experiment)
     verdict = _judge(experiment, state)  # before the report, which tells it
     tables = report(experiment) if "reporting" in stages else None
-    write_json(experiment.outcome_file, ended)
+    ended.write(experiment)
     _tidy(experiment)
     _remember_results(experiment)
     _send_results(experiment)
@@ -176,13 +176,12 @@ def scored_again(experiment: Experiment) -> None:
     if before is None or not ended(experiment):
         return
     now = _ended_as(experiment)
-    if {**before, **now} != before:
-        write_json(experiment.outcome_file, {**before, **now})
+    if now != before:
+        now.write(experiment)
     _remember_results(experiment)
 
 
-def _ended_as(experiment: Experiment) -> dict[str, Any]:
-    """What `outcome.json` is to say."""
+def _ended_as(experiment: Experiment) -> Outcome:
     now = control_state(experiment)
     found = endings(experiment)
     state, reason = experiment_end(found, cancelled=now.cancelled)
@@ -191,16 +190,14 @@ def _ended_as(experiment: Experiment) -> dict[str, Any]:
         for one in _states(experiment)
         if one.state != "done" and one.shard.run_task not in now.enough_tasks
     ]
-    return {
-        "version": 1,
-        "round": rounds(experiment)[-1].number,
-        "state": state,
-        "reason": reason,
-        "run_tasks": {name: one.to_json() for name, one in found.items()},
-        "shards_left": left,
-        # Who is killed before anybody is told leaves it to the next look, see `notify/dispatch.py`.
-        **({"notify": True} if experiment.resolved.plan.notifications else {}),
-    }
+    return Outcome(
+        round=rounds(experiment)[-1].number,
+        state=state,
+        reason=reason,
+        run_tasks={name: one.to_json() for name, one in found.items()},
+        shards_left=tuple(left),
+        notify=bool(experiment.resolved.plan.notifications),
+    )
 
 
 def _count(experiment: Experiment) -> None:

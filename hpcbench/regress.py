@@ -27,7 +27,7 @@ from hpcbench.comparison.gate.sides import base_of
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, home, named_by
-from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.outcome import outcome, state_of
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import beating, make_once, remove
 from hpcbench.notify import dispatch
@@ -250,8 +250,8 @@ def _end(
 ) -> dict[str, Any]:
     """Judge, write it down, tell whom it concerns; one process at a time comes here."""
     baseline = baseline_of(root, wanted.baseline, set_if_none=wanted.set_if_none)
-    reason = (outcome(experiment) or {}).get("reason")
-    why = f": {reason}" if reason else ""
+    known = outcome(experiment)
+    why = known.why if known else ""
     if state not in ("done", "incomplete") or not experiment.metrics_file.exists():
         ask.say(f"{experiment.id} is {state} and left nothing to judge{why}")
         # Its own jobs may not have come so far; what they told is not told again.
@@ -317,7 +317,7 @@ def _confirmed(
         )
         return (), tuple(running)
     scored = (one for one in asked if one.metrics_file.exists())
-    return [one for one in scored if (outcome(one) or {}).get("state") != "failed"], None
+    return [one for one in scored if state_of(one) != "failed"], None
 
 
 def _to_confirm(

@@ -13,7 +13,7 @@ from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, home
-from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.outcome import outcome
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_gate
 
@@ -160,8 +160,8 @@ def _check_whole(experiment: Experiment, *, force: bool) -> None:
     Raises:
         UserError: it did not, and nobody forces it; or nothing of it was scored.
     """
-    known = outcome(experiment) or {}
-    state, why = known.get("state"), f": {known['reason']}" if known.get("reason") else ""
+    known = outcome(experiment)
+    state, why = (known.state, known.why) if known else ("", "")
     if state == "failed":
         remedy = f"`hpcbench resume {experiment.id}` asks again what failed"
         raise UserError(Problem(f"{experiment.id} is failed, no baseline{why}", remedy=remedy))

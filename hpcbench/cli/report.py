@@ -18,8 +18,8 @@ from hpcbench.cli.output import (
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError, unknown
 from hpcbench.experiment.ending import why_dashes
 from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.results import metrics_of
-from hpcbench.experiment.submission import outcome
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Report
 
@@ -39,9 +39,9 @@ def report(arguments: argparse.Namespace) -> int:
         print_json(metrics_of(experiment))
         return 0
     out = console()
-    known = outcome(experiment) or {}
-    if known.get("reason"):
-        line = f"{experiment.id} is {known['state']}: {known['reason']}"
+    known = outcome(experiment)
+    if known is not None and known.reason:
+        line = f"{experiment.id} is {known.state}{known.why}"
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     out.print(metric_table(experiment))
     for line in why_dashes(metrics_of(experiment)["run_tasks"]):

@@ -16,8 +16,8 @@ from hpcbench.cli.output import console, print_json, say
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.outcome import not_whole
 from hpcbench.experiment.results import performance_of
-from hpcbench.experiment.submission import not_whole
 from hpcbench.files.user import open_file
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.documents import Metric

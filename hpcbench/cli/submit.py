@@ -21,7 +21,8 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.control import ControlState, control_request, control_state
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.experiment.submission import outcome, rounds
+from hpcbench.experiment.outcome import outcome
+from hpcbench.experiment.submission import rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.finalise import advance, ended
 from hpcbench.registry.catalog import user_site
@@ -256,7 +257,7 @@ def _run_tasks(experiment: Experiment, names: Sequence[str]) -> list[str]:
 def _outcome(experiment: Experiment) -> str | None:
     """How it ended; None while it has not."""
     known = outcome(experiment)
-    return str(known["state"]) if known is not None and ended(experiment) else None
+    return known.state if known is not None and ended(experiment) else None
 
 
 def _submitted(experiment: Experiment, arguments: argparse.Namespace) -> int:

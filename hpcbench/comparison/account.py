@@ -19,7 +19,7 @@ from hpcbench.comparison.flips import flips, moves
 from hpcbench.comparison.speed import speed
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.submission import not_whole
+from hpcbench.experiment.outcome import not_whole
 
 VERSION = 1
 """Of the object."""

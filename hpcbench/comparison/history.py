@@ -25,8 +25,8 @@ from hpcbench.comparison.gate.speed_checks import measured
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.ending import is_scored
 from hpcbench.experiment.layout import Experiment, all_experiments
+from hpcbench.experiment.outcome import state_of
 from hpcbench.experiment.results import metrics_of
-from hpcbench.experiment.submission import outcome
 from hpcbench.files.atomic import replacing
 from hpcbench.schema.documents import MEMORY_FIGURES
 from hpcbench.schema.plan import ResolvedRunTask
@@ -116,9 +116,7 @@ def catch_up(root: Path) -> None:
     left = [
         one
         for one in all_experiments(root)
-        if one.id not in there
-        and one.metrics_file.exists()
-        and (outcome(one) or {"state": "failed"})["state"] != "failed"
+        if one.id not in there and one.metrics_file.exists() and state_of(one) not in ("", "failed")
     ]
     for experiment in left[-AT_ONCE:]:
         with contextlib.suppress(EnvironmentFault, ValueError, KeyError, OSError):
@@ -335,7 +333,7 @@ def _of_all(experiment: Experiment) -> dict[str, Any]:
         "experiment": experiment.id,
         "plan": experiment.resolved.plan.name,
         "created": _created(experiment),
-        "state": str((outcome(experiment) or {}).get("state", "")),
+        "state": state_of(experiment),
         "hpcbench": str(experiment.manifest.get("hpcbench") or ""),
         "recorded": time.time(),
     }

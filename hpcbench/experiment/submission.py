@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import read_json, read_lines
+from hpcbench.files.atomic import read_lines
 from hpcbench.schema.plan import Group
 
 FINALISE, SUPERVISE = "finalise", "supervise"
@@ -174,24 +174,6 @@ def rounds(experiment: Experiment) -> list[Round]:
         elif found:
             found[-1] = told(found[-1], event)
     return found
-
-
-def outcome(experiment: Experiment) -> Mapping[str, Any] | None:
-    """How it ended, as finalise said: `round`, `state`; None: it has not said, or its word is damaged."""
-    try:
-        found = read_json(experiment.outcome_file)
-    except (FileNotFoundError, ValueError):
-        return None
-    return found if isinstance(found, dict) and {"round", "state"} <= found.keys() else None
-
-
-def not_whole(experiment: Experiment) -> str | None:
-    """`ID is incomplete: WHY` of one that did not end well; None of one that did, or has not ended."""
-    known = outcome(experiment) or {}
-    if known.get("state", "done") == "done":
-        return None
-    why = f": {known['reason']}" if known.get("reason") else ""
-    return f"{experiment.id} is {known['state']}{why}"
 
 
 def told(last: Round, event: Mapping[str, Any]) -> Round:

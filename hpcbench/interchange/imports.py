@@ -31,6 +31,7 @@ from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir, new_id
 from hpcbench.experiment.log import EventLog, event
+from hpcbench.experiment.outcome import Outcome
 from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
@@ -221,8 +222,7 @@ def _fill(
     ended = endings(experiment)
     state, reason = experiment_end(ended)
     told = {name: one.to_json() for name, one in ended.items()}
-    more = {"reason": reason, "run_tasks": told, "shards_left": []}
-    write_json(experiment.outcome_file, {"version": 1, "round": 0, "state": state, **more})
+    Outcome(0, state, reason, told).write(experiment)
     write_json(experiment.manifest_file, manifest)
     for line in _remarks(run, found):
         say(line)

@@ -23,8 +23,8 @@ from hpcbench.comparison.gate.verdict import worth_an_alert
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.outcome import Outcome, outcome
 from hpcbench.experiment.results import metrics_of
-from hpcbench.experiment.submission import outcome
 from hpcbench.files.atomic import Appender
 from hpcbench.files.lease import alone
 from hpcbench.notify import outbox
@@ -139,10 +139,10 @@ def _end(
     """How it ended, as an event; None: nobody is to be told."""
     if not any(outbox.word(state) in one.when for one in experiment.resolved.plan.notifications):
         return None
-    known = outcome(experiment) or {"round": 0}
+    known = outcome(experiment)
     report = str(experiment.report_dir) if tables is not None else _report(experiment)
     return {
-        **_common(experiment, outbox.end_of(known["round"], state)),
+        **_common(experiment, outbox.end_of(known.round if known else 0, state)),
         "state": state,
         "report": report,
         "summary": _summary(experiment, state, tables),
@@ -165,10 +165,9 @@ def _report(experiment: Experiment) -> str | None:
 
 def _summary(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -> str:
     """One line: how it ended, and the first metric of each of the first run tasks."""
-    known = outcome(experiment) or {}
-    left = len(known.get("shards_left") or ())
-    why = f": {known['reason']}" if known.get("reason") else ""
-    head = f"{experiment.id} is {state}{why}" + (f", {left} shards are left" if left else "")
+    known = outcome(experiment) or Outcome(0, state)
+    left = len(known.shards_left)
+    head = f"{experiment.id} is {state}{known.why}" + (f", {left} shards are left" if left else "")
     try:
         metrics = tables["metrics"] if tables is not None else metrics_of(experiment)
     except (OSError, ValueError, HpcbenchError):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.outcome import outcome
 from hpcbench.files.atomic import read_lines
 
 WAITS = (60.0, 300.0, 1800.0, 7200.0)
@@ -118,11 +118,11 @@ def unsaid(experiment: Experiment) -> str | None:
     So it is where whoever concluded was killed before.
     """
     known = outcome(experiment)
-    if known is None or known.get("notify") is not True:
+    if known is None or not known.notify:
         return None
     if time.time() - experiment.outcome_file.stat().st_mtime > KEPT:
         return None
-    identity, state = end_of(known["round"], known["state"]), str(known["state"])
+    identity, state = end_of(known.round, known.state), known.state
     ids = {line["what"]["id"] for line in read_lines(experiment.told_file) if "what" in line}
     if f"{experiment.id}.{identity}" in ids:
         return None

@@ -10,7 +10,8 @@ from hpcbench import slurm
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import ControlState
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.submission import Round, outcome, rounds
+from hpcbench.experiment.outcome import outcome
+from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.status.models import ShardStatus, State
@@ -86,8 +87,8 @@ def outcome_of(
 ) -> State | None:
     """What finalise said of the newest round, or the user's cancel."""
     known = outcome(experiment)
-    if passes and known is not None and known["round"] == passes[-1].number:
-        state: State = known["state"]
+    if passes and known is not None and known.round == passes[-1].number:
+        state: State = known.state  # type: ignore[assignment]
         return state
     return "cancelled" if wished.cancelled else None
 

@@ -13,7 +13,8 @@ from hpcbench.experiment.claims import Ends, ShardState, shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import ends_told
-from hpcbench.experiment.submission import job_name, outcome
+from hpcbench.experiment.outcome import outcome
+from hpcbench.experiment.submission import job_name
 from hpcbench.experiment.view.readings import monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns
 from hpcbench.resume.rebalance import unlaunched
@@ -274,16 +275,15 @@ def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
     wished = control_state(experiment)
     ended = outcome_of(experiment, passes, wished)
     jobs = Jobs() if ended else own_jobs.look(experiment, passes, snapshot)
-    said = (outcome(experiment) or {}) if ended else {}
-    endings = said.get("run_tasks")  # an earlier version did not write it
+    said = outcome(experiment) if ended else None
     return Story(
         passes,
         busy,
         ended,
         wished,
         jobs,
-        said.get("reason") or None,
-        endings if isinstance(endings, dict) else {},
+        (said.reason or None) if said else None,
+        said.run_tasks if said else {},
     )
 
 

@@ -26,7 +26,7 @@ from typing import Literal
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.outcome import state_of
 from hpcbench.files.lease import make_once, remove
 from hpcbench.submit.fingerprint import (
     MOST_SOURCES,
@@ -154,7 +154,7 @@ def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[P
     needed = {
         Path(str(one.manifest.get("snapshot"))).name
         for one in experiments
-        if (outcome(one) or {}).get("state") != "done"
+        if state_of(one) != "done"
     }
     folder = root / "cache" / FOLDER
     found = sorted(folder.iterdir()) if folder.is_dir() else []

@@ -17,7 +17,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.events import has_ended
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.submission import outcome
+from hpcbench.experiment.outcome import outcome
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.tracking.experiment_content import (
     Exchange,
@@ -176,16 +176,16 @@ class Sending:
             self._open = True
             self._beat(self.sent)
         if known is not None:
-            self._send_figures(int(known["round"]))
+            self._send_figures(known.round)
         for run_task in self._experiment.resolved.run_tasks:
             self._send_exchanges(run_task, ended=known is not None)
-        self._sink.close(str(known["state"]) if known is not None else None)
+        self._sink.close(known.state if known is not None else None)
         for note in self._pending:
             self._notes.put(*note)
         self._pending.clear()
         self.sent.fault = None
         if known is not None:
-            self.sent.state = str(known["state"])
+            self.sent.state = known.state
         self._beat(self.sent)
 
     def _note(self, what: str, name: str, value: str) -> None:

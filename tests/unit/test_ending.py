@@ -26,8 +26,8 @@ from hpcbench.experiment.ending import (
 )
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
+from hpcbench.experiment.outcome import state_of
 from hpcbench.experiment.results import metrics_of
-from hpcbench.experiment.submission import outcome
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.files.atomic import write_json
 from hpcbench.status import status
@@ -236,7 +236,7 @@ def test_a_run_task_may_ask_for_less_than_its_plan(tmp_path: Path) -> None:
 def test_what_did_not_end_well_is_part_of_no_trend(tmp_path: Path, texts: list[str | None]) -> None:
     here = concluded(tmp_path, texts)
     frame = history.table(tmp_path)
-    assert (frame is None) == ((outcome(here) or {})["state"] == "failed")
+    assert (frame is None) == (state_of(here) == "failed")
     assert history.trends(tmp_path, "*") == []
 
 

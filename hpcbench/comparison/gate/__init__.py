@@ -24,8 +24,8 @@ from hpcbench.comparison.gate.verdict import (
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.ending import is_scored
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.results import metrics_of
-from hpcbench.experiment.submission import outcome
 from hpcbench.schema.documents import Gate
 
 
@@ -78,21 +78,21 @@ def _checks(baseline: Side, candidate: Side, policy: Gate) -> Iterator[Check]:
 
 def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:
     """An experiment that did not end well is no whole candidate; one without any score fails."""
-    known = outcome(candidate) or {}
-    found = state or known.get("state")
+    known = outcome(candidate)
+    found = state or (known.state if known else None)
     if found != "done":
         why = f"it is {found}" if found else "it has not ended"
-        if known.get("state") == found and known.get("reason"):
-            why += f": {known['reason']}"
+        if known is not None and known.state == found:
+            why += known.why
         verdict: Found = "fail" if found == "failed" else "inconclusive"
         yield Check("", "experiment", "coverage", "critical", verdict, why)
 
 
 def _whole(baseline: Experiment) -> Iterator[Check]:
     """A baseline that is incomplete was named by hand: it is told, and decides nothing."""
-    known = outcome(baseline) or {}
-    if known.get("state") == "incomplete":
-        why = f"the baseline is incomplete{': ' if known.get('reason') else ''}{known.get('reason', '')}"
+    known = outcome(baseline)
+    if known is not None and known.state == "incomplete":
+        why = f"the baseline is incomplete{known.why}"
         yield Check("", "baseline", "coverage", "advisory", "inconclusive", why)
 
 

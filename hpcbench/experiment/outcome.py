@@ -1,0 +1,82 @@
+"""How an experiment ended, as the job that finalises wrote it down: `outcome.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import read_json, write_json
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an experiment ended."""
+
+    round: int
+    """The round that it speaks of."""
+    state: str
+    """`done`, `incomplete`, `failed` or `cancelled`."""
+    reason: str = ""
+    """Why it is not done, where that is known."""
+    run_tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Run task → how it ended, as `ending.Ending.to_json` says it; earlier versions did not write it."""
+    shards_left: tuple[str, ...] = ()
+    """Ids of shards that did not come to their end."""
+    notify: bool = False
+    """Whether notifications are owed for it: a process that is killed before leaves them to the next look."""
+
+    @property
+    def why(self) -> str:
+        """`: REASON`, or nothing."""
+        return f": {self.reason}" if self.reason else ""
+
+    def write(self, experiment: Experiment) -> None:
+        """Write it to the experiment's `outcome.json`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        told: dict[str, Any] = {
+            "version": VERSION,
+            "round": self.round,
+            "state": self.state,
+            "reason": self.reason,
+            "run_tasks": self.run_tasks,
+            "shards_left": list(self.shards_left),
+        }
+        write_json(experiment.outcome_file, {**told, **({"notify": True} if self.notify else {})})
+
+
+def outcome(experiment: Experiment) -> Outcome | None:
+    """How an experiment ended; None: nobody said so yet, or what was said is damaged."""
+    try:
+        found = read_json(experiment.outcome_file)
+        run_tasks, left = found.get("run_tasks"), found.get("shards_left")
+        return Outcome(
+            int(found["round"]),
+            str(found["state"]),
+            str(found.get("reason") or ""),
+            run_tasks if isinstance(run_tasks, dict) else {},
+            tuple(map(str, left)) if isinstance(left, list) else (),
+            found.get("notify") is True,
+        )
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def state_of(experiment: Experiment) -> str:
+    """The state it ended in; empty: it has not."""
+    known = outcome(experiment)
+    return known.state if known is not None else ""
+
+
+def not_whole(experiment: Experiment) -> str | None:
+    """`ID is incomplete: WHY` of one that did not end well; None of one that did, or has not ended."""
+    known = outcome(experiment)
+    if known is None or known.state == "done":
+        return None
+    return f"{experiment.id} is {known.state}{known.why}"
