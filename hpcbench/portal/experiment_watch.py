@@ -297,7 +297,7 @@ def _moved(status: ExperimentStatus, gained: dict[str, int], begun: set[str]) ->
 
 def _heard(facts: Facts) -> float:
     """When something was last heard of an experiment, by the clocks of its nodes, and not later than now."""
-    passes = facts.story.passes
+    passes = facts.story.rounds
     begun = passes[-1].started if passes else 0.0
     last = max((worker.heard for worker in facts.workers), default=0.0)
     return min(max(begun, last), time.time())

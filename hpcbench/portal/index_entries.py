@@ -33,7 +33,7 @@ from hpcbench.portal.models.experiments import (
     Usage,
 )
 from hpcbench.status import ExperimentStatus, State
-from hpcbench.status.findings import outcome_of, passes_of
+from hpcbench.status.findings import outcome_of, rounds_now
 
 TEXT = 500
 """Characters of a text that is kept."""
@@ -122,7 +122,7 @@ def ending(experiment: Experiment) -> State | None:
         Unreadable: another version of hpcbench wrote it, or it is damaged.
     """
     try:
-        passes, _ = passes_of(experiment)
+        passes, _ = rounds_now(experiment)
         return outcome_of(experiment, passes, control_state(experiment))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Unreadable(str(error)) from error

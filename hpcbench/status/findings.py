@@ -23,7 +23,7 @@ from hpcbench.status.shards import NEWS_SECONDS
 class Story:
     """What is known of an experiment without its shards and workers."""
 
-    passes: Sequence[Round]
+    rounds: Sequence[Round]
     """Its rounds."""
     busy: bool
     """Whether the last one is being submitted."""
@@ -41,7 +41,7 @@ class Story:
     @property
     def handed(self) -> bool:
         """Whether all jobs of the last round are submitted."""
-        return bool(self.passes) and self.passes[-1].handed
+        return bool(self.rounds) and self.rounds[-1].handed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Facts:
         return self.story.outcome is not None
 
 
-def passes_of(experiment: Experiment) -> tuple[Sequence[Round], bool]:
+def rounds_now(experiment: Experiment) -> tuple[Sequence[Round], bool]:
     """The rounds so far, and whether the last one is being submitted."""
     while True:
         passes = rounds(experiment)
@@ -138,7 +138,7 @@ def _nobody(story: Story, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) ->
         story.jobs.snapshot is None
     ):  # the local executor's supervisor died; only `resume` starts another
         return "lost"
-    finalisers = story.passes[-1].finalisers
+    finalisers = story.rounds[-1].finalisers
     if not from_jobs or not finalisers:
         return "stalled"
     # A job that somebody cancelled by hand is not started again behind her back.

@@ -123,7 +123,7 @@ def _crews(facts: Facts) -> tuple[list[eta.Crew], bool, bool]:
     models = {one.name: one.model.name for one in facts.experiment.resolved.run_tasks}
     loads = facts.experiment.work.load_seconds
     left, held = _left(facts)
-    passes = facts.story.passes
+    passes = facts.story.rounds
     groups = passes[-1].groups if passes else facts.experiment.work.groups
     crews, waits, working = [], False, False
     for group in groups:

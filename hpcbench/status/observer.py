@@ -25,7 +25,7 @@ from hpcbench.status.findings import (
     Story,
     is_news,
     outcome_of,
-    passes_of,
+    rounds_now,
     state_of,
 )
 from hpcbench.status.models import (
@@ -96,10 +96,10 @@ class Observer:
         """The state that follows from what was found."""
         story = facts.story
         last = max((worker.heard for worker in facts.workers), default=0.0)
-        begun = story.passes[-1].started if story.passes else 0.0
+        begun = story.rounds[-1].started if story.rounds else 0.0
         works, news = is_news(last, facts.now), is_news(max(last, begun), facts.now)
-        if not (facts.ended or story.jobs.alive or news) and story.passes:
-            self._learn(story.passes[-1].finalisers, story)
+        if not (facts.ended or story.jobs.alive or news) and story.rounds:
+            self._learn(story.rounds[-1].finalisers, story)
         return state_of(
             story,
             whole=all(state.state == "done" for state, _ in facts.shards),
@@ -179,7 +179,7 @@ class Observer:
             return
         names = [
             job_name(self.experiment, step, one.number)
-            for one in story.passes
+            for one in story.rounds
             for step in one.steps
         ]
         with contextlib.suppress(EnvironmentFault):  # files alone then; the snapshot says so soon
@@ -227,7 +227,7 @@ def briefs(experiments: Iterable[Experiment]) -> list[Brief]:
 def _ended(experiment: Experiment) -> State | Literal["unreadable"] | None:
     """How an experiment ended; None: it has not."""
     try:
-        passes, _ = passes_of(experiment)
+        passes, _ = rounds_now(experiment)
         ended = outcome_of(experiment, passes, control_state(experiment))
         _ = experiment.work, ended == "done" or experiment.resolved
         return ended
@@ -271,7 +271,7 @@ def _rests(facts: Facts) -> bool:
 
 
 def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
-    passes, busy = passes_of(experiment)
+    passes, busy = rounds_now(experiment)
     wished = control_state(experiment)
     ended = outcome_of(experiment, passes, wished)
     jobs = Jobs() if ended else own_jobs.look(experiment, passes, snapshot)

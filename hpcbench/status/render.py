@@ -57,7 +57,7 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         needs=_needs(facts, state),
         path=str(experiment.path),
         executor=experiment.resolved.executor,
-        round=len(story.passes),
+        round=len(story.rounds),
         max_resubmits=experiment.resolved.plan.max_resubmits,
         samples=sum(one.samples for one in run_tasks),
         answered=sum(one.answered for one in run_tasks),
@@ -65,8 +65,8 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         rate=round(sum(pace.values()), 3) or None,
         eta=forecast(facts, known) if works else None,
         jobs=story.jobs.counts,
-        waits=own_jobs.waits(experiment, story.passes, story.jobs),
-        deferred=story.passes[-1].deferred if story.passes and not facts.ended else 0,
+        waits=own_jobs.waits(experiment, story.rounds, story.jobs),
+        deferred=story.rounds[-1].deferred if story.rounds and not facts.ended else 0,
         slurm=story.jobs.word,
         run_tasks=run_tasks,
         workers=_workers(facts),
@@ -97,7 +97,7 @@ def _needs(facts: Facts, state: State) -> str | None:
     if any(unlaunched(job.reason) for job in story.jobs.alive):
         return "Slurm holds a job that its node could not launch: the next `hpcbench status` releases it"
     from_jobs = experiment.resolved.site.slurm.submit_from_jobs
-    if story.passes and story.passes[-1].deferred and not facts.ended and not from_jobs:
+    if story.rounds and story.rounds[-1].deferred and not facts.ended and not from_jobs:
         return "a limit of Slurm's keeps workers waiting: the next `hpcbench status` submits them"
     return None
 
