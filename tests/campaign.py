@@ -23,7 +23,9 @@ def cases(count: int) -> int:
 def first(count: int, params: Iterable[Any]) -> list[Any]:
     """Parameters of a test of which the first so many show the behaviour, and the others are its campaign."""
     return [
-        one if place < count else pytest.param(one, marks=pytest.mark.campaign)
+        one
+        if place < count
+        else pytest.param(*one if isinstance(one, tuple) else (one,), marks=pytest.mark.campaign)
         for place, one in enumerate(params)
     ]
 
