@@ -6,6 +6,10 @@ Both run the same tests. What a test draws is the same in both as far as it goes
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 SEARCH = os.environ.get("HPCBENCH_SEARCH") == "1"
 FULL = SEARCH or os.environ.get("HPCBENCH_FULL") == "1"
@@ -14,6 +18,16 @@ FULL = SEARCH or os.environ.get("HPCBENCH_FULL") == "1"
 def cases(count: int) -> int:
     """Of `count` cases that a test makes itself, as many as are to run."""
     return count if FULL else max(1, count // 20)
+
+
+def first(count: int, params: Iterable[Any]) -> list[Any]:
+    """Parameters of a test of which the first so many show the behaviour, and the others are its campaign."""
+    return [
+        one
+        if place < count
+        else pytest.param(*one if isinstance(one, tuple) else (one,), marks=pytest.mark.campaign)
+        for place, one in enumerate(params)
+    ]
 
 
 def examples(count: int) -> int:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hpcbench.secret import in_texts
-from tests.campaign import FULL, SEARCH
+from tests.campaign import FULL, SEARCH, examples
 from tests.cluster.lab import Lab
 from tests.user import User
 
@@ -33,7 +33,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     deadline=None,
     derandomize=not SEARCH,
-    max_examples=1000 if SEARCH else 100,
+    max_examples=1000 if SEARCH else examples(100),
 )
 settings.load_profile("tests")
 

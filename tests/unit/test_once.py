@@ -17,6 +17,7 @@ import pytest
 
 from hpcbench.files import lease
 from hpcbench.files.lease import leftovers, make_once
+from tests.campaign import first
 
 
 def lock_of(target: Path, pid: int, host: str | None = None, **more: object) -> Path:
@@ -156,7 +157,9 @@ def anew(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("sleeper")
-@pytest.mark.parametrize("then", [lambda place: None, append, anew], ids=["end", "append", "anew"])
+@pytest.mark.parametrize(
+    "then", first(2, [append, anew, lambda place: None]), ids=["append", "anew", "end"]
+)
 @pytest.mark.parametrize("done", [False, True], ids=["while-the-other-builds", "after-it"])
 def test_a_builder_that_sleeps_past_its_lock_and_wakes_spoils_nothing(
     tmp_path: Path, then: Wakes, done: bool

@@ -280,8 +280,7 @@ def test_many_clusters_that_all_differ_have_the_t_interval() -> None:
     assert mean_interval(values[:900]).low == pytest.approx(below.low, abs=0.05 * width)
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
-def test_the_saddlepoint_agrees_with_random_weights(level: float) -> None:
+def test_the_saddlepoint_agrees_with_random_weights() -> None:
     """Of 12 documents of unequal size and a pseudo-document: quantiles of a million weighted means."""
     from hpcbench.statistics.limits import weighted_quantile
 
@@ -294,9 +293,7 @@ def test_the_saddlepoint_agrees_with_random_weights(level: float) -> None:
     means = (weights @ over) / (weights @ under)
     from statistics import NormalDist
 
-    for share in ((1 - level) / 2, (1 + level) / 2):
-        if share == 0.5:
-            continue
+    for share in (0.005, 0.025, 0.05, 0.25, 0.75, 0.95, 0.975, 0.995):
         found = weighted_quantile(over, under, shapes, NormalDist().inv_cdf(share))
         assert float((means <= found).mean()) == pytest.approx(share, abs=0.005)
 

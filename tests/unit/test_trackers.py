@@ -63,7 +63,7 @@ def server() -> Iterator[Any]:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(tls)
             found.socket = context.wrap_socket(found.socket, server_side=True)
-        threading.Thread(target=found.serve_forever, daemon=True).start()
+        threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
         made.append(found)
         return f"http{'s' if tls else ''}://127.0.0.1:{found.server_address[1]}"
 

@@ -76,7 +76,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     place = tmp_path / "docker.sock"
     monkeypatch.setenv("DOCKER_HOST", f"unix://{place}")
     with socketserver.ThreadingUnixStreamServer(str(place), Daemon) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield
         server.shutdown()

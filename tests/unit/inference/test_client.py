@@ -171,8 +171,14 @@ def test_what_would_end_the_same_again_is_not_tried_again(act: str) -> None:
 
 
 def test_a_server_that_says_when_to_come_again_is_heard() -> None:
-    for status in (429, 503):
-        response, server = answer(Script(plan=[f"status:{status} after 1"]))
+    async def later(status: int) -> Response:
+        async with talking(Script(plan=[f"status:{status} after 1"])) as (client, _):
+            return await client.ask(request())
+
+    async def both() -> list[Response]:
+        return await asyncio.gather(later(429), later(503))
+
+    for response in run(both()):
         assert (response.outcome, response.tries) == ("ok", 2)
         assert response.times.send - response.times.start > 0.9e9
     late, server = answer(Script(plan=["status:429 after 60"]), timeout=5)

@@ -60,7 +60,7 @@ def test_a_slow_reader_holds_drive_up() -> None:
         async with talking() as (client, server):
             driving = drive(client, (request(f"s{n}") for n in range(100)), 2, asyncio.Event())
             assert (await anext(driving)).outcome == "ok"
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.1)
             assert len(server.seen) <= 1 + 2 + 2  # yielded, waiting, held by their slots
             assert len([response async for response in driving]) == 99
 
@@ -142,7 +142,7 @@ def test_drive_can_be_left_early() -> None:
 
 def test_what_is_in_flight_when_drive_is_stopped_is_answered() -> None:
     async def journey() -> None:
-        async with talking(Script(first=0.3)) as (client, server):
+        async with talking(Script(first=0.1)) as (client, server):
             stop = asyncio.Event()
             driving = drive(client, (request(f"s{n}") for n in range(99)), 3, stop)
 
@@ -185,7 +185,7 @@ def test_the_next_image_is_read_while_the_last_answer_is_awaited(tmp_path: Path)
         page.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(2**20))
 
     async def journey() -> list[Response]:
-        async with talking(Script(first=0.5)) as (client, _):
+        async with talking(Script(first=0.25)) as (client, _):
             requests = [request(page.name, page) for page in pages]
             return [r async for r in drive(client, requests, 1, asyncio.Event())]
 
@@ -195,7 +195,7 @@ def test_the_next_image_is_read_while_the_last_answer_is_awaited(tmp_path: Path)
         assert before.times.done <= after.times.start < after.times.send
     # On a busy machine one of them may come late: the quicker of two counts, with half of an answer's time.
     waits = [one.times.send - one.times.start for one in responses[1:]]
-    assert min(waits) < 0.25e9
+    assert min(waits) < 0.125e9
 
 
 def test_an_answer_that_is_being_counted_does_not_hold_the_engine_up() -> None:
@@ -248,7 +248,7 @@ def test_arrivals_have_the_rate_that_was_asked_for() -> None:
 
 def test_a_rate_sends_whatever_is_outstanding() -> None:
     async def journey() -> None:
-        async with talking(Script(first=0.5)) as (client, server):
+        async with talking(Script(first=0.3)) as (client, server):
             requests = (request(f"s{n}") for n in range(10))
             driving = drive(client, requests, 64, asyncio.Event(), arrivals=constant(100))
             responses = [response async for response in driving]
@@ -305,13 +305,13 @@ def test_the_limit_that_adapts_is_the_number_in_flight() -> None:
 
 def test_a_limit_is_learnt_in_runs_shorter_than_a_window() -> None:
     async def journey() -> None:
-        async with talking(Script(first=0.1)) as (client, server):
+        async with talking(Script(first=0.03)) as (client, server):
             adaptive = Adaptive(first=2)
             for _ in range(4):
                 requests = [request(f"s{n}") for n in range(12)]
                 driving = drive(client, requests, adaptive, asyncio.Event())
                 assert len([response async for response in driving]) == 12
-                await asyncio.sleep(0.5)  # a pause that is no engine's
+                await asyncio.sleep(0.15)  # a pause that is no engine's
             assert adaptive.limit > 2
             assert server.most_active > 2
 
@@ -324,7 +324,7 @@ def test_a_request_starts_when_a_higher_limit_made_room_for_it() -> None:
             self.limit = 5
 
     async def journey() -> list[Response]:
-        async with talking(Script(first=0.5)) as (client, _):
+        async with talking(Script(first=0.3)) as (client, _):
             requests = [request(f"s{n}") for n in range(4)]
             driving = drive(client, requests, Growing(first=1), asyncio.Event())
             return [response async for response in driving]
@@ -397,14 +397,14 @@ def test_a_warm_up_asks_each_item_once_and_gives_nothing_back() -> None:
 def test_the_clients_own_health_is_watched() -> None:
     async def journey() -> Health:
         health = Health()
-        async with talking(Script(first=0.5)) as (client, _):
+        async with talking(Script(first=0.3)) as (client, _):
             driving = drive(client, [request()], 1, asyncio.Event(), health=health)
             _ = [response async for response in driving]
         return health
 
     health = run(journey())
     assert health.ticks >= 2
-    assert health.seconds > 0.5
+    assert health.seconds > 0.3
     assert 0 < health.lag_ms(0.5) <= health.lag_ms(0.99) <= health.longest_ms + 0.02
     assert set(health.to_json()) >= {"lag_p50_ms", "lag_p99_ms", "lag_max_ms", "cpu_share"}
 
@@ -412,7 +412,7 @@ def test_the_clients_own_health_is_watched() -> None:
 def test_a_loop_that_is_held_up_is_seen() -> None:
     async def journey() -> Health:
         health = Health()
-        async with talking(Script(first=0.4)) as (client, _):
+        async with talking(Script(first=0.05)) as (client, _):
             driving = drive(client, [request()], 1, asyncio.Event(), health=health)
             asked = asyncio.ensure_future(anext(driving))
             while not asked.done():

@@ -333,12 +333,11 @@ def test_a_bad_reference_is_the_datasets_fault(name: str) -> None:
 
 
 @COMPARING
-@pytest.mark.parametrize(
-    "prediction", [None, 1.5, b"a", [], object(), 10**5000], ids=lambda one: type(one).__name__
-)
-def test_an_unread_answer_is_wrong_and_never_raises(name: str, prediction: object) -> None:
+def test_an_unread_answer_is_wrong_and_never_raises(name: str) -> None:
     reference: object = {"a": "1"} if "object" in kinds(name) else "abc"
-    assert of(name, prediction, [reference]) == (0.0 if metric(name).higher_is_better else 1.0)
+    worst = 0.0 if metric(name).higher_is_better else 1.0
+    for prediction in (None, 1.5, b"a", [], object(), 10**5000):
+        assert of(name, prediction, [reference]) == worst, type(prediction)
 
 
 # --- the public functions -------------------------------------------------------------------------------

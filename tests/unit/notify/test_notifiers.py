@@ -82,7 +82,7 @@ def hook() -> Iterator[Hook]:
             return
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     kept.url = f"http://127.0.0.1:{server.server_address[1]}/services/T0/part-that-is-secret"
     yield kept
     kept.hold.set()

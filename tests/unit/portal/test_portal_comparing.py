@@ -253,21 +253,18 @@ def test_a_run_task_that_neither_run_has_is_told_so(tmp_path: Path) -> None:
         assert (flips.status, flips.body["code"]) == (409, "conflict")
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        (f"runs={A}", 400),
-        (f"runs={A}&runs={A}", 400),
-        ("&".join(f"runs={A}" for _ in range(9)), 422),
-        (f"runs={A}&runs=nothing", 404),
-        (f"runs={A}&runs={B}:nothing", 404),
-        (f"runs={A}&runs=..%2f..%2fetc", 404),
-        (f"runs={A}&runs={B}:..%2f..%2fx", 404),
-    ],
-)
-def test_runs_that_are_none_are_refused(tmp_path: Path, query: str, status: int) -> None:
+def test_runs_that_are_none_are_refused(tmp_path: Path) -> None:
+    refused = {
+        f"runs={A}": 400,
+        f"runs={A}&runs={A}": 400,
+        "&".join(f"runs={A}" for _ in range(9)): 422,
+        f"runs={A}&runs=nothing": 404,
+        f"runs={A}&runs={B}:nothing": 404,
+        f"runs={A}&runs=..%2f..%2fetc": 404,
+        f"runs={A}&runs={B}:..%2f..%2fx": 404,
+    }
     with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
-        assert api.ask("GET", f"compare?{query}").status == status
+        assert {query: api.ask("GET", f"compare?{query}").status for query in refused} == refused
 
 
 def test_figures_come_with_their_tables(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def posted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             return
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}", found
     server.shutdown()
     server.server_close()

