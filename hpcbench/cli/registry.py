@@ -284,9 +284,8 @@ def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -
     """A model by its document: its bytes are compared with its hash, or the hash is filled in."""
     from hpcbench.cli import data
     from hpcbench.cli.output import transfer_bar
-    from hpcbench.data.hashing import content_hash, folder_files
     from hpcbench.data.progress import Moved
-    from hpcbench.data.tree import Tree
+    from hpcbench.data.tree import Tree, content_hash, folder_files
     from hpcbench.experiment.layout import home
     from hpcbench.registry.paths import with_absolute_paths
     from hpcbench.schema.documents import Model

@@ -28,9 +28,10 @@ from hpcbench.data.durability import (
 )
 from hpcbench.data.pack import following, tar_header, write_all, write_header
 from hpcbench.data.progress import Moved, Progress, verifying
-from hpcbench.data.tree import BLOCK, Kept, Version, hash_file
+from hpcbench.data.tree import BLOCK, Kept, Version
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import Appender, read_lines
+from hpcbench.files.hashing import hash_file
 from hpcbench.plugins import Storage, StoredFile
 
 PART = 32 << 20

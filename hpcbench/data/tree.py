@@ -22,7 +22,7 @@ import mmap
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import parse_line, read_lines, write_atomic
+from hpcbench.files.hashing import combined, file_hashes, hash_file
 from hpcbench.files.user import read_bytes
 from hpcbench.schema.records import StoredImage
 
@@ -88,7 +89,7 @@ class Version:
     bytes: int
     """Their size in all."""
     content: str
-    """`sha256:…` over hashes and paths of all files, as `hashing.content_hash` gives it."""
+    """`sha256:…` over hashes and paths of all files, as `content_hash` gives it."""
     pack_mtime_ns: int | None = None
     """Time of change of `pack.tar` when it was written; None: there is none."""
 
@@ -447,30 +448,60 @@ def _hidden(name: str) -> bool:
     return "/." in f"/{name}"
 
 
-def combined(hashes: Mapping[str, str]) -> str:
-    """`sha256:…` over files known by their hashes: path → SHA-256 in hexadecimal digits."""
-    paths = sorted(hashes, key=lambda path: path.split("/"))
-    text = "".join(f"{hashes[path]}  {path}\n" for path in paths)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def hash_file(path: Path, progress: Callable[[int], None] = lambda count: None) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal digits.
+def content_hash(
+    folder: Path,
+    files: Iterable[Path],
+    cache: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    *,
+    read: bool = False,
+    gone: bool = False,
+) -> str:
+    """`sha256:…` over the content and relative paths of files in a folder.
 
     Args:
-        path: it.
-        progress: told how many bytes were read, again and again.
+        folder: what the paths are relative to.
+        files: the files, in any order; each counts once.
+        cache: file that remembers hashes between runs.
+        progress: called with the bytes of each file when it is done.
+        read: read every byte, whatever manifest and cache know.
+        gone: whether a file may be missing; then the hash says that it is.
 
     Raises:
-        OSError: it cannot be read.
+        UserError: a file is missing or unreadable.
     """
-    digest, buffer = hashlib.sha256(), bytearray(1 << 18)
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(view[:count])
-            progress(count)
-    return digest.hexdigest()
+    tree = Tree(folder)
+    found: dict[str, str] = {}
+    others: list[Path] = []
+    for path in set(files):
+        if not read and (digest := tree.sha256(path)):
+            found[path.relative_to(folder).as_posix()] = digest
+        elif gone and not path.is_file():
+            found[path.relative_to(folder).as_posix()] = "missing"
+        else:
+            others.append(path)
+    for path, digest in file_hashes(others, cache, progress, read=read).items():
+        found[path.relative_to(folder).as_posix()] = digest
+    return combined(found)
+
+
+def folder_files(folder: Path) -> list[Path]:
+    """All files of a folder but hidden ones, e.g. those of a model.
+
+    Raises:
+        UserError: it is no folder, or it is empty.
+    """
+    if not folder.is_dir():
+        raise UserError(Problem("no such folder", str(folder)))
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not files:
+        raise UserError(Problem("the folder is empty", str(folder)))
+    return sorted(files)
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -20,9 +20,9 @@ from typing import Any
 from hpcbench.data.progress import Moved, Progress, silent
 from hpcbench.data.storage import no_answer, open_storage
 from hpcbench.data.transfer import told
-from hpcbench.data.tree import hash_file
 from hpcbench.errors import NO_NETWORK, EnvironmentFault
 from hpcbench.files.atomic import Appender, read_lines
+from hpcbench.files.hashing import hash_file
 from hpcbench.files.lease import alone
 from hpcbench.plugins import Storage
 

@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from hpcbench.data.tree import hash_file
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.hashing import hash_file
 from hpcbench.files.lease import alone, leftovers
 
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{12}\.(sif|json|probe\.json)")

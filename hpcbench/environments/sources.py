@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
-from hpcbench.data.tree import hash_file
 from hpcbench.environments.credentials import login_for
 from hpcbench.environments.images import file_digest
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
 from hpcbench.schema.documents import ContainerSite
 

@@ -1,4 +1,4 @@
-"""Making something expensive once, however many processes and hosts ask for it at the same time."""
+"""Locks among processes and hosts, taken over from holders that died, and things made once under them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ STALE_SECONDS = 120.0
 
 ABANDONED_SECONDS = 3600.0
 """A lock without a beat for so long may be cleared away: clocks of hosts differ, but not so much."""
+
+CLEARING_SECONDS = 600.0
+"""A process that removes a dead holder's lock for so long has died itself: it is the work of a moment."""
 
 FIRST_SPACE = "4026531836"
 """Linux's number of a machine's own PID namespace; containers with processes of their own have others."""
@@ -93,15 +96,23 @@ def leftovers(folder: Path) -> list[Path]:
     return sorted(path for path, name in found if abandoned(folder / f"{name}.lock"))
 
 
-def abandoned(lock: Path) -> bool:
-    """Whether who made a lock is gone, as far as one look can tell; so it is where there is no lock.
+def abandoned(
+    lock: Path, silence: float = ABANDONED_SECONDS, *, spare_suspended: bool = False
+) -> bool:
+    """Whether the holder of a lock is gone, as far as one look can tell; True where there is no lock.
 
-    Its first line is `this_process` of its holder, who keeps it under `beating`.
+    Args:
+        lock: its first line is `this_process` of its holder, who keeps it under `beating`.
+        silence: a holder that showed no beat for so many seconds is gone, too.
+        spare_suspended: but not one whose process is seen to be there, suspended or not.
     """
     beat = _beat(lock)
-    if beat is None or is_dead(_holder(lock), beat):
+    if beat is None:
         return True
-    return time.time() - beat / 1e9 > ABANDONED_SECONDS
+    dead = is_dead(_holder(lock), beat)
+    if dead is None or (not dead and not spare_suspended):
+        return time.time() - beat / 1e9 > silence
+    return dead
 
 
 def this_process() -> dict[str, object]:
@@ -171,21 +182,33 @@ def beating(lock: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(lock: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Whether this process is the only one inside, after waiting at most so many seconds for others.
+def alone(
+    lock: Path,
+    patience: float = 0.0,
+    silence: float = ABANDONED_SECONDS,
+    *,
+    spare_suspended: bool = False,
+) -> Iterator[bool]:
+    """Whether this process is the only one inside, after waiting at most `patience` seconds for others.
+
+    It takes over the lock of a holder that is gone, by `silence` and `spare_suspended` of `abandoned`.
 
     Raises:
         OSError: the lock's folder takes no files from us.
     """
     deadline = time.monotonic() + patience
     while True:
-        holder = _holder(lock)
-        if holder and abandoned(lock):
-            _take_away(lock, holder)
         with _taken(lock) as token:
-            if token is not None or time.monotonic() >= deadline:
-                yield token is not None
+            if token is not None:
+                yield True
                 return
+        holder = _holder(lock)
+        gone = abandoned(lock, silence, spare_suspended=spare_suspended)
+        if gone and _take_away(lock, holder):
+            continue
+        if time.monotonic() >= deadline:
+            yield False
+            return
         time.sleep(0.1)
 
 
@@ -204,17 +227,19 @@ def _taken(lock: Path) -> Iterator[str | None]:
             lock.unlink(missing_ok=True)
 
 
-def _take_away(lock: Path, holder: dict[str, object]) -> None:
-    """Remove a dead holder's lock, and only his: another waiter may have put its own there by now."""
-    taken = lock.with_name(f"tmp-{secrets.token_hex(4)}-{lock.name}")
-    try:
-        lock.rename(taken)
-    except FileNotFoundError:
-        return
-    if _holder(taken).get("token") != holder.get("token"):
-        with contextlib.suppress(FileExistsError, FileNotFoundError):
-            os.link(taken, lock)
-    taken.unlink(missing_ok=True)
+def _take_away(lock: Path, holder: dict[str, object]) -> bool:
+    """Remove a dead holder's lock; False: another process is about to.
+
+    Only one process at a time may, and only while the lock is still that holder's: another waiter may have
+    cleared it and put its own there by now.
+    """
+    right = lock.with_name(f"tmp-{holder.get('token')}-{lock.name}")
+    if not create_exclusive(right, this_process()) and not abandoned(right, CLEARING_SECONDS):
+        return False
+    if _holder(lock).get("token") == holder.get("token"):
+        lock.unlink(missing_ok=True)
+    right.unlink(missing_ok=True)
+    return True
 
 
 def _build(target: Path, build: Callable[[Path], None]) -> bool:

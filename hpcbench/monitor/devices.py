@@ -9,15 +9,18 @@ import csv
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.monitor import nvml
 from hpcbench.monitor.host import cpu_name
 from hpcbench.monitor.nvml import Gpu
+from hpcbench.subprocesses import printed
 
 GIB = 1 << 30
+
+ANSWER_SECONDS = 30.0
+"""A program that has not answered by then hangs, as it does when a driver does."""
 
 _QUERY = ("index", "uuid", "name", "memory.total", "driver_version")
 _SMI = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
@@ -31,7 +34,8 @@ def gpus() -> list[Gpu]:
     """All GPUs of this machine that this process may see; those cut into MIG instances as their instances."""
     found = nvml.gpus()
     if found is None:
-        found = _from_smi(_said(_SMI)) or _from_rocm(_said(_ROCM))
+        found = _from_smi(printed(_SMI, ANSWER_SECONDS) or "")
+        found = found or _from_rocm(printed(_ROCM, ANSWER_SECONDS) or "")
     return found
 
 
@@ -147,15 +151,6 @@ def check_allocation(
 def _misfit(needed: int, least_gb: float | None, has: str) -> str:
     each = f" of {least_gb:g} GiB" if least_gb else ""
     return f"the model needs {needed} GPU{'s' * (needed > 1)}{each}, this worker has {has}"
-
-
-def _said(argv: Sequence[str]) -> str:
-    """What a program prints; empty: it is not there, fails or hangs, as it does when a driver does."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def _from_smi(printed: str) -> list[Gpu]:

@@ -7,10 +7,7 @@ what is said.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +19,7 @@ from pydantic import ValidationError
 
 from hpcbench import plugins, secret
 from hpcbench.installed import this_python
+from hpcbench.subprocesses import kill_session, why_it_ended
 
 LIMIT = 30.0
 """Longest that telling one notifier one thing may take, tries and all, seconds."""
@@ -51,23 +49,11 @@ def send_apart(job: Mapping[str, Any], limit: float = LIMIT) -> Any:
     except subprocess.TimeoutExpired:
         return {"why": f"no end in {limit:g} s: it was stopped", "after": None, "remark": None}
     finally:
-        _end(child)
+        kill_session(child)
     try:
         return json.loads(out.splitlines()[-1])
     except (ValueError, IndexError):
-        last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-        why = f"it ended with {child.returncode}: {last[0][-200:]}"
-        return {"why": why, "after": None, "remark": None}
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill it with all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    for pipe in (child.stdin, child.stdout, child.stderr):
-        if pipe is not None:
-            pipe.close()
+        return {"why": f"it {why_it_ended(child, errors)}", "after": None, "remark": None}
 
 
 def deliver(

@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
+from hpcbench.files.hashing import hash_file
 from hpcbench.plugins import PromptSpec, PromptStrategy
 from hpcbench.prompts.templates import OF_THE_HOUSE, names_in
 from hpcbench.schema.documents import Prompt
@@ -130,7 +131,7 @@ def prompt_hash(run_task: ResolvedRunTask) -> str:
 
 def _digest(image: str, document: Prompt) -> str:
     try:
-        return hashlib.sha256(Path(image).read_bytes()).hexdigest()
+        return hash_file(Path(image))
     except OSError as error:
         what = f"prompt '{document.name}': the image of an example cannot be read"
         raise UserError(Problem(f"{what}: {error.strerror}", image)) from error

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 from hpcbench.data.progress import Moved, Progress, silent
 from hpcbench.data.storage import PIECE
-from hpcbench.data.tree import hash_file
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.hashing import hash_file
 
 STORE = "files"
 """Below a root: what was sent, by content."""

@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from hpcbench.data.hashing import file_hashes
 from hpcbench.data.storage import FileStorage
 from hpcbench.errors import Problem, UserError
+from hpcbench.files.hashing import file_hashes
 from hpcbench.registry.catalog import Catalog, RunMode
 from hpcbench.registry.collections import read_collection
 from hpcbench.registry.paths import is_dockerfile, is_reference, with_absolute_paths

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import home
 from hpcbench.schema.documents import ContainerSite, Partition, Site, SlurmSite
+from hpcbench.subprocesses import printed
 
 SCRATCH = ("SLURM_TMPDIR", "LOCAL_SCRATCH", "LSCRATCH", "TMPDIR")
 """Variables that name a node's own disk, where a login node has them too."""
@@ -229,7 +229,7 @@ def _with_gpu_option(site: SlurmSite, say: Say) -> SlurmSite:
         command = ["sbatch", "--test-only", "--time=1", "--ntasks=1", words, "--wrap=true"]
         command += [f"--partition={site.partition}"] if site.partition else []
         command += [f"--account={site.account}"] if site.account else []
-        if _run(command) is not None:
+        if printed(command, PATIENCE) is not None:
             say(f"a GPU is asked for with {words}")
             return site.model_copy(update={"gpu_option": option})
     say("sbatch takes no job with a GPU from here: `hpcbench doctor` says why")
@@ -414,15 +414,4 @@ def _proxies(say: Say) -> dict[str, str]:
 
 def _asked(*command: str) -> str:
     """What a command prints; nothing where it is not there, fails or does not answer."""
-    return _run(command) or ""
-
-
-def _run(command: Sequence[str]) -> str | None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return printed(command, PATIENCE) or ""

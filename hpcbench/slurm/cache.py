@@ -1,8 +1,8 @@
 """One answer of Slurm for all readers of a user on a machine: a small file on a local disk, and who may ask.
 
-Whoever finds the last answer too old asks, and only one at a time: the right to ask is a file created
-exclusively. Others meanwhile go on with the old answer, unless it is much too old for them: then they wait
-for the new one. A question that failed keeps the last good answer and is not put again before its time.
+Whoever finds the last answer too old asks, and only one at a time: the right to ask is a lock. Others
+meanwhile go on with the old answer, unless it is much too old for them: then they wait for the new one. A
+question that failed keeps the last good answer and is not put again before its time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.files.atomic import create_exclusive, read_lines, write_atomic
+from hpcbench.files.atomic import write_atomic
+from hpcbench.files.lease import alone
 from hpcbench.slurm.ask import TIMEOUT
 
 ASKING_SECONDS = 2 * TIMEOUT + 10
-"""Longest time one question takes; the right to ask is void after it."""
+"""Longest time one question takes; who shows no sign of life for so long has lost the right to ask."""
 
 INDULGENCE = 5
 """While another asks, an answer will do that is so many times as old as was wished."""
@@ -139,48 +139,9 @@ def _private(folder: Path) -> bool:
 @contextlib.contextmanager
 def _asking(right: Path) -> Iterator[bool]:
     """The right to ask; where it cannot even be looked at (a full disk), everybody has it."""
-    try:
-        held = _take(right)
-    except OSError:
-        yield True
-        return
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            held = stack.enter_context(alone(right, silence=ASKING_SECONDS))
+        except OSError:
+            held = True
         yield held
-    finally:
-        if held:
-            right.unlink(missing_ok=True)
-
-
-def _take(right: Path) -> bool:
-    line = {"host": socket.gethostname(), "pid": os.getpid()}
-    if create_exclusive(right, line):
-        return True
-    if not _void(right):
-        return False
-    # Of several who find it void one gets it out of the way; a new one taken by mistake is put back.
-    old = right.with_name(f"{right.name}.{os.getpid()}")
-    try:
-        right.rename(old)
-    except FileNotFoundError:
-        return False
-    if not _void(old):
-        with contextlib.suppress(FileExistsError):
-            os.link(old, right)
-        old.unlink()
-        return False
-    old.unlink()
-    return create_exclusive(right, line)
-
-
-def _void(right: Path) -> bool:
-    """Whether who took the right to ask is dead, or has had it for too long."""
-    try:
-        age = time.time() - right.stat().st_mtime
-        holder = next(read_lines(right), None)
-    except (OSError, ValueError):
-        return False
-    if holder is None:
-        return not right.exists() or age > ASKING_SECONDS
-    if holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists():
-        return True
-    return age > ASKING_SECONDS

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcbench.data.tree import hash_file
 from hpcbench.environments import recipes
 from hpcbench.environments.plugin_packages import package_files
 from hpcbench.errors import UserError
 from hpcbench.experiment.access import ensure_folder
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
 from hpcbench.schema.plan import ResolvedPlan
 

@@ -18,8 +18,8 @@ from hpcbench.data.datasets import (
     total,
     unreadable,
 )
-from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.pictures import fault_of
+from hpcbench.data.tree import content_hash, folder_files
 from hpcbench.errors import HpcbenchError, Problem, UserError, mistake
 from hpcbench.experiment.layout import home
 from hpcbench.files.atomic import read_json, write_json

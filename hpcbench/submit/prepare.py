@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +54,7 @@ from hpcbench.submit.kept_files import keep
 from hpcbench.submit.measure import measure
 from hpcbench.submit.plan_facts import look
 from hpcbench.submit.snapshot import copy_environment
+from hpcbench.subprocesses import printed
 from hpcbench.usage import history
 
 RECORDED_PACKAGES = (
@@ -482,16 +482,12 @@ def _git(folder: Path) -> dict[str, Any] | None:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
 
     def ask(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(folder), *arguments],
-                capture_output=True, text=True, timeout=10, check=False, env=environ,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return printed(["git", "-C", str(folder), *arguments], 10, environ)
 
     commit = ask("rev-parse", "HEAD")
     if commit is None:
         return None
-    return {"commit": commit, "dirty": bool(ask("status", "--porcelain", "--", str(folder)))}
+    return {
+        "commit": commit.strip(),
+        "dirty": bool(ask("status", "--porcelain", "--", str(folder))),
+    }

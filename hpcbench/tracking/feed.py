@@ -18,6 +18,7 @@ from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.events import has_ended
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import outcome
+from hpcbench.files.hashing import hash_file
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.tracking.experiment_content import (
     Exchange,
@@ -217,7 +218,7 @@ class Sending:
         ]
         of_whole = [(None, name, path) for name, path in files_of(self._experiment).items()]
         for run_task, name, path in [*of_whole, *of_tasks]:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest = hash_file(path)
             if self._notes.get("file", name) != digest:
                 yield run_task, name, path, digest
 
@@ -313,5 +314,5 @@ class Sending:
 def _digest(experiment: Experiment, run_task: ResolvedRunTask) -> str:
     """Of a run task's scores; empty where there are none."""
     for path in scores_file(experiment, run_task.name).values():
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        return hash_file(path)[:8]
     return ""

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +27,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
+from hpcbench.subprocesses import kill_session, why_it_ended
 from hpcbench.tracking.feed import Sending, Sent, Sink
 from hpcbench.tracking.sent import Notes, notes_file, notes_on
 
@@ -139,8 +139,7 @@ def _run(
         pass
     finally:
         _end(child)
-    last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-    raise EnvironmentFault(secret.mask(f"ended with {child.returncode}: {last[0][-200:]}"))
+    raise EnvironmentFault(secret.mask(why_it_ended(child, errors)))
 
 
 def _lines(
@@ -186,18 +185,13 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End it with all that it started in its session."""
+    """Let it end by itself for a moment, then kill it."""
     assert child.stdin is not None
     with contextlib.suppress(OSError):
         child.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(2.0)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    for pipe in (child.stdout, child.stderr):
-        if pipe is not None:
-            pipe.close()
+    kill_session(child)
 
 
 # --- the process apart ---------------------------------------------------------------------------------

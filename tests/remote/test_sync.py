@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from hpcbench.data import sync, transfer
-from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.progress import Moved
 from hpcbench.data.s3 import S3Storage
 from hpcbench.data.sync import SmartSync
-from hpcbench.data.tree import Tree, Version
+from hpcbench.data.tree import Tree, Version, content_hash, folder_files
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import StoredFile
 from tests.remote.conftest import Server, settle

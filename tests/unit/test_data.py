@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.table import TableDataset
+from hpcbench.data.tree import content_hash, folder_files
 from hpcbench.errors import UserError
 from hpcbench.plugins import DatasetSpec
 from tests.unit.small import record, write_dataset

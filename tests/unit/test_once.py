@@ -113,6 +113,18 @@ def test_two_that_find_one_dead_lock_do_not_take_each_others(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+def test_while_one_removes_a_dead_lock_others_leave_it_alone(tmp_path: Path) -> None:
+    lock = lock_of(tmp_path / "target", ended_pid(), token="dead")
+    right = tmp_path / f"tmp-dead-{lock.name}"
+    right.write_text(json.dumps(lease.this_process()) + "\n")
+    with lease.alone(lock) as mine:
+        assert not mine
+    lock_of(right.with_suffix(""), ended_pid())  # it was killed at it
+    with lease.alone(lock) as mine:
+        assert mine
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_a_failed_build_left_is_given_to_the_next_one(tmp_path: Path) -> None:
     target = tmp_path / "target"
 

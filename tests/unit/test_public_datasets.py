@@ -11,13 +11,8 @@ import pytest
 
 from hpcbench import plugins
 from hpcbench.data.datasets import bad_before, unreadable
-from hpcbench.data.hashing import content_hash
-from hpcbench.data.public_datasets import (
-    Funsd,
-    OmniDocBench,
-    PublicDataset,
-    Sroie,
-)
+from hpcbench.data.public_datasets import Funsd, OmniDocBench, PublicDataset, Sroie
+from hpcbench.data.tree import content_hash
 from hpcbench.errors import UserError
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import FieldMap, Sample

@@ -72,6 +72,13 @@ def test_the_lock_of_another_host_or_container_holds_until_it_shows_no_sign_of_l
         assert submitting(here)
 
 
+def test_a_process_that_is_suspended_for_hours_keeps_its_lock(here: Experiment) -> None:
+    lock(here, socket.gethostname(), os.getpid(), age=100 * LOCK_SECONDS)
+    assert submitting(here)
+    with pytest.raises(RunFailed), alone(here):
+        raise AssertionError("taken from the living")
+
+
 def test_of_many_who_find_a_dead_one_s_lock_one_at_a_time_gets_it(here: Experiment) -> None:
     lock(here, socket.gethostname(), dead())
     inside, most, done = 0, 0, 0

@@ -15,8 +15,8 @@ from hpcbench.data import rows as rows_of_files
 from hpcbench.data import table as table_reader
 from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import bad_rows, samples
-from hpcbench.data.hashing import content_hash
 from hpcbench.data.table import TableDataset
+from hpcbench.data.tree import content_hash
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetSpec, check_options
 from hpcbench.schema.documents import Dataset, Site

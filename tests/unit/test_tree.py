@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.data import transfer
-from hpcbench.data.hashing import content_hash, folder_files
 from hpcbench.data.sync import SmartSync
-from hpcbench.data.tree import QUEUED, Tree, at_once
+from hpcbench.data.tree import QUEUED, Tree, at_once, content_hash, folder_files
 from hpcbench.errors import UserError
 from tests.campaign import examples
 

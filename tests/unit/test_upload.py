@@ -15,12 +15,12 @@ import pytest
 from hpcbench import finalise
 from hpcbench.cli.main import main
 from hpcbench.data import storage
-from hpcbench.data.tree import hash_file
 from hpcbench.data.upload import MANIFEST, Uploaded, upload
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import read_json, read_lines
+from hpcbench.files.hashing import hash_file
 from hpcbench.reporting import upload as uploading
 from hpcbench.reporting.upload import upload_results
 from tests.unit.small import experiment, record

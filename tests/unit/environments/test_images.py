@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.data.tree import hash_file
 from hpcbench.environments.images import (
     BuiltImage,
     built_images,
@@ -23,6 +22,7 @@ from hpcbench.environments.images import (
 )  # fmt: skip
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import UserError
+from hpcbench.files.hashing import hash_file
 from tests.unit.small import experiment, record
 
 DAY = 86400
