@@ -179,14 +179,19 @@ def alone(lock: Path, patience: float = 0.0) -> Iterator[bool]:
     """
     deadline = time.monotonic() + patience
     while True:
+        with _taken(lock) as token:
+            if token is not None:
+                yield True
+                return
+        # Read after it was tried: that made this node ask who holds the lock now.
         holder = _holder(lock)
         if holder and abandoned(lock):
             _take_away(lock, holder)
-        with _taken(lock) as token:
-            if token is not None or time.monotonic() >= deadline:
-                yield token is not None
-                return
-        time.sleep(0.1)
+        elif time.monotonic() >= deadline:
+            yield False
+            return
+        else:
+            time.sleep(0.1)
 
 
 @contextlib.contextmanager
