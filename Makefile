@@ -9,7 +9,7 @@ PIP = .venv/bin/python -m pip install -q --disable-pip-version-check -c constrai
 AGAIN = --reruns 1 --rerun-show-tracebacks
 
 # In the order in which they are begun, two at once.
-PARTS = test-cluster test-long test-packages test-engines test-portal client
+PARTS = test-cluster test-long test-packages test-engines test-sharedfs test-portal client
 
 .PHONY: demo dist test test-full test-quick $(PARTS) static search lint format bench cluster-up cluster-down clean
 
@@ -44,6 +44,10 @@ test-packages: .venv/dev.done
 
 test-engines: .venv/dev.done
 	.venv/bin/python -m pytest tests/engine tests/demo tests/docker tests/runpod tests/tracking tests/faults -q -n 2 --dist loadfile --durations=15 $(AGAIN)
+
+# In one process: GlusterFS has one port on a machine.
+test-sharedfs: .venv/dev.done
+	.venv/bin/python -m pytest tests/sharedfs -q --durations=15 $(AGAIN)
 
 test-portal: .venv/dev.done
 	.venv/bin/python -m pytest tests/portal -q -n 2 --dist loadfile --durations=15 $(AGAIN)

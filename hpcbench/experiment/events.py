@@ -9,6 +9,7 @@ rarely. Every event comes once, whatever is cut, replaced or read twice: it is t
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from hpcbench.experiment.event_cursor import decode, encode
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
 from hpcbench.files.archive import FOLDED, Folder
-from hpcbench.files.atomic import parse_line, read_lines
+from hpcbench.files.atomic import GONE, parse_line, read_lines
 from hpcbench.files.tail import Growing
 
 LIST_SECONDS = (2.0, 15.0)
@@ -245,11 +246,12 @@ class EventTail:
             while block := file.block():
                 if not self._parse(file, block, now, events):
                     break
-        except FileNotFoundError:
-            # Not seen from this node yet, or folded into another file.
-            self._folders.look_at(file.path.parent)
         except OSError as error:
-            self.fault = _words(error)
+            if error.errno in GONE:
+                # Not seen from this node yet, or folded into another file.
+                self._folders.look_at(file.path.parent)
+            if error.errno != errno.ENOENT:
+                self.fault = _words(error)
         file.looked(now, bool(events))
         if last and self.fault is None:
             self._finish(file.source)

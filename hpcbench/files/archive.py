@@ -15,7 +15,6 @@ A damaged index is found again from the lines between the files.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -28,12 +27,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpcbench.files.atomic import (
+    GONE,
     Tell,
     link_exclusive,
     open_beside,
     parse_line,
     parse_lines,
     sync_folder,
+    unless_stale,
     write_all,
 )
 
@@ -86,7 +87,7 @@ class Folder:
         """Look again at what there is."""
         # In this order: what is folded after the list was made is in the file that is opened after it.
         self.loose = _listed(self.path)
-        self._folded = _read_index(self.path / FOLDED)
+        self._folded = unless_stale(lambda: _read_index(self.path / FOLDED))
 
     @property
     def folded(self) -> dict[str, Entry]:
@@ -119,8 +120,11 @@ class Folder:
     def read(self, name: str) -> bytes:
         """All bytes of a file; none if it is not there."""
         if name not in self.folded:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 return _all_of(f"{self._root}/{name}")
+            except OSError as error:
+                if error.errno not in GONE:
+                    raise
         return b"".join(self.blocks(name))
 
     def records(self, name: str, tell: Tell | None = None) -> Iterator[dict[str, Any]]:
@@ -138,7 +142,7 @@ class Folder:
                 return
             except OSError as error:
                 # Folded since the look, or, over NFS, while we read: the same bytes stand there.
-                if error.errno not in (errno.ENOENT, errno.ESTALE) or name not in self.names:
+                if error.errno not in GONE or name not in self.names:
                     raise
             self.look()
             if name not in self.names:
@@ -325,7 +329,7 @@ def _publish(folder: Path, temporary: Path, generation: int) -> bool:
 
 def _take_step(step: Path, generation: int) -> bool:
     target = step.with_name(FOLDED)
-    if _read_index(target).generation >= generation:
+    if unless_stale(lambda: _read_index(target)).generation >= generation:
         step.unlink(missing_ok=True)
         return False
     try:
@@ -415,11 +419,23 @@ def _found_again(descriptor: int) -> Iterator[tuple[str, Entry]]:
 
 def _identity(of: int | Path) -> tuple[int, ...] | None:
     """What tells one folded file from the next; None if there is none."""
+    if isinstance(of, int):
+        stat = os.fstat(of)
+        return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
     try:
-        stat = os.fstat(of) if isinstance(of, int) else of.stat()
+        return unless_stale(lambda: _identity_of(of))
     except FileNotFoundError:
         return None
-    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+def _identity_of(path: Path) -> tuple[int, ...] | None:
+    """The same by name. It is read from: the name alone may tell what it once meant on this node."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.pread(descriptor, 1, 0)
+        return _identity(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _listed(folder: Path) -> set[str]:

@@ -7,6 +7,7 @@ Small files are replaced as a whole (`write_atomic`), logs grow line by line wit
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -15,12 +16,18 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
 LEFT_OVER = re.compile(r"\..+\.[0-9a-f]{8}")
 """Names of files that are not whole yet; a writer that was killed leaves one behind."""
+
+GONE = (errno.ENOENT, errno.ESTALE)
+"""What a file system says of a file that another node has removed: NFS says ESTALE where it was known."""
+
+STALE_LOOKS = 20
+"""Looks at a name, each of which found that its file had just been removed."""
 
 Tell = Callable[[Path, int], None]
 """Is told of a damaged line: its file and its number, from 1."""
@@ -28,6 +35,7 @@ Tell = Callable[[Path, int], None]
 _log = logging.getLogger(__name__)
 _told: set[Path] = set()
 _decode = json.JSONDecoder().raw_decode
+_T = TypeVar("_T")
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -97,7 +105,21 @@ def write_json(path: Path, data: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read what `write_json` wrote."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(unless_stale(path.read_bytes))
+
+
+def unless_stale(look: Callable[[], _T]) -> _T:
+    """Look at a file by its name; again where that name meant a file that another node has removed.
+
+    A node remembers for a while which file a name means. ESTALE makes it ask the server again.
+    """
+    for _ in range(STALE_LOOKS):
+        try:
+            return look()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return look()
 
 
 def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
@@ -269,11 +291,26 @@ def read_lines(path: Path, tell: Tell | None = None) -> Iterator[dict[str, Any]]
         path: the file.
         tell: is told of damaged lines; None: they are logged, once for each file.
     """
-    try:
-        with path.open("rb") as file:
-            yield from parse_lines(file, path, tell)
-    except FileNotFoundError:
-        return
+    yield from parse_lines(_lines_of(path), path, tell)
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file; of one that another node replaced while it was read, those that follow."""
+    at = 0
+    for _ in range(STALE_LOOKS):
+        try:
+            with path.open("rb") as file:
+                file.seek(at)
+                for line in file:
+                    at += len(line)
+                    yield line
+                return
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return
+            if error.errno != errno.ESTALE:
+                raise
+    # It was removed, and this node has yet to forget what the name meant.
 
 
 def parse_lines(

@@ -202,6 +202,7 @@ def alone(
             if token is not None:
                 yield True
                 return
+        # Read after it was tried: that made this node ask who holds the lock now.
         holder = _holder(lock)
         gone = abandoned(lock, silence, spare_suspended=spare_suspended)
         if gone and _take_away(lock, holder):

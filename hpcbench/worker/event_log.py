@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from hpcbench.schema.plan import Group
 
 BALLAST_BYTES = 64 * 1024
 """Kept on the shared file system so that a full disk can still be reported."""
+
+ROOM_SECONDS = 20.0
+"""So long the last word is tried on a disk that was full."""
 
 EXIT_DISK_FULL = 28
 """Exit code when nothing can be written any more; Slurm keeps it even then."""
@@ -60,9 +64,23 @@ class WorkerEvents:
         return exit_code
 
     def disk_full(self, error: OSError) -> int:
-        """Give the ballast's room to one last event."""
+        """Give the ballast's room to one last event; a network file system may be late to see that room."""
         self._ballast.unlink(missing_ok=True)
         what = "quota exceeded" if error.errno == errno.EDQUOT else "no space left"
-        with contextlib.suppress(OSError):
-            self.close("disk_full", message=f"disk full: {what} below {self._experiment.path}")
+        message = f"disk full: {what} below {self._experiment.path}"
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+        path = self._experiment.worker_events(self._group.id, self._owner.id)
+        deadline = time.monotonic() + ROOM_SECONDS
+        while True:
+            try:
+                # Opened anew: what a write left that failed at its sync is cut, and may not be there at all.
+                with EventLog(path) as file:
+                    file.write("disk_full", sync=True, message=message)
+                break
+            except OSError:
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(0.5)
         return EXIT_DISK_FULL

@@ -1,0 +1,183 @@
+"""Whole runs over a network file system: seen from another node, without room, without leave to write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.conftest import Bench, Trial, calm, shared_cache, until, whole
+from tests.sharedfs.actors import on_host
+from tests.sharedfs.volume import Volume
+
+__all__ = ["calm", "shared_cache"]
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+SLOW = [100, 150]
+"""Milliseconds of an answer, where something is to happen meanwhile."""
+
+
+@pytest.fixture
+def bench(folder: Path, shared_cache: Path) -> Iterator[Bench]:
+    """A user whose home is on the volume."""
+    made = Bench(folder, shared_cache)
+    yield made
+    for path in (made.home / "experiments").glob("2*"):
+        Trial(made, path).kill_all()
+
+
+class NodeB:
+    """The same user's shell on another node."""
+
+    def __init__(self, bench: Bench, shared: Volume) -> None:
+        self._environ = {**bench.environ, "HPCBENCH_HOME": str(shared.there(bench.home))}
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run a command of hpcbench; all it says."""
+        done = subprocess.run(
+            [*on_host("b"), sys.executable, "-m", "hpcbench.cli.main", *words],
+            env=self._environ, text=True, timeout=120, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+    def state(self, trial: Trial) -> str:
+        """What `hpcbench status` says of an experiment, in a word."""
+        found: dict[str, Any] = json.loads(self.run("status", trial.id, "--json"))
+        return str(found["state"])
+
+
+@pytest.fixture
+def node_b(bench: Bench, shared: Volume) -> NodeB:
+    return NodeB(bench, shared)
+
+
+def test_a_run_is_running_until_it_is_done_for_who_looks_from_another_node_too(
+    bench: Bench, node_b: NodeB, calm: Trial
+) -> None:
+    bench.script(answer_ms=SLOW)
+    trial = bench.submit(bench.plan({}, parallelism=2))
+    until(lambda: trial.answered() > 4, "answers")
+
+    assert node_b.state(trial) == "running"
+    refused = node_b.run("resume", trial.id, code=2)
+    assert f"{trial.id} was started on {socket.gethostname()}, and only there" in refused
+    assert "--force" in refused
+    bench.script(answer_ms=[1, 3])
+    seen = [node_b.state(trial)]
+    while trial.pids("hpcbench.submit.local"):
+        seen.append(node_b.state(trial))
+
+    assert set(seen) <= {"running", "evaluating", "done"}, seen
+    until(lambda: node_b.state(trial) == "done", "the end to be seen")
+    assert trial.rounds == 1
+    assert trial.twice() == []
+    whole(trial, calm)
+    assert "exact_match" in node_b.run("report", trial.id)
+
+
+@contextlib.contextmanager
+def full(shared: Volume, step: int = 1 << 20) -> Iterator[None]:
+    """Somebody on the other node fills the volume."""
+    filler = shared.b / "filler"
+    with (
+        contextlib.suppress(OSError),
+        filler.open("wb", buffering=0) as file,
+    ):  # closing tells it once more
+        for size in (step, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+                    os.fsync(file.fileno())
+    try:
+        yield
+    finally:
+        filler.unlink()
+        until(lambda: _takes_files(shared.a), "the room to be seen")
+
+
+def _takes_files(folder: Path) -> bool:
+    try:
+        (folder / "probe").write_text("x")
+        (folder / "probe").unlink()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def over_quota(shared: Volume) -> Iterator[None]:
+    """The user has used up what she may."""
+    with shared.quota(8), full(shared, 1 << 16):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [(full, "disk full: no space left"), (over_quota, "disk full: quota exceeded")],
+    ids=["ENOSPC", "EDQUOT"],
+)
+def test_a_run_without_room_says_so_and_goes_on_with_room(
+    bench: Bench,
+    shared: Volume,
+    calm: Trial,
+    lacking: Callable[[Volume], contextlib.AbstractContextManager[None]],
+    said: str,
+) -> None:
+    bench.script(answer_ms=SLOW)
+    trial = bench.submit(bench.plan({}, max_resubmits=0))
+    until(lambda: trial.answered() > 4, "answers")
+    before = trial.answers()
+
+    with lacking(shared):
+        until(lambda: not trial.workers(), "the worker's end")
+        until(lambda: not trial.pids("hpcbench.submit.local"), "the supervisor's end")
+        logs = _logs(trial)
+        assert said in trial.screen(), logs
+
+    bench.script(answer_ms=[1, 3])
+    trial.resume()
+    trial.wait("done")
+    whole(trial, calm, [before])
+
+
+def test_a_run_whose_writes_the_server_refuses_says_so_and_goes_on_when_it_may(
+    bench: Bench, shared: Volume, calm: Trial
+) -> None:
+    """As root on a node of a site that squashes it."""
+    bench.script(answer_ms=SLOW)
+    trial = bench.submit(bench.plan({}, max_resubmits=0))
+    until(lambda: trial.answered() > 4, "answers")
+    before = trial.answers()
+
+    with shared.squashed():
+        until(lambda: not trial.workers(), "the worker's end")
+        until(lambda: not trial.pids("hpcbench.submit.local"), "the supervisor's end")
+        plan = bench.folder / "faults.yaml"
+        refused = bench.run("submit", plan, "--registry", bench.folder / "registry", code=None)
+        assert "Permission denied" in "".join(refused)
+
+    assert "Permission denied" in trial.screen(), _logs(trial)
+    bench.script(answer_ms=[1, 3])
+    trial.resume()
+    trial.wait("done")
+    whole(trial, calm, [before])
+
+
+def _logs(trial: Trial) -> str:
+    """What its jobs said on their standard output and error."""
+    return "\n".join(
+        f"{path.name}:\n{path.read_text(errors='replace')[-3000:]}"
+        for path in sorted(trial.path.glob("jobs/*.*"))
+        if path.suffix in (".out", ".err", ".log")
+    )
