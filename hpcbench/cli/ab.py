@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli import dry_run
 from hpcbench.cli.output import (
@@ -33,6 +33,9 @@ from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask, WorkPlan
 from hpcbench.submit.prepare import NO_PACKAGES, Packages, load
 from hpcbench.submit.preview import preview_of, read_only
 from hpcbench.submit.rounds import submit_first
+
+if TYPE_CHECKING:
+    from hpcbench.reporting.report_tables import ArmsRow
 
 STYLE = {"better": "green", "worse": "red", "equivalent": "blue", "inconclusive": "yellow"}
 
@@ -262,6 +265,8 @@ def _print(told: Mapping[str, Any], arms: Arms) -> None:
     """The one table of a run task, and what a reader has to know to believe it."""
     from rich.table import Table
 
+    from hpcbench.reporting.ab import rows_of
+
     look = told["look"]
     if look is None:
         print(f"{told['run_task']}: {told['done']} of {told['of']} pairs of blocks, no look yet")
@@ -277,10 +282,9 @@ def _print(told: Mapping[str, Any], arms: Arms) -> None:
         "verdict of b",
     ):
         table.add_column(title, justify="right" if title != told["run_task"] else "left")
-    for one in look["quality"]:
-        table.add_row(*_quality_row(one, one["metric"] in look["deciding"]))
-    for one in look["speed"]:
-        table.add_row(*_speed_row(one, one["figure"] in look["deciding"]))
+    for rows in rows_of(look):
+        for one in rows:
+            table.add_row(*_row(one))
     for row in _cost_rows(told["costs"], one_load=told["one_load"]):
         table.add_row(*row)
     console().print(table)
@@ -288,29 +292,19 @@ def _print(told: Mapping[str, Any], arms: Arms) -> None:
         print(line)
 
 
-def _quality_row(one: Mapping[str, Any], deciding: bool) -> list[str]:
+def _row(one: ArmsRow) -> list[str]:
     arrow = "↑" if one["higher_is_better"] else "↓"
-    interval = one["interval"]
+    if one["unit"]:
+        value, change, ends = f"{{:.4g}} {one['unit']}", "× {:.4f}", "{:.4f}"
+    else:
+        value, change, ends = "{:.4f}", "{:+.4g}", "{:+.4g}"
     return [
-        f"{'* ' if deciding else '  '}{one['metric']} {arrow}",
-        f"{one['baseline']:.4f}",
-        f"{one['candidate']:.4f}",
-        f"{one['candidate'] - one['baseline']:+.4g}",
-        _ends(interval["low"], interval["high"], "{:+.4g}"),
-        _verdict(one["verdict"]),
-    ]
-
-
-def _speed_row(one: Mapping[str, Any], deciding: bool) -> list[str]:
-    arrow = "↑" if one["higher_is_better"] else "↓"
-    unit = one["unit"]
-    return [
-        f"{'* ' if deciding else '  '}{one['figure']} {arrow}",
-        f"{one['a']:.4g} {unit}",
-        f"{one['b']:.4g} {unit}",
-        f"× {one['ratio']:.4f}",
-        _ends(one["low"], one["high"], "{:.4f}"),
-        _verdict(one["verdict"]),
+        f"{'* ' if one['decides'] else '  '}{one['what']} {arrow}",
+        value.format(one["a"]),
+        value.format(one["b"]),
+        change.format(one["change"]),
+        _ends(one["low"], one["high"], ends),
+        f"[{STYLE[one['verdict']]}]{one['verdict']}[/]",
     ]
 
 
@@ -369,7 +363,3 @@ def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
 
 def _ends(low: float | None, high: float | None, form: str) -> str:
     return "–" if low is None or high is None else f"[{form.format(low)}, {form.format(high)}]"
-
-
-def _verdict(verdict: str) -> str:
-    return f"[{STYLE[verdict]}]{verdict}[/]"

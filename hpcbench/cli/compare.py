@@ -32,9 +32,6 @@ MOST_DIFFERENCES = 40
 MOST_PACKAGES = 6
 """Of them packages of images, of which there may be a hundred."""
 
-LEFT_OUT = (".mean", ".p90", ".p99")
-"""Figures of a latency that are not printed."""
-
 REPORTS = (".md", ".html")
 
 _CSV = (
@@ -219,7 +216,7 @@ def _table(*titles: str, left: Sequence[str] = ()) -> Table:
 
 
 def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
-    from hpcbench.evaluation import number_format as form
+    from hpcbench.comparison.rows import metric_cells
 
     table = _table(
         "run task", "metric", "baseline", "candidate", "difference", "95 % interval", "p",
@@ -227,62 +224,28 @@ def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
     )  # fmt: skip
     previous = ""
     for one in compared:
-        what = one["comparison"]
-        name = _name(one["baseline"], one["candidate"])
-        arrow = form.arrow(higher_is_better=what["higher_is_better"])
-        p_value = what["p_value"] if what["p_adjusted"] is None else what["p_adjusted"]
-        table.add_row(
-            name if name != previous else "", f"{one['metric']} {arrow}",
-            form.value(what["baseline"]), form.value(what["candidate"]),
-            form.difference(what["candidate"] - what["baseline"]),
-            form.interval(what["interval"]["low"], what["interval"]["high"], sign=True),
-            form.p_value(p_value), f"{what['wins']}/{what['losses']}/{what['ties']}",
-            str(what["clusters"]), f"[{STYLE[what['verdict']]}]{what['verdict']}[/]",
-        )  # fmt: skip
+        name, *cells, verdict = metric_cells(one)
+        styled = f"[{STYLE[verdict]}]{verdict}[/]"
+        table.add_row(name if name != previous else "", *cells, styled)
         previous = name
     return table
 
 
 def _notes(one: Mapping[str, Any]) -> Iterator[str]:
     """What a reader has to know to believe the table."""
-    from hpcbench.evaluation import number_format as form
+    from hpcbench.comparison.rows import metric_notes, refusal_text
 
     for refused in one["refused"]:
-        name = _name(refused["baseline"], refused["candidate"])
-        yield f"not compared, {name}: {refused['why']} ({refused['remedy']})"
+        yield f"not compared, {refusal_text(refused)}"
     for compared in one["compared"]:
-        what = compared["comparison"]
-        name = f"{compared['candidate']}, {compared['metric']}"
-        if what["only_baseline"] or what["only_candidate"]:
-            yield (
-                f"{name}: left out {what['only_baseline']} samples that only the baseline has scored, "
-                f"{what['only_candidate']} that only the candidate has"
-            )
-        if compared["if_worst"] not in (None, what["verdict"]):
-            yield f"{name}: {compared['if_worst']} if what was left out counted as the worst"
-        why = form.why_inconclusive(what, "the level for all rows together (Holm's correction)")
-        if why and form.excludes_zero(what["interval"]):
-            yield f"{name} is inconclusive: {why}"
-        if what["verdict"] == "inconclusive" and what["detectable"] is not None:
-            yield (
-                f"{name}: a true difference of {what['detectable']:.2g} would be found in 80 % of cases"
-            )
-        if compared["documents_needed"] is not None:
-            yield (
-                f"{name}: if the candidate is as good, about {compared['documents_needed']:,} documents "
-                f"would show that it is no worse by {what['margin']:g}"
-            )
-        if compared["holds_zero"]:
-            yield (
-                f"{name}: {what['verdict']} by its p-value; the interval, which allows for changes that no "
-                "document here shows, holds 0"
-            )
+        for name, text in metric_notes(compared):
+            yield f"{name}: {text}"
     for text in one["careful"]:
         yield f"careful, {text}"
 
 
 def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
-    from hpcbench.evaluation import number_format as form
+    from hpcbench.comparison.rows import DETAILS, speed_cells
 
     table = _table(
         "run task", "speed and memory", "baseline", "candidate", "ratio", "95 % interval", "",
@@ -290,17 +253,11 @@ def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
     )  # fmt: skip
     previous = ""
     for one in figures:
-        if one["figure"].endswith(LEFT_OUT):
+        if one["figure"].endswith(DETAILS):
             continue
-        name = _name(one["baseline_task"], one["candidate_task"])
-        arrow = form.arrow(higher_is_better=one["higher_is_better"])
-        unit, number = ("GiB", form.gib) if one["unit"] == "bytes" else (one["unit"], form.figure)
-        ends = one["interval"] or (None, None)
+        name, *cells = speed_cells(one)
         table.add_row(
-            name if name != previous else "", f"{one['label']}, {unit} {arrow}",
-            number(one["baseline"]), number(one["candidate"]),
-            form.value(one["ratio"]),
-            form.interval(*ends), "" if one["comparable"] else "not comparable",
+            name if name != previous else "", *cells, "" if one["comparable"] else "not comparable",
             style=None if one["comparable"] else "dim",
         )  # fmt: skip
         previous = name
@@ -310,6 +267,7 @@ def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
 def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
     from rich.markup import escape
 
+    from hpcbench.comparison.pairing import pair_name
     from hpcbench.evaluation import number_format as form
 
     table = _table(
@@ -323,7 +281,7 @@ def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(
             f"[{color}]{one['change']}[/]", escape(_line(one["sample"])),
             escape(_line(one["document"])),
-            f"{_name(one['baseline'], one['candidate'])}, {one['metric']}", scores, *texts,
+            f"{pair_name(one['baseline'], one['candidate'])}, {one['metric']}", scores, *texts,
         )  # fmt: skip
     return table
 
@@ -343,24 +301,16 @@ def _told_first(differences: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
 def _differences(differences: Sequence[Mapping[str, Any]]) -> Table:
     from rich.markup import escape
 
+    from hpcbench.comparison.rows import setting_text
+
     table = _table(*_DIFFERENCE, left=_DIFFERENCE)
     for one in differences:
-        values = (
-            "–" if one[side] is None else _line(_said(one[side])) for side in ("one", "other")
-        )
+        values = (_line(setting_text(one[side])) for side in ("one", "other"))
         table.add_row(escape(one["path"]), *(escape(text) for text in values))
     return table
 
 
 _DIFFERENCE = ("configured differently", "baseline", "candidate")
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _line(text: str, most: int = 48) -> str:
@@ -371,10 +321,6 @@ def _line(text: str, most: int = 48) -> str:
 
 def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in visible(text))
-
-
-def _name(one: str, other: str) -> str:
-    return " → ".join(dict.fromkeys((one, other)))
 
 
 # --- one sample ----------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from hpcbench import speed, statistics
+from hpcbench.comparison.results import SpeedRatio
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.interim import Halves
 from hpcbench.experiment.layout import Experiment
@@ -70,40 +71,6 @@ FIGURES: Mapping[str, Figure] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ArmsSpeed:
-    """One figure of both arms."""
-
-    figure: str
-    """Its name, one of `FIGURES`."""
-    unit: str
-    """Its unit."""
-    a: float
-    """Of arm a: the geometric mean over its blocks that are in pairs."""
-    b: float
-    """The same of arm b."""
-    ratio: float
-    """b ÷ a, freed of what it is to come second."""
-    low: float | None
-    """Lower end of its interval; None where undefined."""
-    high: float | None
-    """Upper end."""
-    level: float
-    """Confidence of the interval."""
-    pairs: int
-    """Pairs of blocks."""
-    method: str
-    """How the interval was found, or why not."""
-    higher_is_better: bool
-    """Which way is better."""
-    verdict: statistics.Verdict
-    """Whether arm b is better; equivalent: the interval lies within the margin."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
 class PairOfBlocks:
     """The same samples in both arms."""
 
@@ -146,7 +113,7 @@ def paired_blocks(
 
 def compare_speed(
     blocks: Sequence[PairOfBlocks], figure: str, level: float = 0.95, margin: float | None = None
-) -> ArmsSpeed | None:
+) -> SpeedRatio | None:
     """One figure of both arms; None where no pair of blocks has it.
 
     Args:
@@ -165,18 +132,18 @@ def compare_speed(
     means = [math.exp(sum(side) / len(own)) for side in zip(*logs, strict=True)]
     what = FIGURES[figure]
     ends = [None if end is None else math.exp(end) for end in (found.low, found.high)]
-    return ArmsSpeed(
+    return SpeedRatio(
         figure=figure,
         unit=what.unit,
-        a=means[0],
-        b=means[1],
+        higher_is_better=what.higher_is_better,
+        baseline=means[0],
+        candidate=means[1],
         ratio=math.exp(found.estimate),
         low=ends[0],
         high=ends[1],
         level=level,
         pairs=len(own),
         method=found.method,
-        higher_is_better=what.higher_is_better,
         verdict=_verdict(found, what.higher_is_better, margin),
     )
 

@@ -13,10 +13,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from hpcbench.comparison.speed import at_once
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import performance_of
+from hpcbench.experiment.results import at_once, performance_of
 from hpcbench.schema.plan import ResolvedRunTask
 
 ANY = "*"

@@ -1,18 +1,18 @@
-"""Samples that a candidate won or lost against a baseline: what to look at first."""
+"""Samples that a candidate won or lost against a baseline: what to look at first.
+
+changes_of(pairs, metric)    every sample that counts in both, by what changed
+flips(result, one)           those won and lost, with both answers
+moves(result, one)           how many moved from one end to another
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcbench.comparison.compare import (
-    CandidateResult,
-    Compared,
-    Counting,
-    SamplePairs,
-    column,
-)
+from hpcbench.comparison.pairing import Counting, SamplePairs
+from hpcbench.comparison.results import CandidateResult, MetricDifference
 from hpcbench.evaluation.scores import rows_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,71 @@ ENDS = ("right", "partly right", "wrong", "unreadable", "no answer")
 """How a sample can end: with the best value of a metric, between, with the least; without a value."""
 
 _COLUMNS = ("sample", "document", "outcome", "reason", "answer", "references")
+
+
+Change = Literal["won", "lost", "both_right", "both_wrong"]
+
+CHANGES: tuple[Change, ...] = ("won", "lost", "both_right", "both_wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleChanges:
+    """What became of the samples of a pair of run tasks by one metric."""
+
+    samples: SamplePairs
+    """The pair."""
+    metric: str
+    """The metric."""
+    values: tuple[NDArray[Any], NDArray[Any]]
+    """Values in either."""
+    places: Mapping[Change, NDArray[Any]]
+    """Change → numbers of samples, the greatest change first."""
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory its arrays take."""
+        arrays = [*self.samples.rows, *self.values, *self.places.values()]
+        return sum(one.nbytes for one in arrays)
+
+    @property
+    def counts(self) -> dict[Change, int]:
+        """Change → samples."""
+        return {change: len(places) for change, places in self.places.items()}
+
+    def chosen(self, change: Change | None) -> NDArray[Any]:
+        """Samples of one change; None: all that were won or lost, the greatest change first."""
+        import numpy
+
+        if change is not None:
+            return self.places[change]
+        both = numpy.concatenate([self.places["lost"], self.places["won"]])
+        gains = numpy.abs(self.values[1][both] - self.values[0][both])
+        found: NDArray[Any] = both[numpy.argsort(-gains, kind="stable")]
+        return found
+
+
+def changes_of(samples: SamplePairs, metric: str, counting: Counting = "zero") -> SampleChanges:
+    """What became of the samples that count in both; of the same change they stay in their order.
+
+    Args:
+        samples: a pair of run tasks.
+        metric: one that both have.
+        counting: what answers without a value count.
+    """
+    import numpy
+
+    found = samples.metric(metric, counting)
+    gains = found.gains
+    one, other = found.values
+    best = found.kind.bounds[1 if found.kind.higher_is_better else 0]
+    right = (one == best) if best is not None else numpy.zeros(len(one), dtype=bool)
+    tied = gains == 0
+    chosen = (gains > 0, gains < 0, tied & right, tied & ~right)
+    places: dict[Change, NDArray[Any]] = {}
+    for change, some in zip(CHANGES, map(numpy.flatnonzero, chosen), strict=True):
+        order = numpy.argsort(-numpy.abs(gains[some]), kind="stable")
+        places[change] = some[order].astype("uint32")
+    return SampleChanges(samples, metric, (one.astype("float64"), other.astype("float64")), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +125,26 @@ class Flip:
 
 
 def flips(
-    held: CandidateResult, compared: Compared, counting: Counting = "zero", most: int | None = None
+    result: CandidateResult,
+    compared: MetricDifference,
+    counting: Counting = "zero",
+    most: int | None = None,
 ) -> list[Flip]:
     """Samples whose value by a metric is not the same, lost ones first, the greatest change first.
 
     Args:
-        held: a candidate as it was held against the baseline.
+        result: a candidate that was compared with the baseline.
         compared: one metric of it.
         counting: as it was compared.
         most: at most so many lost and so many won; None: all.
     """
-    import numpy
-
-    sides = held.sides[compared.baseline, compared.candidate]
-    found = column(sides, compared.metric, counting)
-    gains = found.values[1] - found.values[0]
-    gains = numpy.where(found.both & numpy.isfinite(gains), gains, 0.0)
-    if not found.kind.higher_is_better:
-        gains = -gains
-    lost = _ordered(numpy.flatnonzero(gains < 0), gains, most)
-    won = _ordered(numpy.flatnonzero(gains > 0), gains, most)
-    places = numpy.concatenate([lost, won])
-    return list(_told(compared, sides, found.values, places, len(lost)))
+    samples = result.samples[compared.baseline, compared.candidate]
+    changes = changes_of(samples, compared.metric, counting)
+    return list(_flips(compared, changes, most))
 
 
 def moves(
-    held: CandidateResult, compared: Compared, counting: Counting = "zero"
+    result: CandidateResult, compared: MetricDifference, counting: Counting = "zero"
 ) -> list[tuple[str, str, int]]:
     """How samples moved from one end to another: end in the baseline, in the candidate, how many.
 
@@ -93,7 +152,8 @@ def moves(
     """
     import numpy
 
-    found = column(held.sides[compared.baseline, compared.candidate], compared.metric, counting)
+    samples = result.samples[compared.baseline, compared.candidate]
+    found = samples.metric(compared.metric, counting)
     codes = [
         _ends(found.kind, frame, values)
         for frame, values in zip(found.frames, found.values, strict=True)
@@ -126,26 +186,15 @@ def _ends(kind: Any, frame: Any, values: NDArray[Any]) -> NDArray[Any]:
     return chosen
 
 
-def _ordered(places: NDArray[Any], gains: NDArray[Any], most: int | None) -> NDArray[Any]:
-    """Greatest change first; of the same change as they come."""
+def _flips(compared: MetricDifference, changes: SampleChanges, most: int | None) -> Iterator[Flip]:
     import numpy
 
-    order = numpy.argsort(-numpy.abs(gains[places]), kind="stable")
-    found: NDArray[Any] = places[order][:most]
-    return found
-
-
-def _told(
-    compared: Compared,
-    sides: SamplePairs,
-    values: tuple[NDArray[Any], NDArray[Any]],
-    places: NDArray[Any],
-    lost: int,
-) -> Iterator[Flip]:
-    rows = [side[places] for side in sides.rows]
+    samples, lost = changes.samples, changes.places["lost"][:most]
+    places = numpy.concatenate([lost, changes.places["won"][:most]])
+    rows = [side[places] for side in samples.rows]
     tables = [
         rows_of(scored.place.scores, _COLUMNS)[some].to_dicts() if len(some) else []
-        for scored, some in zip((sides.first, sides.second), rows, strict=True)
+        for scored, some in zip((samples.baseline, samples.candidate), rows, strict=True)
     ]
     for number, (one, other) in enumerate(zip(*tables, strict=True)):
         place = places[number]
@@ -153,10 +202,10 @@ def _told(
             baseline=compared.baseline,
             candidate=compared.candidate,
             metric=compared.metric,
-            change="lost" if number < lost else "won",
+            change="lost" if number < len(lost) else "won",
             sample=one["sample"],
             document=one["document"],
-            scores=(float(values[0][place]), float(values[1][place])),
+            scores=(float(changes.values[0][place]), float(changes.values[1][place])),
             answers=(answer_of(one), answer_of(other)),
             references=tuple(shortened(text or "") for text in one["references"] or ()),
             rows=(int(rows[0][number]), int(rows[1][number])),

@@ -9,16 +9,15 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcbench import evaluation, statistics
 from hpcbench.comparison import ab as speed_of
-from hpcbench.comparison.compare import SamplePairs, between, column
+from hpcbench.comparison.pairing import SamplePairs
+from hpcbench.comparison.results import MetricDifference
 from hpcbench.evaluation.aggregate import Scored
-from hpcbench.evaluation.scores import rows_of
 from hpcbench.experiment.interim import (
     LOOKS,
     Halves,
@@ -116,17 +115,12 @@ def _compared(
     level = 1 - nominal
     with tempfile.TemporaryDirectory(prefix="hpcbench-look-") as folder:
         scored = [_scored(experiment, name, done, Path(folder)) for name in names]
-        sides = _sides(scored[0], scored[1])
-        quality = []
-        for metric in scored[0].metrics:
-            margin = margins.get(metric, margins.get("*"))
-            one = _metric(sides, metric, margin, level)
-            if one is not None:
-                quality.append({"metric": metric, **one})
+        samples = SamplePairs.of(scored[:1], scored[1:], only_asked=False)
+        quality = [one.to_look() for one in _differences(samples, margins, level)]
     together = same_nodes(experiment, pair)
     blocks, apart = speed_of.paired_blocks(experiment, names, states, done)
     speed = [
-        faster.to_json()
+        faster.to_look()
         for figure in speed_of.FIGURES
         if together
         and (
@@ -136,7 +130,7 @@ def _compared(
         )
     ]
     return {
-        "samples": len(sides.rows[0]),
+        "samples": len(samples.rows[0]),
         "quality": quality,
         "speed": speed,
         "same_nodes": together,
@@ -159,34 +153,19 @@ def _scored(experiment: Experiment, name: str, done: Halves, folder: Path) -> Sc
     return evaluation.score(experiment, subject, folder)[0]
 
 
-def _sides(first: Scored, second: Scored) -> SamplePairs:
-    ids = [rows_of(one.place.scores, ["sample"])["sample"].to_list() for one in (first, second)]
-    both = statistics.pair(*ids)
-    return SamplePairs(
-        first,
-        second,
-        (both.baseline, both.candidate),
-        (len(both.only_baseline), len(both.only_candidate)),
-        0,
-        (None, None),
-        (),
-    )
-
-
-def _metric(
-    sides: SamplePairs, metric: str, margin: float | None, level: float
-) -> dict[str, Any] | None:
-    """A metric of both arms; None where no sample is scored in both."""
-    if metric not in sides.second.metrics:
-        return None
-    found = column(sides, metric)
-    if not found.both.any():
-        return None
-    one = between(sides, found, found.both, margin, sides.asked_alone, level)
-    return {
-        **asdict(one),
-        "signature": sides.first.signature(metric),
-    }
+def _differences(
+    samples: SamplePairs, margins: Mapping[str, float], level: float
+) -> Iterator[MetricDifference]:
+    """Each metric that both arms have, where a sample is scored in both."""
+    for metric in samples.baseline.metrics:
+        if metric not in samples.candidate.metrics:
+            continue
+        found = samples.metric(metric)
+        if found.both.any():
+            margin = margins.get(metric, margins.get("*"))
+            compared = found.compare(found.both, samples.asked_alone, margin=margin, level=level)
+            signature = samples.baseline.signature(metric)
+            yield MetricDifference(*samples.names, metric, signature, compared)
 
 
 def _decision(found: dict[str, Any], arms: Arms, *, last: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.comparison.compare import matched
+from hpcbench.comparison.pairing import match_run_tasks
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation.scores import rows_of
@@ -29,7 +29,7 @@ def look_at(
         baseline: an experiment.
         candidates: those that are compared with it.
         sample: id of the sample.
-        pairs: run tasks of either, see `comparing.compare`.
+        pairs: run tasks of either, see `match_run_tasks`.
 
     Returns:
         Of each run task that has it: `experiment`, `run_task`, `outcome`, `document`, `scores` by metric,
@@ -41,7 +41,7 @@ def look_at(
     """
     places: dict[tuple[Path, str], tuple[Experiment, ResolvedRunTask]] = {}
     for candidate in candidates:
-        for one, other in matched(baseline, candidate, pairs):
+        for one, other in match_run_tasks(baseline, candidate, pairs):
             places.setdefault((baseline.path, one.name), (baseline, one))
             places.setdefault((candidate.path, other.name), (candidate, other))
     ordered = sorted(places, key=lambda place: place[1])

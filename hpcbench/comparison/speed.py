@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcbench import statistics
+from hpcbench.comparison.pairing import pair_name
+from hpcbench.comparison.results import SpeedRatio
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import performance_of
+from hpcbench.experiment.results import at_once, performance_of
 
 LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E", "e2e_due_ms": "E2E from due"}
 PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
@@ -41,47 +43,10 @@ _LOAD = {"concurrency": "at once", "rate": "a second", "arrival": "arrivals", "w
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedCompared:
-    """One figure of speed or memory of a pair of run tasks."""
-
-    baseline_task: str
-    """Run task of the baseline."""
-    candidate_task: str
-    """Run task of the candidate."""
-    kind: Literal["speed", "memory"]
-    """What it is of."""
-    figure: str
-    """Its place in `performance.json`, `ttft_ms.p95`."""
-    label: str
-    """For people, `TTFT p95`."""
-    unit: str
-    """ms, 1/s or bytes."""
-    baseline: float
-    """The baseline's value."""
-    candidate: float
-    """The candidate's."""
-    ratio: float | None
-    """Candidate ÷ baseline; None over 0."""
-    interval: tuple[float, float] | None
-    """Of the ratio, 95 %; None where one of the two has none."""
-    higher_is_better: bool
-    """Rates; of latencies and memory less is better."""
-    comparable: bool
-    """Whether machines and load were of one kind."""
-    why_not: str
-    """Why they are not; empty where they are."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        interval = None if self.interval is None else list(self.interval)
-        return {**asdict(self), "interval": interval}
-
-
-@dataclass(frozen=True, slots=True)
 class Speeds:
     """What is to be said of the speed of two runs."""
 
-    figures: tuple[SpeedCompared, ...]
+    figures: tuple[SpeedRatio, ...]
     """Figures that both have."""
     notes: tuple[str, ...]
     """What a reader has to know beside them, in words."""
@@ -107,7 +72,7 @@ def speed(
             tables.append(performance_of(here)["run_tasks"])
         except EnvironmentFault as fault:
             return Speeds((), (f"no speed is compared: {fault.message}",))
-    figures: list[SpeedCompared] = []
+    figures: list[SpeedRatio] = []
     notes: dict[str, None] = {}
     for pair in pairs:
         one, other = (table.get(name) for table, name in zip(tables, pair, strict=True))
@@ -118,7 +83,7 @@ def speed(
             why.append("they asked other samples")
         figures += _latencies_and_rates(pair, one, other, [*why, *_client_bound(one, other)])
         figures += _memory(pair, one, other, why)
-        name = " → ".join(dict.fromkeys(pair))
+        name = pair_name(*pair)
         notes |= dict.fromkeys(f"{name}: {text}" for text in _notes(one, other))
     return Speeds(tuple(figures), tuple(notes))
 
@@ -142,15 +107,6 @@ def incomparable(
     return [*why, *_measured_otherwise(one, other, memory)]
 
 
-def at_once(load: Mapping[str, Any]) -> int | str | None:
-    """Requests in flight of a load in `performance.json`: a number, or `4 to 8` where they differ."""
-    chosen = sorted({*(load.get("chosen") or {}).values()})
-    if len(chosen) > 1:
-        return f"{chosen[0]} to {chosen[-1]}"
-    found: int | str | None = chosen[0] if chosen else load.get("concurrency")
-    return found
-
-
 def ratio_interval(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float] | None:
     """Interval of other ÷ one, of two figures from independent runs, each with its own 95 % interval."""
     ends = [(figure.get("low"), figure.get("value"), figure.get("high")) for figure in (one, other)]
@@ -164,7 +120,7 @@ def ratio_interval(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[fl
 
 def _latencies_and_rates(
     pair: tuple[str, str], one: Mapping[str, Any], other: Mapping[str, Any], why: Sequence[str]
-) -> Iterator[SpeedCompared]:
+) -> Iterator[SpeedRatio]:
     under_rate = any((side.get("load") or {}).get("rate") is not None for side in (one, other))
     for key, label in LATENCIES.items():
         # At a given concurrency a request is due when there is room for it: both are then the same.
@@ -180,7 +136,7 @@ def _latencies_and_rates(
 
 def _memory(
     pair: tuple[str, str], one: Mapping[str, Any], other: Mapping[str, Any], why: Sequence[str]
-) -> Iterator[SpeedCompared]:
+) -> Iterator[SpeedRatio]:
     for key, label in MEMORY.items():
         unlike = _measured_otherwise(one, other, key)
         both = [{"value": (side.get("memory") or {}).get(key)} for side in (one, other)]
@@ -197,25 +153,25 @@ def _figure(
     why: Sequence[str],
     *,
     higher: bool = False,
-) -> Iterator[SpeedCompared]:
+) -> Iterator[SpeedRatio]:
     """The figure, where both have it."""
     one, other = (side.get("value") for side in both)
     if one is None or other is None:
         return
-    yield SpeedCompared(
-        baseline_task=pair[0],
-        candidate_task=pair[1],
-        kind=kind,
+    low, high = ratio_interval(both[0], both[1]) or (None, None)
+    yield SpeedRatio(
         figure=figure,
-        label=label,
         unit=unit,
+        higher_is_better=higher,
         baseline=one,
         candidate=other,
         ratio=other / one if one else None,
-        interval=ratio_interval(both[0], both[1]),
-        higher_is_better=higher,
-        comparable=not why,
-        why_not="; ".join(why),
+        low=low,
+        high=high,
+        kind=kind,
+        label=label,
+        run_tasks=pair,
+        why_not=tuple(why),
     )
 
 
@@ -223,11 +179,11 @@ def not_comparable(figures: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Why figures cannot be compared, a line for each reason, with the run tasks that it holds for.
 
     Args:
-        figures: as `SpeedCompared.to_json` gives them.
+        figures: as `SpeedRatio.to_json` gives them.
     """
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for one in figures:
-        name = " → ".join(dict.fromkeys((one["baseline_task"], one["candidate_task"])))
+        name = pair_name(one["baseline_task"], one["candidate_task"])
         for reason in filter(None, one["why_not"].split("; ")):
             kinds, names = found.setdefault(reason, ({}, {}))
             kinds[one["kind"]] = names[name] = None

@@ -227,14 +227,7 @@ class _Samples:
         frame = polars.concat(frames, how="vertical_relaxed").with_row_index("#")
         if not frame.height:
             return None
-        if is_corpus(metric):
-            texts = frame["counts"].fill_null("{}")
-            addends = pooling.of_counts(texts, frame.height)
-        else:
-            numbers = (
-                frame[part].fill_null(0.0).to_numpy() for part in ("numerator", "denominator")
-            )
-            addends = pooling.of_parts(*numbers)
+        addends = addends_of(metric, frame)
         documents = polars.concat_str(
             [polars.col("#dataset"), polars.col("document")], separator="\n"
         )
@@ -415,6 +408,14 @@ def read_parts(
     if weight is not None:
         _check_weights(frame["#weight"], weight)
     return frame
+
+
+def addends_of(metric: Any, frame: Any) -> pooling.Addends:
+    """What the rows of a frame of `read_parts` bring to the metric."""
+    if is_corpus(metric):
+        return pooling.of_counts(frame["counts"].fill_null("{}"), frame.height)
+    numbers = (frame[part].fill_null(0.0).to_numpy() for part in ("numerator", "denominator"))
+    return pooling.of_parts(*numbers)
 
 
 def scored_any(one: Scored, metric: str) -> bool:

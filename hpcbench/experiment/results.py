@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ def performance_of(experiment: Experiment) -> dict[str, Any]:
     found = _read(experiment, experiment.performance_file, PERFORMANCE_VERSION)
     if not isinstance(found.get("sweeps"), dict):
         raise _unreadable(experiment, experiment.performance_file, "is damaged: it has no sweeps")
+    return found
+
+
+def at_once(load: Mapping[str, Any]) -> int | str | None:
+    """Requests in flight of a load in `performance.json`: a number, or `4 to 8` where they differ."""
+    chosen = sorted({*(load.get("chosen") or {}).values()})
+    if len(chosen) > 1:
+        return f"{chosen[0]} to {chosen[-1]}"
+    found: int | str | None = chosen[0] if chosen else load.get("concurrency")
     return found
 
 

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from hpcbench.comparison.compare import (
-    CandidateResult,
-    Compared,
-    SamplePairs,
-    column,
-    hold_each,
-    matched,
-)
-from hpcbench.comparison.flips import shortened
+from hpcbench.comparison.compare import compare_candidate, with_holm
+from hpcbench.comparison.flips import Change, SampleChanges, changes_of, shortened
+from hpcbench.comparison.pairing import match_run_tasks, pair_name, pair_run_tasks, question_of
+from hpcbench.comparison.results import CandidateResult, MetricDifference
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.counts import OUTCOMES
 from hpcbench.experiment.layout import Experiment
@@ -35,16 +30,12 @@ from hpcbench.portal.slow_work import Progress, Slow
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Change = Literal["won", "lost", "both_right", "both_wrong"]
-
-CHANGES: tuple[Change, ...] = ("won", "lost", "both_right", "both_wrong")
-
 MOST_RUNS = 8
 
 KEPT_BYTES = 16 << 20
 """Of whole comparisons: one of a hundred run tasks of 1,000 samples takes 6 MB, and seconds to make."""
 
-FATES_BYTES = 4 << 20
+CHANGES_BYTES = 4 << 20
 """Of what became of samples of pairs of run tasks."""
 
 CUT = 300
@@ -120,50 +111,15 @@ class Whole:
 
     told: comparisons.Comparison
     """As clients get it."""
-    held: tuple[CandidateResult | None, ...]
+    results: tuple[CandidateResult | None, ...]
     """Of each candidate; None: nothing of it could be compared."""
 
     @property
     def nbytes(self) -> int:
         """About how much memory it takes."""
-        sides = [one for held in self.held if held is not None for one in held.sides.values()]
-        return 50_000 + sum(PAIR + rows.nbytes for one in sides for rows in one.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Fates:
-    """What became of the samples of a pair of run tasks by one metric."""
-
-    sides: SamplePairs
-    """The pair."""
-    metric: str
-    """The metric."""
-    values: tuple[NDArray[Any], NDArray[Any]]
-    """Values in either."""
-    places: Mapping[Change, NDArray[Any]]
-    """Change → numbers of samples, the greatest change first."""
-
-    @property
-    def nbytes(self) -> int:
-        """How much memory it takes."""
-        arrays = [*self.sides.rows, *self.values, *self.places.values()]
-        return 2 * PAIR + sum(one.nbytes for one in arrays)
-
-    @property
-    def counts(self) -> dict[Change, int]:
-        """Change → samples."""
-        return {change: len(places) for change, places in self.places.items()}
-
-    def chosen(self, change: Change | None) -> NDArray[Any]:
-        """Samples of one change; None: all that were won or lost, the greatest change first."""
-        import numpy
-
-        if change is not None:
-            return self.places[change]
-        both = numpy.concatenate([self.places["lost"], self.places["won"]])
-        gains = numpy.abs(self.values[1][both] - self.values[0][both])
-        found: NDArray[Any] = both[numpy.argsort(-gains, kind="stable")]
-        return found
+        known = [one for one in self.results if one is not None]
+        pairs = [some for one in known for some in one.samples.values()]
+        return 50_000 + sum(PAIR + rows.nbytes for some in pairs for rows in some.rows)
 
 
 @dataclass
@@ -171,7 +127,9 @@ class Comparisons:
     """Compares for all requests of one portal."""
 
     _wholes: Kept[Whole] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.nbytes))
-    _fates: Kept[Fates] = field(default_factory=lambda: Kept(FATES_BYTES, lambda one: one.nbytes))
+    _changes: Kept[SampleChanges] = field(
+        default_factory=lambda: Kept(CHANGES_BYTES, lambda one: 2 * PAIR + one.nbytes)
+    )
     _figures: Kept[Any] = field(default_factory=lambda: Kept(200))
     slow: Slow = field(default_factory=Slow)
 
@@ -187,7 +145,7 @@ class Comparisons:
             self._wholes, asked.key, asked.stamp, lambda: _made(asked, progress), progress
         )
 
-    def fates(self, asked: Asked) -> Fates:
+    def changes(self, asked: Asked) -> SampleChanges:
         """What became of samples of the first pair of the first candidate, by the metric asked for.
 
         Raises:
@@ -197,8 +155,8 @@ class Comparisons:
         key, stamp = asked.key, asked.stamp
         named = asked.run_task or asked.runs[0].run_task
         if named and all(_is_small(run, asked.run_task, asked.other) for run in asked.runs):
-            return self._fates.of(key, stamp, lambda: _fates(asked))
-        return self.slow.of(self._fates, key, stamp, lambda: _fates(asked))
+            return self._changes.of(key, stamp, lambda: _changes(asked))
+        return self.slow.of(self._changes, key, stamp, lambda: _changes(asked))
 
     def figure(self, asked: Asked, name: str, make: Callable[[], Any]) -> Any:
         """A figure of it.
@@ -249,7 +207,7 @@ def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:
 
 
 def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
-    """Run tasks of baseline and candidate that belong together; none: as `evaluation.comparing` finds them.
+    """Run tasks of baseline and candidate that belong together; none: as `match_run_tasks` finds them.
 
     Raises:
         UserError: it takes names to tell.
@@ -274,9 +232,7 @@ def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
         task = asker.experiment.run_task(wanted)
         known = {task.name: task for task in there.experiment.resolved.run_tasks}
         same = [
-            name for name, here in known.items()
-            if (here.ml_task.name, here.dataset.name, here.dataset.split)
-            == (task.ml_task.name, task.dataset.name, task.dataset.split)
+            name for name, here in known.items() if question_of(here) == question_of(task)
         ]  # fmt: skip
         if len(same) != 1:
             what = "no run task asks" if not same else "several run tasks ask"
@@ -294,60 +250,35 @@ def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _made(asked: Asked, progress: Progress) -> Whole:
-    def tell(share: float) -> None:
-        progress.share = share
-
     baseline, candidates = asked.baseline, asked.runs[1:]
     metrics = [asked.metric] if asked.metric else []
-    pairs: list[Sequence[tuple[str, str]] | HpcbenchError] = []
-    for run in candidates:
-        try:
-            pairs.append(pairs_of(asked, run))
-        except UserError as error:
-            pairs.append(error)
-    able = [
-        (run.experiment, some)
-        for run, some in zip(candidates, pairs, strict=True)
-        if not isinstance(some, HpcbenchError)
-    ]
     found: list[CandidateResult | HpcbenchError] = []
-    try:
-        found = [*hold_each(baseline, able, metrics, common=asked.common, tell=tell)]
-    except HpcbenchError:
-        found = [_alone(baseline, one, metrics, common=asked.common) for one in able]
-        good = [
-            one for one, held in zip(able, found, strict=True) if isinstance(held, CandidateResult)
-        ]
-        again = iter(hold_each(baseline, good, metrics, common=asked.common, tell=tell))
-        found = [next(again) if isinstance(held, CandidateResult) else held for held in found]
-    ready = iter(found)
-    held = [some if isinstance(some, HpcbenchError) else next(ready) for some in pairs]
-    told = [
-        _candidate(baseline, run, one) for run, one in zip(candidates, held, strict=True)
-    ]  # fmt: skip
+    for number, run in enumerate(candidates):
+
+        def tell(share: float, before: int = number) -> None:
+            progress.share = (before + share) / len(candidates)
+
+        try:
+            pairs = pairs_of(asked, run)
+            one = compare_candidate(
+                baseline, run.experiment, pairs, metrics, common=asked.common, progress=tell
+            )
+        except HpcbenchError as error:
+            found.append(error)
+        else:
+            found.append(one)
+    corrected = iter(with_holm([one for one in found if isinstance(one, CandidateResult)]))
+    results = [next(corrected) if isinstance(one, CandidateResult) else one for one in found]
+    told = [_candidate(baseline, run, one) for run, one in zip(candidates, results, strict=True)]
     comparison = comparisons.Comparison(baseline=_side(asked.runs[0]), candidates=tuple(told))
     # What is kept is what samples and figures need, not the whole plans.
     kept = (
         replace(one, candidate=Experiment(one.candidate.path))
         if isinstance(one, CandidateResult)
         else None
-        for one in held
+        for one in results
     )
     return Whole(comparison, tuple(kept))
-
-
-def _alone(
-    baseline: Experiment,
-    candidate: tuple[Experiment, Sequence[tuple[str, str]]],
-    metrics: Sequence[str],
-    *,
-    common: bool,
-) -> CandidateResult | HpcbenchError:
-    try:
-        (held,) = hold_each(baseline, [candidate], metrics, common=common)
-    except HpcbenchError as error:
-        return error
-    return held
 
 
 def _side(run: Run) -> comparisons.CompareSide:
@@ -364,25 +295,24 @@ def _side(run: Run) -> comparisons.CompareSide:
 
 
 def _candidate(
-    baseline: Experiment, run: Run, held: CandidateResult | HpcbenchError
+    baseline: Experiment, run: Run, result: CandidateResult | HpcbenchError
 ) -> comparisons.Candidate:
-    from hpcbench.comparison.account import careful
     from hpcbench.comparison.differences import config_differences
     from hpcbench.comparison.speed import not_comparable, speed
 
-    if not isinstance(held, CandidateResult):
+    if not isinstance(result, CandidateResult):
         return comparisons.Candidate(
-            side=_side(run), metrics=(), refused=tuple(_refusal(held)), careful=(), speed=(),
+            side=_side(run), metrics=(), refused=tuple(_refusal(result)), careful=(), speed=(),
             speed_careful=(), speed_notes=(), differences=(),
         )  # fmt: skip
-    speeds = speed(baseline, held.candidate, held.pairs, held.other_samples)
+    speeds = speed(baseline, result.candidate, result.pairs, result.other_samples)
     figures = [one.to_json() for one in speeds.figures]
-    differences = config_differences(baseline, held.candidate, held.pairs)
+    differences = config_differences(baseline, result.candidate, result.pairs)
     return comparisons.Candidate(
         side=_side(run),
-        metrics=tuple(_compared(held, one) for one in held.compared),
-        refused=tuple(sound(one.to_json()) for one in held.refused),
-        careful=tuple(careful(held)),
+        metrics=tuple(_compared(result, one) for one in result.compared),
+        refused=tuple(sound(one.to_json()) for one in result.refused),
+        careful=tuple(result.caveats),
         speed=tuple(map(sound, figures)),
         speed_careful=tuple(not_comparable(figures)),
         speed_notes=speeds.notes,
@@ -399,9 +329,9 @@ def _refusal(error: HpcbenchError) -> Iterator[dict[str, Any]]:
         yield sound({**names, "why": why, "remedy": remedy})
 
 
-def _compared(held: CandidateResult, one: Compared) -> comparisons.MetricCompared:
+def _compared(result: CandidateResult, one: MetricDifference) -> comparisons.MetricCompared:
     what = one.comparison
-    counts = fates_of(held.sides[one.baseline, one.candidate], one.metric).counts
+    counts = changes_of(result.samples[one.baseline, one.candidate], one.metric).counts
     return comparisons.MetricCompared(
         baseline=one.baseline,
         candidate=one.candidate,
@@ -409,10 +339,10 @@ def _compared(held: CandidateResult, one: Compared) -> comparisons.MetricCompare
         signature=one.signature,
         higher_is_better=what.higher_is_better,
         values=(sound(what.baseline), sound(what.candidate)),
-        difference=sound(what.candidate - what.baseline),
+        difference=sound(one.difference),
         low=sound(what.interval.low),
         high=sound(what.interval.high),
-        p=sound(what.p_value if what.p_adjusted is None else what.p_adjusted),
+        p=sound(one.p_value),
         verdict=what.verdict,
         n=what.n,
         documents=what.clusters,
@@ -431,90 +361,68 @@ def _compared(held: CandidateResult, one: Compared) -> comparisons.MetricCompare
 # --- samples --------------------------------------------------------------------------------------------
 
 
-def _fates(asked: Asked) -> Fates:
-    """See `Comparisons.fates`."""
+def _changes(asked: Asked) -> SampleChanges:
+    """See `Comparisons.changes`."""
     baseline, candidate = asked.baseline, asked.runs[1]
     try:
-        one, other = next(matched(baseline, candidate.experiment, pairs_of(asked, candidate)))
-        sides = SamplePairs.of(baseline, candidate.experiment, one, other)
+        pairs = pairs_of(asked, candidate)
+        one, other = next(match_run_tasks(baseline, candidate.experiment, pairs))
+        samples = pair_run_tasks(baseline, candidate.experiment, one, other)
     except HpcbenchError as error:
         (refused, *_) = _refusal(error)
         raise PortalFault(409, "conflict", refused["why"], refused["remedy"]) from error
-    why = sides.other_samples()
-    if why and not (asked.common and len(sides.rows[0])):
+    why = samples.why_other_samples
+    if why and not (asked.common and len(samples.rows[0])):
         raise PortalFault(409, "conflict", why, "compare what both have asked (`common`)")
-    both = [name for name in sides.first.metrics if name in sides.second.metrics]
+    both = [name for name in samples.baseline.metrics if name in samples.candidate.metrics]
     if asked.metric and asked.metric not in both:
         raise PortalFault(404, "not_found", f"not both have a metric '{asked.metric[:100]}'")
     if not both:
         raise PortalFault(404, "not_found", "they have no metric in common")
-    return fates_of(sides, asked.metric or both[0])
+    return changes_of(samples, asked.metric or both[0])
 
 
-def fates_of(sides: SamplePairs, metric: str) -> Fates:
-    """What became of the samples of a pair of run tasks by one metric; those that count in both."""
-    import numpy
-
-    found = column(sides, metric)
-    one, other = found.values
-    with numpy.errstate(invalid="ignore"):
-        gains = other - one
-    counts = found.both & numpy.isfinite(gains)
-    gains = numpy.where(counts, gains, 0.0)
-    if not found.kind.higher_is_better:
-        gains = -gains
-    best = found.kind.bounds[1 if found.kind.higher_is_better else 0]
-    right = (one == best) if best is not None else numpy.zeros(len(one), dtype=bool)
-    tied = counts & (gains == 0)
-    places: dict[Change, NDArray[Any]] = {}
-    for change, chosen in zip(
-        CHANGES, (gains > 0, gains < 0, tied & right, tied & ~right), strict=True
-    ):
-        some = numpy.flatnonzero(chosen)
-        order = numpy.argsort(-numpy.abs(gains[some]), kind="stable")
-        places[change] = some[order].astype("uint32")
-    return Fates(sides, metric, (one.astype("float64"), other.astype("float64")), places)
-
-
-def flip_page(fates: Fates, change: Change | None, after: int, limit: int) -> comparisons.FlipPage:
+def flip_page(
+    changes: SampleChanges, change: Change | None, after: int, limit: int
+) -> comparisons.FlipPage:
     """A page of samples, the greatest change first.
 
     Args:
-        fates: what became of all samples.
+        changes: what became of all samples.
         change: which; None: won and lost.
         after: samples before it.
         limit: rows.
     """
-    chosen = fates.chosen(change)
-    items = tuple(flip_rows(fates, chosen[after : after + limit]))
+    chosen = changes.chosen(change)
+    items = tuple(flip_rows(changes, chosen[after : after + limit]))
     end = after + len(items)
     return comparisons.FlipPage(
-        baseline=fates.sides.first.run_task.name,
-        candidate=fates.sides.second.run_task.name,
-        metric=fates.metric,
+        baseline=changes.samples.names[0],
+        candidate=changes.samples.names[1],
+        metric=changes.metric,
         items=items,
         next=str(end) if end < len(chosen) else None,
         total=len(chosen),
-        counts={str(name): count for name, count in fates.counts.items()},
+        counts={str(name): count for name, count in changes.counts.items()},
     )
 
 
-def flip_rows(fates: Fates, places: NDArray[Any]) -> Iterator[comparisons.FlipRow]:
+def flip_rows(changes: SampleChanges, places: NDArray[Any]) -> Iterator[comparisons.FlipRow]:
     """Rows of the list of samples, in the order of `places`."""
-    sides = fates.sides
-    rows = [side[places].tolist() for side in sides.rows]
+    samples = changes.samples
+    rows = [side[places].tolist() for side in samples.rows]
     # References are the same in both, and take most of the time.
     tables = [
         rows_of_file(scored.place.scores, None, own, names)
         for scored, own, names in zip(
-            (sides.first, sides.second), rows, (_TEXTS, _TEXTS[:-1]), strict=True
+            (samples.baseline, samples.candidate), rows, (_TEXTS, _TEXTS[:-1]), strict=True
         )
     ]
-    up = sides.first.metrics[fates.metric].higher_is_better
-    right = frozenset(fates.places["both_right"].tolist())
+    up = samples.baseline.metrics[changes.metric].higher_is_better
+    right = frozenset(changes.places["both_right"].tolist())
     for number, place in enumerate(places.tolist()):
         one, other = tables[0][number], tables[1][number]
-        values = float(fates.values[0][place]), float(fates.values[1][place])
+        values = float(changes.values[0][place]), float(changes.values[1][place])
         gain = values[1] - values[0] if up else values[0] - values[1]
         change: Change = "won" if gain > 0 else "lost"
         if gain == 0:
@@ -551,29 +459,31 @@ def figures_of(
     whole: Whole, asked: Asked, portal: Portal
 ) -> dict[str, tuple[str, str, Callable[[], Any]]]:
     """Figures there are: name → title, group, and what makes it (or gives none after all)."""
-    from hpcbench.comparison.account import leading
-
     found: dict[str, tuple[str, str, Callable[[], Any]]] = {}
-    for number, (run, held) in enumerate(zip(asked.runs[1:], whole.held, strict=True)):
-        for one in leading(held) if held is not None else ():
+    for number, (run, result) in enumerate(zip(asked.runs[1:], whole.results, strict=True)):
+        if result is None:
+            continue
+        for one in result.first_metrics:
             if len(found) >= MOST_FLOWS:
                 break
-            name = " → ".join(dict.fromkeys((one.baseline, one.candidate)))
+            name = pair_name(one.baseline, one.candidate)
             title = f"What became of samples in {run.name}: {name} by {one.metric}"
-            found[f"flow-{number}-{len(found)}"] = (title, "quality", _flow(asked, run, held, one))
+            make = _flow(asked, run, result, one)
+            found[f"flow-{number}-{len(found)}"] = (title, "quality", make)
     for number, figure in enumerate(_tradeoffs(asked, portal)):
         found[f"tradeoff-{number}"] = (figure.title, "speed", lambda figure=figure: figure)  # type: ignore[misc]
     return found
 
 
-def _flow(asked: Asked, run: Run, held: CandidateResult | None, one: Compared) -> Callable[[], Any]:
+def _flow(
+    asked: Asked, run: Run, result: CandidateResult, one: MetricDifference
+) -> Callable[[], Any]:
     def make() -> Any:
         from hpcbench.comparison.flips import moves
         from hpcbench.reporting.charts import flow
 
-        assert held is not None
-        counts = {(source, target): count for source, target, count in moves(held, one)}
-        name = " → ".join(dict.fromkeys((one.baseline, one.candidate)))
+        counts = {(source, target): count for source, target, count in moves(result, one)}
+        name = pair_name(one.baseline, one.candidate)
         return flow(counts, asked.runs[0].name, run.name, f"{name} by {one.metric}")
 
     return make

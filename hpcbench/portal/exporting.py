@@ -16,10 +16,11 @@ from typing import Any, Literal, TypeVar
 
 from fastapi.responses import StreamingResponse
 
+from hpcbench.comparison.flips import Change, SampleChanges
 from hpcbench.evaluation.scoring import META
 from hpcbench.interchange.result_tables import Table
 from hpcbench.interchange.table_files import pieces, write
-from hpcbench.portal.comparison import Change, Fates, flip_rows
+from hpcbench.portal.comparison import flip_rows
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
@@ -265,9 +266,9 @@ def comparison(told: Comparison) -> Table:
     return Table(schema, lambda: iter([_framed(rows, schema)]), len(rows))
 
 
-def flips(fates: Fates, change: Change | None) -> Table:
+def flips(changes: SampleChanges, change: Change | None) -> Table:
     """Samples that two runs did differently, or alike if asked, as a table."""
-    chosen = fates.chosen(change)
+    chosen = changes.chosen(change)
     names = (
         "change", "sample", "document", "baseline_score", "candidate_score", "baseline_answer",
         "candidate_answer", "references", "baseline_place", "candidate_place",
@@ -284,7 +285,7 @@ def flips(fates: Fates, change: Change | None) -> Table:
                     "references": " | ".join(one.references), "baseline_place": one.places[0],
                     "candidate_place": one.places[1],
                 }
-                for one in flip_rows(fates, chosen[begin : begin + BATCH])
+                for one in flip_rows(changes, chosen[begin : begin + BATCH])
             ]  # fmt: skip
             yield _framed(rows, schema)
 

@@ -24,7 +24,7 @@ def arms_of(experiment: Experiment) -> Arms | None:
 
 
 def _last(pair: str, look: Mapping[str, Any]) -> TwoArms:
-    deciding = look["deciding"]
+    quality, speed = rows_of(look)
     return {
         "run_task": pair,
         "done": look["done"],
@@ -32,10 +32,19 @@ def _last(pair: str, look: Mapping[str, Any]) -> TwoArms:
         "samples": look["samples"],
         "stopped": look["why"] if look["stop"] else None,
         "level": 1 - look["alpha"],
-        "quality": [_quality(one, one["metric"] in deciding) for one in look["quality"]],
-        "speed": [_speed(one, one["figure"] in deciding) for one in look["speed"]],
+        "quality": quality,
+        "speed": speed,
         "same_nodes": look["same_nodes"],
     }
+
+
+def rows_of(look: Mapping[str, Any]) -> tuple[list[ArmsRow], list[ArmsRow]]:
+    """What a look found: a row a metric, and a row a figure of speed."""
+    deciding = look["deciding"]
+    return (
+        [_quality(one, one["metric"] in deciding) for one in look["quality"]],
+        [_speed(one, one["figure"] in deciding) for one in look["speed"]],
+    )
 
 
 def _quality(one: Mapping[str, Any], decides: bool) -> ArmsRow:

@@ -1,15 +1,23 @@
 """The page of a comparison: what `hpcbench compare --report FILE` writes, in the blocks of every report.
 
-Made of what `compare --json` prints (`evaluation.account`); the samples to look at first are shown whole.
+Made of what `compare --json` prints (`comparison.account`); the samples to look at first are shown whole.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import hpcbench
+from hpcbench.comparison.pairing import pair_name
+from hpcbench.comparison.rows import (
+    DETAILS,
+    metric_cells,
+    metric_notes,
+    refusal_text,
+    setting_text,
+    speed_cells,
+)
 from hpcbench.comparison.speed import not_comparable
 from hpcbench.evaluation import number_format as form
 from hpcbench.reporting.blocks import (
@@ -39,9 +47,6 @@ from hpcbench.reporting.thumbnails import Thumbnail
 MOST_DIFFERENCES = 500
 """Lines of configuration on a page."""
 
-SMALL_PRINT = (".mean", ".p90", ".p99")
-"""Figures of a latency that stand in the folded table alone."""
-
 NAMED = 4
 """Metrics that the first paragraph names of each verdict."""
 
@@ -56,7 +61,7 @@ def page(told: Mapping[str, Any], ending: str) -> dict[str, str | bytes]:
     """The files of a page.
 
     Args:
-        told: what `evaluation.account` gives.
+        told: what `comparison.account` gives.
         ending: `.md` or `.html`.
 
     Returns:
@@ -107,7 +112,7 @@ def sections(
     """Sections of the page; in each a part for every candidate, where there are several.
 
     Args:
-        told: what `evaluation.account` gives.
+        told: what `comparison.account` gives.
         shown: candidate → flips that are shown whole.
     """
     yield Section("verdict", "What came out", tuple(_summary(told)))
@@ -130,7 +135,7 @@ def _summary(told: Mapping[str, Any]) -> Iterator[Block]:
     for one in told["candidates"]:
         found: dict[str, list[str]] = {}
         for compared in one["compared"]:
-            name = _name(compared["baseline"], compared["candidate"])
+            name = pair_name(compared["baseline"], compared["candidate"])
             verdict = compared["comparison"]["verdict"]
             found.setdefault(verdict, []).append(f"{compared['metric']} of {name}")
         said = [f"{word} by {_few(found[word])}" for word in _VERDICTS if word in found]
@@ -138,10 +143,7 @@ def _summary(told: Mapping[str, Any]) -> Iterator[Block]:
     for one in told["candidates"]:
         before = f"{one['id']}: " if len(told["candidates"]) > 1 else ""
         for refused in one["refused"]:
-            name = _name(refused["baseline"], refused["candidate"])
-            yield Text(
-                f"{before}Not compared, {name}: {refused['why']} ({refused['remedy']}).", "warn"
-            )
+            yield Text(f"{before}Not compared, {refusal_text(refused)}.", "warn")
         for text in one["careful"]:
             yield Text(f"{before}Careful, {text}.", "warn")
     if told["comparisons"] > 1:
@@ -165,28 +167,14 @@ _VERDICTS = ("better", "worse", "equivalent", "inconclusive")
 def _scores(one: Mapping[str, Any]) -> Iterator[Block]:
     rows, notes = [], []
     for compared in one["compared"]:
-        what = compared["comparison"]
-        p_value = what["p_value"] if what["p_adjusted"] is None else what["p_adjusted"]
-        sure = what["verdict"] in ("better", "worse")
-        rows.append(
-            (
-                _name(compared["baseline"], compared["candidate"]),
-                f"{compared['metric']} {form.arrow(higher_is_better=what['higher_is_better'])}",
-                form.value(what["baseline"]),
-                form.value(what["candidate"]),
-                form.difference(what["candidate"] - what["baseline"]),
-                form.interval(what["interval"]["low"], what["interval"]["high"], sign=True),
-                form.p_value(p_value),
-                f"{what['wins']} / {what['losses']} / {what['ties']}",
-                form.count(what["clusters"]),
-                Strong(what["verdict"]) if sure else what["verdict"],
-            )
-        )
-        notes += list(_left_out(compared))
+        *cells, verdict = metric_cells(compared)
+        sure = verdict in ("better", "worse")
+        rows.append((*cells, Strong(verdict) if sure else verdict))
+        notes += [Item(name, text) for name, text in metric_notes(compared)]
     if rows:
         heads = (
             "Run task", "Metric", "Baseline", "Candidate", "Difference", "95 % interval", "p",
-            "Won / lost / same", "Documents", "Verdict",
+            "Won/lost/same", "Documents", "Verdict",
         )  # fmt: skip
         yield Table("Scores, sample by sample", heads, tuple(rows), 2, frozenset({9}))
     if notes:
@@ -195,42 +183,11 @@ def _scores(one: Mapping[str, Any]) -> Iterator[Block]:
     yield Text(f"Metrics: {', '.join(signatures)}.", "note")
 
 
-def _left_out(compared: Mapping[str, Any]) -> Iterator[Item]:
-    """What a reader has to know to believe a row."""
-    what = compared["comparison"]
-    name = f"{compared['candidate']}, {compared['metric']}"
-    if what["only_baseline"] or what["only_candidate"]:
-        worst = compared["if_worst"]
-        more = f"; counted as the worst they would make it {worst}" if worst else ""
-        yield Item(
-            name,
-            f"left out {what['only_baseline']} samples that only the baseline has scored and "
-            f"{what['only_candidate']} that only the candidate has{more}",
-        )
-    why = form.why_inconclusive(what, "the level for all rows together (Holm's correction)")
-    if why and form.excludes_zero(what["interval"]):
-        yield Item(name, f"inconclusive: {why}")
-    if what["verdict"] == "inconclusive" and what["detectable"] is not None:
-        yield Item(name, f"a true difference of {what['detectable']:.2g} is found in 80 % of cases")
-    if compared["documents_needed"] is not None:
-        yield Item(
-            name,
-            f"if the candidate is as good, about {compared['documents_needed']:,} documents would show that "
-            f"it is no worse by {what['margin']:g}",
-        )
-    if compared["holds_zero"]:
-        yield Item(
-            name,
-            f"{what['verdict']} by its p-value; the interval, which allows for changes that no document here "
-            "shows, holds 0",
-        )
-
-
 def _speed(one: Mapping[str, Any]) -> Iterator[Block]:
     for line in not_comparable(one["speed"]):
         yield Text(f"{line[0].upper()}{line[1:]}.", "warn")
     if one["speed"]:
-        chosen = [figure for figure in one["speed"] if not figure["figure"].endswith(SMALL_PRINT)]
+        chosen = [figure for figure in one["speed"] if not figure["figure"].endswith(DETAILS)]
         yield _figures("Speed and memory", chosen)
         yield _figures("Speed and memory, all figures", one["speed"], "All figures")
         yield Text(
@@ -242,25 +199,11 @@ def _speed(one: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _figures(caption: str, figures: Sequence[Mapping[str, Any]], title: str = "") -> Table:
-    rows = []
-    for figure in figures:
-        number, unit = (
-            (form.gib, "GiB") if figure["unit"] == "bytes" else (form.figure, figure["unit"])
-        )
-        ends = figure["interval"] or (None, None)
-        rows.append(
-            (
-                _name(figure["baseline_task"], figure["candidate_task"]),
-                f"{figure['label']}, {unit} {form.arrow(higher_is_better=figure['higher_is_better'])}",
-                number(figure["baseline"]),
-                number(figure["candidate"]),
-                form.value(figure["ratio"]),
-                form.interval(*ends),
-                "yes" if figure["comparable"] else "no",
-            )
-        )
+    rows = tuple(
+        (*speed_cells(figure), "yes" if figure["comparable"] else "no") for figure in figures
+    )
     heads = ("Run task", "Figure", "Baseline", "Candidate", "Ratio", "95 % interval", "Comparable")
-    return Table(caption, heads, tuple(rows), 2, frozenset({6}), title)
+    return Table(caption, heads, rows, 2, frozenset({6}), title)
 
 
 def _flips(one: Mapping[str, Any], shown: Mapping[Key, Flipped]) -> Iterator[Block]:
@@ -276,7 +219,7 @@ def _flips(one: Mapping[str, Any], shown: Mapping[Key, Flipped]) -> Iterator[Blo
         rows = tuple(
             (
                 _linked(flip, shown),
-                f"{_name(flip['baseline'], flip['candidate'])}, {flip['metric']}",
+                f"{pair_name(flip['baseline'], flip['candidate'])}, {flip['metric']}",
                 flip["document"],
                 " → ".join(form.value(score) for score in flip["scores"]),
                 *(_cut(answer) for answer in flip["answers"]),
@@ -302,13 +245,13 @@ def _linked(flip: Mapping[str, Any], shown: Mapping[Key, Flipped]) -> str:
 def _flow(one: Mapping[str, Any], moved: Mapping[str, Any]) -> Figure | None:
     """How samples moved between ends."""
     counts = {(source, target): count for source, target, count in moved["moves"]}
-    name = _name(moved["baseline"], moved["candidate"])
+    name = pair_name(moved["baseline"], moved["candidate"])
     return flow(counts, "the baseline", str(one["id"]), f"{name} by {moved['metric']}")
 
 
 def _configuration(one: Mapping[str, Any]) -> Iterator[Block]:
     rows = tuple(
-        (difference["path"], _value(difference["one"]), _value(difference["other"]))
+        (difference["path"], *(_cut(setting_text(difference[side])) for side in ("one", "other")))
         for difference in one["differences"][:MOST_DIFFERENCES]
     )
     if rows:
@@ -319,21 +262,11 @@ def _configuration(one: Mapping[str, Any]) -> Iterator[Block]:
         yield Text(f"And {more} more.", "note")
 
 
-def _value(value: Any) -> str:
-    if value is None:
-        return form.DASH
-    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
 def _command(told: Mapping[str, Any]) -> str:
     names = [told["baseline"]["id"], *(one["id"] for one in told["candidates"])]
     more = " --common" if told["common"] else ""
     more += f" --counting {told['counting']}" if told["counting"] != "zero" else ""
     return f"hpcbench compare {' '.join(names)}{more}"
-
-
-def _name(one: str, other: str) -> str:
-    return " → ".join(dict.fromkeys((one, other)))
 
 
 def _cut(text: str) -> str:

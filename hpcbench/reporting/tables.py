@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.comparison.speed import at_once
 from hpcbench.evaluation import number_format as form
+from hpcbench.experiment.results import at_once
 
 LATENCIES = {
     "ttft_ms": "TTFT",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hpcbench.comparison.speed import at_once
 from hpcbench.errors import UserError
 from hpcbench.evaluation import write_performance
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.results import at_once
 from hpcbench.files.atomic import read_json
 from hpcbench.inference import Adaptive
 from hpcbench.registry.ab import side_by_side

@@ -17,24 +17,20 @@ arXiv 2411.00640, section 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hpcbench import statistics
 from hpcbench.comparison.gate.sides import Run, not_same
-from hpcbench.comparison.gate.verdict import Check
-from hpcbench.evaluation import load_metrics, pooling
-from hpcbench.evaluation.aggregate import Scored, read_parts
-from hpcbench.evaluation.scores import Place, rows_of
-from hpcbench.evaluation.scoring import is_corpus
-from hpcbench.evaluation.versions import made_by, other_reading
+from hpcbench.comparison.gate.verdict import Check, Found
+from hpcbench.comparison.pairing import SamplePairs, load_scores
+from hpcbench.comparison.results import MetricDifference
+from hpcbench.evaluation import load_metrics
+from hpcbench.evaluation.aggregate import Scored
+from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.ending import is_scored, why_nothing
 from hpcbench.schema.documents import Gate, QualityRule
 from hpcbench.schema.rules import rule_for
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def quality_checks(
@@ -50,40 +46,60 @@ def quality_checks(
     """
     ours = [_scored(run) for run in baseline]
     theirs = [_scored(run) for run in candidate]
-    known = [one for one in ours if one is not None]
-    found = [one for one in theirs if one is not None]
+    sides = [[one for one in runs if one is not None] for runs in (ours, theirs)]
+    # A sample that nobody has answered is one that failed: the run task's policy says what it counts.
+    samples = SamplePairs.of(sides[0], sides[1], only_asked=False) if all(sides) else None
     differs = list(
         dict.fromkeys(what for run in candidate for what in not_same(baseline[0], run, policy.same))
     )
     differs += _read_otherwise((*baseline, *candidate), (*ours, *theirs))
-    if "samples" in policy.same:
-        differs += _other_samples(known, found)
+    if samples is not None and samples.why_other_samples and "samples" in policy.same:
+        differs.append(samples.why_other_samples)
     for metric in load_metrics(baseline[0].run_task):
         rule = rule_for(policy.metrics, name, metric)
         if rule is None:
             continue
-        verdict, why = "inconclusive", ""
-        nothing = [next(_unscored(runs, metric), "") for runs in (baseline, candidate)]
-        scored = [one for one in found if metric in one.metrics]
-        if len(known) < len(ours):
-            why = "the baseline has no scores of it: `hpcbench score` makes them from its answers"
-        elif len(scored) < len(theirs):
-            yield Check(name, metric, "quality", "critical", "fail", "the candidate has none")
-            continue
-        elif nothing[0]:
-            why = f"in the baseline {nothing[0]}"
-        elif nothing[1]:
-            yield Check(name, metric, "quality", rule.level, "fail", nothing[1])
-            continue
-        elif other := _other_signature(metric, known, found):
-            why = f"another metric of that name: {' there, '.join(other)} here"
-            why += _scored_before(metric, (*baseline, *candidate), (*known, *found))
-        elif differs:
+        check = _missing(name, metric, rule, (baseline, candidate), sides)
+        if check is None:
+            assert samples is not None  # both sides have scores of this metric
+            other = samples.other_signature(metric)
             why = "; ".join(differs)
-        if why:
-            yield Check(name, metric, "quality", rule.level, verdict, why)  # type: ignore[arg-type]
-        else:
-            yield _judged(name, metric, rule, known, found, policy)
+            if other is not None:
+                why = f"another metric of that name: {' there, '.join(other)} here"
+                why += _scored_before(metric, (*baseline, *candidate), (*sides[0], *sides[1]))
+            if why:
+                check = Check(name, metric, "quality", rule.level, "inconclusive", why)
+            else:
+                check = _judged(name, metric, rule, samples, policy)
+        yield check
+
+
+def _missing(
+    name: str,
+    metric: str,
+    rule: QualityRule,
+    runs: tuple[Sequence[Run], Sequence[Run]],
+    scored: Sequence[Sequence[Scored]],
+) -> Check | None:
+    """The check where a run of either side has no value of a metric; None: all have one."""
+    lacking = [
+        len(some) - sum(metric in one.metrics for one in known)
+        for some, known in zip(runs, scored, strict=True)
+    ]
+    nothing = [next(_unscored(some, metric), "") for some in runs]
+    verdict: Found = "inconclusive"
+    level = rule.level
+    if lacking[0]:
+        why = "the baseline has no scores of it: `hpcbench score` makes them from its answers"
+    elif lacking[1]:
+        verdict, level, why = "fail", "critical", "the candidate has none"
+    elif nothing[0]:
+        why = f"in the baseline {nothing[0]}"
+    elif nothing[1]:
+        verdict, why = "fail", nothing[1]
+    else:
+        return None
+    return Check(name, metric, "quality", level, verdict, why)
 
 
 def coverage_check(
@@ -128,14 +144,10 @@ def _coverage(runs: Sequence[Run]) -> float | None:
 
 
 def _scored(run: Run) -> Scored | None:
-    place = Place(run.experiment.scores_dir, run.run_task.name)
-    if not place.scores.exists():
+    """A run's scores; None: there are none."""
+    if not run.experiment.scores_file(run.run_task.name).exists():
         return None
-    run.experiment.use_packages()
-    metrics = load_metrics(run.run_task)
-    made = made_by(run.experiment, place, run.run_task.name)
-    seed = run.experiment.resolved.plan.seed
-    return Scored(run.run_task, metrics, place, seed, made.reading, made.signatures)
+    return load_scores(run.experiment, run.run_task)
 
 
 def _read_otherwise(runs: Sequence[Run], scored: Sequence[Scored | None]) -> Iterator[str]:
@@ -149,21 +161,6 @@ def _read_otherwise(runs: Sequence[Run], scored: Sequence[Scored | None]) -> Ite
             return
 
 
-def _other_signature(
-    metric: str, baseline: Sequence[Scored], candidate: Sequence[Scored]
-) -> tuple[str, str] | None:
-    """Two signatures of a metric, as it is now or as it was scored by; None: there is one."""
-    first = baseline[0]
-    for one in (*baseline, *candidate):
-        for other in (
-            (first.metrics[metric].signature, one.metrics[metric].signature),
-            (first.signature(metric), one.signature(metric)),
-        ):
-            if other[0] != other[1]:
-                return other
-    return None
-
-
 def _scored_before(metric: str, runs: Sequence[Run], scored: Sequence[Scored]) -> str:
     """What to do where scores are of an earlier version of a metric than there is now; else nothing."""
     for run, one in zip(runs, scored, strict=False):
@@ -172,138 +169,43 @@ def _scored_before(metric: str, runs: Sequence[Run], scored: Sequence[Scored]) -
     return ""
 
 
-def _other_samples(baseline: Sequence[Scored], candidate: Sequence[Scored]) -> Iterator[str]:
-    """How many samples only one side has asked."""
-    asked = [
-        {sample for one in runs for sample in rows_of(one.place.scores, ["sample"])["sample"]}
-        for runs in (baseline, candidate)
-    ]
-    alone = len(asked[0] - asked[1]), len(asked[1] - asked[0])
-    if any(alone):
-        yield "{} samples were asked by the baseline alone, {} by the candidate".format(*alone)
-
-
-def _judged(
-    name: str,
-    metric: str,
-    rule: QualityRule,
-    baseline: Sequence[Scored],
-    candidate: Sequence[Scored],
-    policy: Gate,
-) -> Check:
-    """One metric over the samples that both sides have."""
-    import numpy
-
-    kind = baseline[0].metrics[metric]
-    sides = [_pooled(runs, metric) for runs in (baseline, candidate)]
-    both = statistics.pair(sides[0].samples, sides[1].samples)
-    if not len(both.baseline):
+def _judged(name: str, metric: str, rule: QualityRule, samples: SamplePairs, policy: Gate) -> Check:
+    """One metric over the samples that count on both sides."""
+    pairs = samples.metric(metric)
+    both = pairs.both
+    if not both.any():
         why = "no sample is scored in both"
         return Check(name, metric, "quality", rule.level, "inconclusive", why)
-    names = sorted({*sides[0].parts, *sides[1].parts})
-    parts = [
-        side.table(names, rows)
-        for side, rows in zip(sides, (both.baseline, both.candidate), strict=True)
-    ]
-    if kind.aggregation == "mean" and all((one[:, 0] == 1).all() for one in parts):
-        parts = [one[:, 1:] for one in parts]  # the denominators go
-        names = names[1:]
-    elif not is_corpus(kind):
-        parts = [one[:, ::-1] for one in parts]  # numerators first
-    found = statistics.compare(
-        parts[0],
-        parts[1],
-        [sides[0].documents[row] for row in both.baseline],
-        combine=statistics.combine_of(kind, names) if is_corpus(kind) else None,
-        values=(sides[0].values[both.baseline], sides[1].values[both.candidate]),
-        higher_is_better=kind.higher_is_better,
-        level=policy.confidence,
-        bounds=kind.bounds,
-        seed=baseline[0].seed,
-        only_baseline=len(both.only_baseline),
-        only_candidate=len(both.only_candidate),
+    alone = [count - int(both.sum()) for count in pairs.counted]
+    found = MetricDifference(
+        name,
+        name,
+        metric,
+        samples.baseline.signature(metric),
+        pairs.compare(both, alone, level=policy.confidence),
     )
-    same = bool(numpy.array_equal(parts[0], parts[1]))
-    return _check(name, metric, rule, found, policy, same=same)
+    return _check(found, rule, policy, same=pairs.identical)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pooled:
-    """Samples of one side, each with its mean over all runs in which it counts."""
-
-    samples: Sequence[str]
-    documents: Sequence[str]
-    values: NDArray[Any]
-    """Of each sample; NaN without one."""
-    parts: Mapping[str, NDArray[Any]]
-    """What samples bring to the metric, by name."""
-
-    def table(self, names: Sequence[str], rows: NDArray[Any]) -> NDArray[Any]:
-        """Parts of some samples, (n, K)."""
-        import numpy
-
-        none = numpy.zeros(len(self.samples))
-        return numpy.stack([self.parts.get(name, none)[rows] for name in names], axis=1)
-
-
-def _pooled(runs: Sequence[Scored], metric: str) -> _Pooled:
-    import numpy
-    import polars
-
-    frames = [
-        read_parts(one, metric)
-        .filter(polars.col("counted_zero"))
-        .with_columns(polars.lit(number).alias("#run"))
-        for number, one in enumerate(runs)
-    ]
-    frame = polars.concat(frames, how="vertical_relaxed")
-    if is_corpus(runs[0].metrics[metric]):
-        addends = pooling.of_counts(frame["counts"].fill_null("{}"), frame.height)
-    else:
-        numbers = (frame[part].fill_null(0.0).to_numpy() for part in ("numerator", "denominator"))
-        addends = pooling.of_parts(*numbers)
-    first = frame.group_by("sample", maintain_order=True).agg(
-        polars.col("document").first(), polars.col("value").mean()
-    )
-    places = {sample: place for place, sample in enumerate(first["sample"].to_list())}
-    codes = numpy.array([places[sample] for sample in frame["sample"].to_list()], dtype=numpy.int64)
-    counts = numpy.bincount(codes, minlength=len(places))
-    parts = {
-        name: numpy.bincount(codes, weights=addends.column(name), minlength=len(places)) / counts
-        for name in addends.names
-    }
-    values = first["value"].fill_null(float("nan")).to_numpy()
-    return _Pooled([*places], first["document"].to_list(), values, parts)
-
-
-def _check(
-    name: str,
-    metric: str,
-    rule: QualityRule,
-    found: statistics.Comparison,
-    policy: Gate,
-    *,
-    same: bool,
-) -> Check:
-    """The comparison against the margin."""
+def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool) -> Check:
+    """The difference against the margin."""
+    found = one.comparison
     margin = max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(found.baseline))
     low, high = found.interval.low, found.interval.high
     taken = same and policy.identical == "pass"
     told: dict[str, Any] = {
         "baseline": found.baseline,
         "candidate": found.candidate,
-        "difference": found.candidate - found.baseline,
+        "difference": one.difference,
         "low": None if taken else low,
         "high": None if taken else high,
         "margin": margin,
         "identical": same,
     }
-    verdict, why = "inconclusive", ""
+    verdict: Found = "inconclusive"
     if taken:
-        verdict, why = (
-            "pass",
-            f"none of {found.n} samples differs, which the policy takes for proof",
-        )
+        verdict = "pass"
+        why = f"none of {found.n} samples differs, which the policy takes for proof"
     elif not margin:
         why = "a margin of a share of 0 is none: give an absolute one, too"
     elif low is None or high is None:
@@ -327,7 +229,7 @@ def _check(
             )
     if found.only_baseline or found.only_candidate:
         why += f" ({found.n} samples in common, {found.only_baseline} only in the baseline)"
-    return Check(name, metric, "quality", rule.level, verdict, why, **told)  # type: ignore[arg-type]
+    return Check(one.baseline, one.metric, "quality", rule.level, verdict, why, **told)
 
 
 def _needed(found: statistics.Comparison, margin: float) -> str:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
 
+from hpcbench.comparison.flips import Change
 from hpcbench.portal import comparison
 from hpcbench.portal.comparison import (
     Asked,
-    Change,
     comparisons_of,
     read_runs,
 )
@@ -68,7 +68,7 @@ async def flips(
     """Samples that two runs did differently, or alike if asked; the greatest change first."""
 
     def work() -> comparisons.FlipPage:
-        found = comparisons_of(portal).fates(
+        found = comparisons_of(portal).changes(
             pair(portal, baseline, candidate, run_task, other, metric, common)
         )
         return comparison.flip_page(found, change, after, limit)

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Path, Query, Response
 
+from hpcbench.comparison.flips import Change
 from hpcbench.interchange.result_tables import Table
 from hpcbench.portal import exporting
 from hpcbench.portal.comparison import (
     Asked,
-    Change,
     comparisons_of,
     read_runs,
 )
@@ -120,7 +120,7 @@ async def comparison(
         found = comparisons_of(portal)
         if what == "flips":
             asked = pair(portal, runs[0], runs[1], run_task, other, metric, common)
-            return sent(exporting.flips(found.fates(asked), change), form, f"flips-{runs[1]}")
+            return sent(exporting.flips(found.changes(asked), change), form, f"flips-{runs[1]}")
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
         return sent(exporting.comparison(found.whole(asked).told), form, f"compare-{runs[0]}")
 

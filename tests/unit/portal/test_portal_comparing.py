@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hpcbench.comparison.account import account
+from hpcbench.comparison.flips import CHANGES
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.comparison import CHANGES
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.slow_work import (

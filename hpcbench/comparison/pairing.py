@@ -1,0 +1,505 @@
+"""Samples of two sides, paired by id: for compare, the gate, A/B looks, flips and leaderboards.
+
+    match_run_tasks(baseline, candidate)     run tasks that belong together
+    pair_run_tasks(baseline, candidate, …)   their samples, and what is not the same about them
+    SamplePairs.of(runs, other_runs)         samples of scores alone, wherever they come from
+    pairs.metric("anls")                     what one metric says of each sample, in both
+    MetricPairs.compare(chosen)              both sides over some of the samples, with an interval
+
+A side is one run of a run task. Under a gate it may be several (repeats, confirmations): then a sample counts
+with its mean over the runs in which it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpcbench import statistics
+from hpcbench.comparison.differences import same_prompt
+from hpcbench.errors import RunFailed, UserError
+from hpcbench.evaluation import load_metrics
+from hpcbench.evaluation import number_format as form
+from hpcbench.evaluation.aggregate import Scored, addends_of, read_parts
+from hpcbench.evaluation.scores import Place, rows_of, scan
+from hpcbench.evaluation.scoring import is_corpus
+from hpcbench.evaluation.versions import made_by
+from hpcbench.experiment.counts import Counts
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.answer import MISSING
+from hpcbench.metrics.base import Parts, value_of
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.speed import ANSWERED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Counting = Literal["zero", "exclude"]
+"""What an answer without a value counts: the worst, or nothing, so that its sample is in no pair."""
+
+_NEEDED = {"sample", "document", "outcome", "answer", "reason", "invalid", "references"}
+"""Columns of scores that a comparison reads."""
+
+
+# --- run tasks -----------------------------------------------------------------------------------------
+
+
+def match_run_tasks(
+    baseline: Experiment, candidate: Experiment, pairs: Sequence[tuple[str, str]] = ()
+) -> Iterator[tuple[ResolvedRunTask, ResolvedRunTask]]:
+    """Run tasks that belong together.
+
+    Args:
+        baseline: what is compared with.
+        candidate: what is compared.
+        pairs: names of run tasks of either; none: those of one name, else those that ask the same of the
+            same dataset.
+
+    Raises:
+        UserError: there is no such run task, nothing to pair, or several that ask the same.
+    """
+    if pairs:
+        for one, other in pairs:
+            yield baseline.run_task(one), candidate.run_task(other)
+        return
+    ours = {one.name: one for one in baseline.resolved.run_tasks}
+    theirs = {one.name: one for one in candidate.resolved.run_tasks}
+    same = [(ours[name], theirs[name]) for name in ours if name in theirs]
+    if not same:
+        same = [
+            (one, other)
+            for one in ours.values()
+            for other in theirs.values()
+            if question_of(one) == question_of(other)
+        ]
+        questions = [question_of(one) for one, _ in same]
+        if len(set(questions)) < len(questions):
+            raise UserError(
+                "several run tasks ask the same of one dataset", remedy="--run-task ONE=OTHER"
+            )
+    if not same:
+        raise UserError(
+            f"{baseline.id} and {candidate.id} have no run task in common",
+            remedy="--run-task ONE=OTHER",
+        )
+    yield from same
+
+
+def question_of(one: ResolvedRunTask) -> tuple[str | None, ...]:
+    """What a run task asks: run tasks with the same question can be compared."""
+    return one.ml_task.name, one.dataset.name, one.dataset.split
+
+
+def pair_name(one: str, other: str) -> str:
+    """A pair of run tasks for people: `vqa`, or `vqa → vqa-new`."""
+    return " → ".join(dict.fromkeys((one, other)))
+
+
+def load_scores(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
+    """A run task's scores, with the metrics that they have.
+
+    Raises:
+        RunFailed: there are none, or they cannot be read.
+    """
+    import polars
+
+    place = Place(experiment.scores_dir, run_task.name)
+    again = f"`hpcbench score {experiment.id}` makes them"
+    try:
+        there = set(scan(place.scores).collect_schema().names())
+    except FileNotFoundError:
+        raise RunFailed(f"{experiment.id} has no scores of {run_task.name}: {again}") from None
+    except (OSError, polars.exceptions.PolarsError):
+        raise RunFailed(f"{place.scores} cannot be read: {again} anew") from None
+    if _NEEDED - there:
+        what = f"scores of {run_task.name} are of another version of hpcbench"
+        raise RunFailed(f"{experiment.id}: {what}: {again} anew")
+    experiment.use_packages()
+    metrics = {name: one for name, one in load_metrics(run_task).items() if name in there}
+    made = made_by(experiment, place, run_task.name)
+    seed = experiment.alone(run_task.name).plan.seed
+    return Scored(run_task, metrics, place, seed, made.reading, made.signatures)
+
+
+# --- samples -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SamplePairs:
+    """Samples that both sides have asked."""
+
+    sides: tuple[Sequence[Scored], Sequence[Scored]]
+    """The runs of the baseline and of the candidate, one or more each."""
+    rows: tuple[NDArray[Any], NDArray[Any]]
+    """Where the samples are in either side, in one order: rows of the scores file. Of several runs they are
+    numbers of samples in the order in which the runs first name them."""
+    asked_alone: tuple[int, int]
+    """Samples that only the baseline has asked, and only the candidate."""
+    other_references: int = 0
+    """Samples that both have asked, and whose right answers differ; `rows` leaves them out."""
+    other_files: bool = False
+    """Whether the datasets' files are known to differ."""
+    differs: tuple[str, ...] = ()
+    """What of question and counting is not the same, in words."""
+
+    @classmethod
+    def of(
+        cls, baseline: Sequence[Scored], candidate: Sequence[Scored], *, only_asked: bool = True
+    ) -> SamplePairs:
+        """Pair samples by id.
+
+        Args:
+            baseline: runs of one run task.
+            candidate: runs of the other.
+            only_asked: leave out samples that nobody has asked yet; else they count as failed ones do.
+
+        Raises:
+            UserError: a sample stands twice in a run.
+        """
+        sides = baseline, candidate
+        rows, asked_alone = _paired([_samples_of(runs) for runs in sides], only_asked=only_asked)
+        return cls(sides, rows, asked_alone)
+
+    @property
+    def baseline(self) -> Scored:
+        """The baseline's first run."""
+        return self.sides[0][0]
+
+    @property
+    def candidate(self) -> Scored:
+        """The candidate's first run."""
+        return self.sides[1][0]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of both run tasks."""
+        return self.baseline.run_task.name, self.candidate.run_task.name
+
+    @property
+    def why_other_samples(self) -> str:
+        """Why both did not ask the same samples; empty: they did."""
+        found = []
+        if self.other_files:
+            found.append("the datasets' files differ")
+        if any(self.asked_alone):
+            ours, theirs = self.asked_alone
+            found.append(
+                f"{ours} samples were asked by the baseline alone, {theirs} by the candidate"
+            )
+        if self.other_references:
+            found.append(f"{self.other_references} samples have other right answers")
+        return "; ".join(found)
+
+    def other_signature(self, metric: str) -> tuple[str, str] | None:
+        """Two signatures of a metric, as it is now or as it was scored by; None: all runs have one."""
+        for one in (*self.sides[0], *self.sides[1]):
+            for both in (
+                (self.baseline.metrics[metric].signature, one.metrics[metric].signature),
+                (self.baseline.signature(metric), one.signature(metric)),
+            ):
+                if both[0] != both[1]:
+                    return both
+        return None
+
+    def metric(self, name: str, counting: Counting = "zero") -> MetricPairs:
+        """What a metric says of each sample, in both."""
+        kind = self.baseline.metrics[name]
+        frames, counted, values, counts = [], [], [], []
+        for runs, rows in zip(self.sides, self.rows, strict=True):
+            frame = _parts_of_runs(runs, name, counting)
+            counted.append(int(frame[f"counted_{counting}"].sum()))
+            if len(rows) < frame.height or (rows[1:] < rows[:-1]).any():
+                frame = frame[rows]
+            frames.append(frame)
+            counts.append(frame[f"counted_{counting}"].to_numpy())
+            values.append(_values(kind, frame))
+        return MetricPairs(
+            kind,
+            self.baseline.seed,
+            (frames[0], frames[1]),
+            (values[0], values[1]),
+            (counts[0], counts[1]),
+            (counted[0], counted[1]),
+        )
+
+
+def pair_run_tasks(
+    baseline: Experiment, candidate: Experiment, one: ResolvedRunTask, other: ResolvedRunTask
+) -> SamplePairs:
+    """Pair the samples of two run tasks, and say what is not the same about them.
+
+    Raises:
+        RunFailed: one has no scores.
+        UserError: a sample stands twice in one of them.
+    """
+    scored = load_scores(baseline, one), load_scores(candidate, other)
+    hashes = _dataset_hash(baseline, one), _dataset_hash(candidate, other)
+    known = None not in hashes and hashes[0] == hashes[1]
+    frames = [_samples_of([side], () if known else ("references",)) for side in scored]
+    rows, asked_alone = _paired(frames)
+    unlike = 0
+    if not known and len(rows[0]):
+        references = [frame["references"][some] for frame, some in zip(frames, rows, strict=True)]
+        same = references[0].eq_missing(references[1]).to_numpy()
+        unlike = int((~same).sum())
+        rows = rows[0][same], rows[1][same]
+    return SamplePairs(
+        ([scored[0]], [scored[1]]),
+        rows,
+        asked_alone,
+        unlike,
+        other_files=None not in hashes and not known,
+        differs=(
+            *_other_question(one, other, same_prompt(baseline, one, candidate, other)),
+            *_other_coverage(scored, frames),
+        ),
+    )
+
+
+def _samples_of(runs: Sequence[Scored], more: Sequence[str] = ()) -> Any:
+    """Samples of a side, as a frame; of several runs each sample once."""
+    import polars
+
+    columns = ["sample", "outcome", "invalid", *more]
+    frames = [rows_of(one.place.scores, columns) for one in runs]
+    if len(frames) == 1:
+        return frames[0]
+    whole = polars.concat(frames, how="vertical_relaxed")
+    return whole.unique("sample", keep="first", maintain_order=True)
+
+
+def _paired(
+    frames: Sequence[Any], *, only_asked: bool = True
+) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[int, int]]:
+    """Rows of samples that both have, and how many only one has."""
+    import numpy
+
+    asked = [
+        numpy.flatnonzero((frame["outcome"] != MISSING).to_numpy())
+        if only_asked
+        else numpy.arange(frame.height)
+        for frame in frames
+    ]
+    ids = [frame["sample"][rows] for frame, rows in zip(frames, asked, strict=True)]
+    if ids[0].equals(ids[1]) and ids[0].n_unique() == len(ids[0]):
+        return (asked[0], asked[1]), (0, 0)
+    try:
+        both = statistics.pair(ids[0].to_list(), ids[1].to_list())
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    rows = asked[0][both.baseline], asked[1][both.candidate]
+    return rows, (len(both.only_baseline), len(both.only_candidate))
+
+
+def _dataset_hash(experiment: Experiment, run_task: ResolvedRunTask) -> str | None:
+    measured: Any = experiment.manifest.get("measured") or {}
+    found = (measured.get("dataset_hashes") or {}).get(run_task.name)
+    return str(found) if found else None
+
+
+def _other_question(
+    one: ResolvedRunTask, other: ResolvedRunTask, prompts_alike: bool
+) -> Iterator[str]:
+    """What makes the question or the counting another one."""
+    if not prompts_alike:
+        names = dict.fromkeys((one.prompt.name, other.prompt.name))
+        told = ", ".join(names) if len(names) > 1 else f"{one.prompt.name} was changed"
+        yield f"prompts differ: {told}"
+    if one.ml_task != other.ml_task:
+        yield f"answers are read otherwise: {one.ml_task.name}, {other.ml_task.name}"
+    if one.task.on_failed != other.task.on_failed:
+        yield f"samples without an answer: {one.task.on_failed}, {other.task.on_failed}"
+
+
+def _other_coverage(scored: Sequence[Scored], frames: Sequence[Any]) -> Iterator[str]:
+    """Coverage of both, where it differs."""
+    shares = [
+        Counts(
+            asked=frame.height,
+            responded=int(frame["outcome"].is_in(list(ANSWERED)).sum()),
+            unreadable=int(frame["invalid"].sum()),
+            skipped=side.skipped,
+        ).coverage
+        for side, frame in zip(scored, frames, strict=True)
+    ]
+    if shares[0] != shares[1]:
+        ours, theirs = map(form.share, shares)
+        yield f"coverage differs: {ours} and {theirs} of the samples are ok"
+
+
+# --- one metric ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPairs:
+    """What one metric says of the samples that both sides have asked."""
+
+    kind: Any
+    """The metric."""
+    seed: int
+    """Of the random swaps of a comparison."""
+    frames: tuple[Any, Any]
+    """As of `read_parts`, a row a sample, in one order; of several runs only what a comparison needs."""
+    values: tuple[NDArray[Any], NDArray[Any]]
+    """Each sample's own value, also of one that does not count; NaN: the metric could not score it."""
+    counts: tuple[NDArray[Any], NDArray[Any]]
+    """Whether each counts."""
+    counted: tuple[int, int]
+    """How many samples of either side count, also of those that the other side has not asked."""
+
+    @property
+    def both(self) -> NDArray[Any]:
+        """Samples that count in both."""
+        found: NDArray[Any] = self.counts[0] & self.counts[1]
+        return found
+
+    @property
+    def lost(self) -> NDArray[Any]:
+        """Samples that the metric could not score in one of them."""
+        faults = [frame["fault"].is_not_null().to_numpy() for frame in self.frames]
+        found: NDArray[Any] = faults[0] | faults[1]
+        return found
+
+    @property
+    def gains(self) -> NDArray[Any]:
+        """By how much the candidate does better at each sample; NaN where a sample does not count in both."""
+        import numpy
+
+        with numpy.errstate(invalid="ignore"):
+            found = self.values[1] - self.values[0]
+        found[~(self.both & numpy.isfinite(found))] = numpy.nan
+        gains: NDArray[Any] = found if self.kind.higher_is_better else -found
+        return gains
+
+    @property
+    def identical(self) -> bool:
+        """Whether no sample that counts in both differs in what it brings to the metric."""
+        import numpy
+
+        parts, _ = self._parts(self.both)
+        return bool(numpy.array_equal(parts[0], parts[1]))
+
+    def compare(
+        self,
+        chosen: NDArray[Any],
+        alone: Sequence[int] = (0, 0),
+        *,
+        margin: float | None = None,
+        level: float = 0.95,
+    ) -> statistics.Comparison:
+        """Both sides over chosen samples.
+
+        Args:
+            chosen: for each sample whether it takes part.
+            alone: samples that only the baseline has, and only the candidate; they are told.
+            margin: difference that does not matter.
+            level: confidence of the interval.
+        """
+        parts, names = self._parts(chosen)
+        documents = self.frames[0]["document"].filter(chosen)
+        return statistics.compare(
+            parts[0],
+            parts[1],
+            # Whole numbers are quicker to tell apart than texts.
+            (documents.rank("dense") - 1).to_numpy().astype("int64"),
+            combine=statistics.combine_of(self.kind, names) if is_corpus(self.kind) else None,
+            values=(self.values[0][chosen], self.values[1][chosen]),
+            higher_is_better=self.kind.higher_is_better,
+            margin=margin,
+            level=level,
+            bounds=self.kind.bounds,
+            seed=self.seed,
+            only_baseline=alone[0],
+            only_candidate=alone[1],
+        )
+
+    def _parts(self, chosen: NDArray[Any]) -> tuple[list[NDArray[Any]], Sequence[str]]:
+        """What chosen samples bring to the metric, (n, K) of either side, and what the K are called."""
+        import numpy
+
+        sides = [addends_of(self.kind, frame.filter(chosen)) for frame in self.frames]
+        names = sorted({name for one in sides for name in one.names})
+        if not is_corpus(self.kind):
+            ones = all((one.column("denominator") == 1).all() for one in sides)
+            plain = self.kind.aggregation == "mean" and ones
+            names = ["numerator"] if plain else ["numerator", "denominator"]
+        none = numpy.zeros(int(chosen.sum()))
+        return [
+            numpy.stack([one.column(name) if name in one.names else none for name in names], axis=1)
+            for one in sides
+        ], names
+
+
+def _values(kind: Any, frame: Any) -> NDArray[Any]:
+    """Values of samples. What a policy left out in its own run has none, and yet its parts of the worst."""
+    import numpy
+
+    found: NDArray[Any] = frame["value"].fill_null(float("nan")).to_numpy().copy()
+    without = numpy.isnan(found) & frame["fault"].is_null().to_numpy()
+    if kind.aggregation == "mean" and not hasattr(kind, "value"):
+        found[without] = frame["numerator"].fill_null(0.0).to_numpy()[without]
+        return found
+    for row in numpy.flatnonzero(without).tolist():
+        found[row] = value_of(kind, _parts_of(kind, frame, row))
+    return found
+
+
+def _parts_of(kind: Any, frame: Any, row: int) -> Any:
+    if is_corpus(kind):
+        import json
+
+        return json.loads(frame["counts"][row] or "{}")
+    return Parts(frame["numerator"][row] or 0.0, frame["denominator"][row] or 0.0)
+
+
+def _parts_of_runs(runs: Sequence[Scored], metric: str, counting: Counting) -> Any:
+    """As `read_parts`; of several runs each sample once, with its mean over the runs in which it counts."""
+    import numpy
+    import polars
+
+    frames = [read_parts(one, metric) for one in runs]
+    if len(frames) == 1:
+        return frames[0]
+    kind, counted = runs[0].metrics[metric], f"counted_{counting}"
+    whole = polars.concat(
+        [frame.with_columns(value=polars.Series(_values(kind, frame))) for frame in frames],
+        how="vertical_relaxed",
+    )
+    samples = whole.unique("sample", keep="first", maintain_order=True).select("sample", "document")
+    numbers = {sample: number for number, sample in enumerate(samples["sample"].to_list())}
+    count = len(numbers)
+    rows = whole.filter(polars.col(counted))
+    codes = numpy.array([numbers[one] for one in rows["sample"].to_list()], dtype=numpy.int64)
+    times = numpy.bincount(codes, minlength=count)
+
+    def mean(values: NDArray[Any]) -> NDArray[Any]:
+        with numpy.errstate(invalid="ignore"):
+            found: NDArray[Any] = numpy.bincount(codes, weights=values, minlength=count) / times
+        return found
+
+    addends = addends_of(kind, rows)
+    means = {name: mean(addends.column(name)) for name in addends.names}
+    there = polars.Series(counted, times > 0)
+    return samples.with_columns(
+        there,
+        value=polars.Series(mean(rows["value"].to_numpy())),
+        fault=polars.select(
+            polars.when(there).then(None).otherwise(polars.lit("lost"))
+        ).to_series(),
+        **(
+            {"counts": polars.Series(_as_counts(means, times))}
+            if is_corpus(kind)
+            else {name: polars.Series(column) for name, column in means.items()}
+        ),
+    )
+
+
+def _as_counts(means: dict[str, NDArray[Any]], times: NDArray[Any]) -> list[str]:
+    """A corpus metric's counts of each sample, as JSON."""
+    import json
+
+    return [
+        json.dumps({name: column[row] for name, column in means.items() if times[row]})
+        for row in range(len(times))
+    ]
