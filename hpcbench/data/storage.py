@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 
 from hpcbench import plugins, secret
 from hpcbench.errors import HpcbenchError, Problem, UserError, unreached
+from hpcbench.files.atomic import replacing
 from hpcbench.plugins import Storage, StoredFile
 
 PIECE = 96 << 10
@@ -123,14 +123,8 @@ class FileStorage:
 
     def put(self, source: Path, url: str, path: str) -> None:
         """Copy one file below the folder; whole or not at all."""
-        place = _folder(url) / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
-        try:
+        with replacing(_folder(url) / path) as temporary:
             shutil.copyfile(source, temporary)
-            temporary.replace(place)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def _walk(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterator[StoredFile]:

@@ -24,7 +24,7 @@ from typing import IO
 
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import Problem, UserError
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import read_json, replacing, write_json
 from hpcbench.files.hashing import hash_file
 from hpcbench.files.lease import alone, leftovers
 
@@ -158,18 +158,16 @@ def save(images: Iterable[BuiltImage], bundle: Path, beside: Path | None = None)
     Raises:
         OSError: there is no room, or one of them is gone.
     """
-    temporary = bundle.with_name(f".{bundle.name}.{os.getpid()}.tmp")
-    try:
-        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
-            if beside is not None:
-                tar.add(beside, "hpcbench")
-            for image in images:
-                for path in (_record_file(image.path), _probe_file(image.path), image.path):
-                    if path.exists():
-                        tar.add(path, path.name)
-        temporary.replace(bundle)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        replacing(bundle) as temporary,
+        tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        if beside is not None:
+            tar.add(beside, "hpcbench")
+        for image in images:
+            for path in (_record_file(image.path), _probe_file(image.path), image.path):
+                if path.exists():
+                    tar.add(path, path.name)
 
 
 def restore(bundle: Path, cache: Path) -> list[BuiltImage]:

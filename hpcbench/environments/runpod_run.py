@@ -30,6 +30,7 @@ from hpcbench.environments.packages import Probe, last_words, packages_for, prob
 from hpcbench.environments.runpod import SPEC, Rented, Spec, spent
 from hpcbench.environments.runpod_api import Api, ApiFault
 from hpcbench.errors import EnvironmentFault, HpcbenchError
+from hpcbench.files.atomic import replacing
 
 FETCH_SECONDS = 15.0
 """How often what was written in the pod is brought here, so that little is lost with it."""
@@ -597,9 +598,8 @@ class _Written:
     def _copy(self, file: Path, here: Path) -> None:
         facts = file.stat()
         if self._copied.get(here) != (facts.st_size, facts.st_mtime_ns):
-            partial = here.with_name(f".{here.name}.partial")
-            shutil.copy2(file, partial)
-            partial.replace(here)
+            with replacing(here) as temporary:
+                shutil.copy2(file, temporary)
             self._copied[here] = (facts.st_size, facts.st_mtime_ns)
 
 

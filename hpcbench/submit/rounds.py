@@ -24,6 +24,7 @@ from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.experiment.process_identity import identity
 from hpcbench.experiment.submission import FINALISE, SUPERVISE, Round, Step, job_name, rounds, told
 from hpcbench.experiment.submission_lock import alone
+from hpcbench.files.atomic import replacing
 from hpcbench.schema.plan import Group
 from hpcbench.status.liveness import living
 from hpcbench.submit import secrets_file
@@ -242,9 +243,8 @@ class _Slurm:
             if not pickle.exists():
                 submission = DelayedSubmission(element)
                 submission.set_timeout(1, 0)
-                temporary = pickle.with_suffix(".new")
-                submission.dump(temporary)
-                temporary.replace(pickle)
+                with replacing(pickle) as temporary:
+                    submission.dump(temporary)
 
     def _elements(self, step: Step) -> list[ArrayTask]:
         """What the array tasks of a step call."""

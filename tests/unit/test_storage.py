@@ -143,13 +143,13 @@ def test_a_file_is_put_under_a_name_that_no_process_elsewhere_chooses(
 ) -> None:
     """Two machines that share a folder have processes of the same number."""
     names: list[str] = []
-    replace = Path.replace
+    replace = os.replace
 
-    def noted(self: Path, target: Path) -> Path:
-        names.append(self.name)
-        return replace(self, target)
+    def noted(source: Path, target: Path) -> None:
+        names.append(source.name)
+        replace(source, target)
 
-    monkeypatch.setattr(Path, "replace", noted)
+    monkeypatch.setattr(os, "replace", noted)
     (tmp_path / "source").write_bytes(b"x")
     for _ in range(2):
         FileStorage({}).put(tmp_path / "source", f"file://{tmp_path}/there", "a")

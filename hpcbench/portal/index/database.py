@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,6 +32,7 @@ from hpcbench.portal.index.schema import (
 )
 from hpcbench.portal.index.store import Store
 from hpcbench.portal.index.text_keys import clean
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, Facet, Hit, Matrix, RunTaskRow
 
@@ -58,8 +57,7 @@ class DatabaseIndex:
 
     def __init__(self, store: Store, home: Path) -> None:
         self._store, self._home = store, home_key(home)
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
+        self._kept: Kept[Any] = Kept(KEPT)
 
     @classmethod
     def open(cls, url: str | None, home: Path) -> DatabaseIndex:
@@ -255,18 +253,8 @@ class DatabaseIndex:
             connection.execute(select(HOMES.c.version).where(HOMES.c.home == self._home)).scalar()
             or 0
         )
-        with self._lock:
-            found = self._kept.get(key)
-        if found is not None and found[0] == version:
-            result: ResultT = found[1]
-            return result
-        made = make()
-        with self._lock:
-            self._kept[key] = (version, made)
-            self._kept.move_to_end(key)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return made
+        result: ResultT = self._kept.of(key, version, make)
+        return result
 
 
 def _filters(query: ExperimentQuery | RunTaskQuery) -> Hashable:
