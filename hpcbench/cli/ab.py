@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli import dry_run
-from hpcbench.cli.output import (
-    console,
-    finish,
-    print_json,
-    say,
-)
+from hpcbench.cli.compare import STYLE
+from hpcbench.cli.output import console, finish, print_json, say
 from hpcbench.cli.submit import prepared_once
 from hpcbench.data.progress import size_text
 from hpcbench.errors import Problem, RunFailed, UserError, unknown
@@ -36,8 +32,6 @@ from hpcbench.submit.rounds import submit_first
 
 if TYPE_CHECKING:
     from hpcbench.reporting.report_tables import ArmsRow
-
-STYLE = {"better": "green", "worse": "red", "equivalent": "blue", "inconclusive": "yellow"}
 
 
 def ab(arguments: argparse.Namespace) -> int:

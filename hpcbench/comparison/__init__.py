@@ -1,1 +1,1 @@
-"""Runs held against each other: candidates against a baseline, gates, A/B, their history."""
+"""Runs compared: candidates with a baseline, gates, A/B, history over months."""

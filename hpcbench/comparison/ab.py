@@ -1,4 +1,4 @@
-"""Speed of two arms that took turns: block by block, each held against the same samples of the other arm.
+"""Speed of two arms that took turns: block by block, over the same samples.
 
 A *block* is a shard that one worker asked in one go. Two blocks make a pair if one run of one worker asked
 both, hence on one node, on the same GPUs, one right after the other; what the node does to one of them it
@@ -24,7 +24,7 @@ from hpcbench.experiment.view.workers import worker_runs
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class BlockFigure:
     """A figure of a block's speed."""
 
     unit: str
@@ -60,12 +60,12 @@ def _mean(latency: speed.Latency) -> Callable[[speed.Timed], float | None]:
     return mean
 
 
-FIGURES: Mapping[str, Figure] = {
-    "answers_per_s": Figure("1/s", True, _answers_per_s),
-    "tokens_per_s": Figure("1/s", True, _tokens_per_s),
-    "ttft_ms": Figure("ms", False, _mean(speed.ttft)),
-    "tpot_ms": Figure("ms", False, _mean(speed.tpot)),
-    "e2e_ms": Figure("ms", False, _mean(speed.e2e)),
+FIGURES: Mapping[str, BlockFigure] = {
+    "answers_per_s": BlockFigure("1/s", True, _answers_per_s),
+    "tokens_per_s": BlockFigure("1/s", True, _tokens_per_s),
+    "ttft_ms": BlockFigure("ms", False, _mean(speed.ttft)),
+    "tpot_ms": BlockFigure("ms", False, _mean(speed.tpot)),
+    "e2e_ms": BlockFigure("ms", False, _mean(speed.e2e)),
 }
 """Rates over a whole block; latencies of its answers, their mean. Stamps as in docs/measuring.md."""
 
@@ -81,7 +81,7 @@ class PairOfBlocks:
     a_first: bool
     """Whether arm a came first."""
     figures: Mapping[str, tuple[float, float]]
-    """Figure → of arm a and of arm b, those that both have."""
+    """Figure → value of arm a and arm b, those that both have."""
 
 
 def paired_blocks(

@@ -13,9 +13,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import at_once, performance_of
+from hpcbench.experiment.results import at_once, performance_of, tables_if_any
 from hpcbench.schema.plan import ResolvedRunTask
 
 ANY = "*"
@@ -34,7 +33,7 @@ _OF_MACHINES = ("gpus", "driver", "cuda", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ConfigDifference:
     """One place that is not the same."""
 
     path: str
@@ -51,7 +50,7 @@ class Difference:
 
 def config_differences(
     one: Experiment, other: Experiment, pairs: Sequence[tuple[str, str]] = ()
-) -> list[Difference]:
+) -> list[ConfigDifference]:
     """What is configured differently, in an order that is always the same.
 
     Args:
@@ -63,12 +62,12 @@ def config_differences(
     both = list(pairs) or [
         (task.name, task.name) for task in one.resolved.run_tasks if task.name in theirs
     ]
-    tables = [_performance(here) for here in (one, other)]
+    tables = [tables_if_any(performance_of, here) for here in (one, other)]
     machines = [_machines(table) for table in tables]
     loads = [
         {name: at_once(told.get("load") or {}) for name, told in table.items()} for table in tables
     ]
-    found: dict[str, list[Difference]] = {}
+    found: dict[str, list[ConfigDifference]] = {}
     for first, second in both:
         sides = (
             _of_run_task(one, one.resolved.run_task(first), machines[0], loads[0]),
@@ -100,7 +99,7 @@ def same_prompt(
     return first.prompt.model_dump(exclude=words) == second.prompt.model_dump(exclude=words)
 
 
-def _by_run_task(found: Mapping[str, Sequence[Difference]]) -> Iterator[Difference]:
+def _by_run_task(found: Mapping[str, Sequence[ConfigDifference]]) -> Iterator[ConfigDifference]:
     """Differences of run tasks, those that all of them have first and once."""
     several = len(found) > 1
     common = [
@@ -109,18 +108,18 @@ def _by_run_task(found: Mapping[str, Sequence[Difference]]) -> Iterator[Differen
         if several and all(one in others for others in found.values())
     ]
     for one in common:
-        yield Difference(f"run_tasks.{ANY}.{one.path}", one.one, one.other)
+        yield ConfigDifference(f"run_tasks.{ANY}.{one.path}", one.one, one.other)
     for name, some in found.items():
         for one in some:
             if one not in common:
-                yield Difference(f"run_tasks.{name}.{one.path}", one.one, one.other)
+                yield ConfigDifference(f"run_tasks.{name}.{one.path}", one.one, one.other)
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[ConfigDifference]:
     for path in sorted({*one, *other}, key=lambda path: (".versions." in path, path)):
         first, second = one.get(path), other.get(path)
         if first != second and not (_is_folder(first) and _is_folder(second)):
-            yield Difference(path, first, second)
+            yield ConfigDifference(path, first, second)
 
 
 def _is_folder(value: Any) -> bool:
@@ -204,15 +203,6 @@ def _formula(here: Experiment) -> int:
 
 def _known(measured: Mapping[str, Any], what: str, name: str) -> Any:
     return (measured.get(what) or {}).get(name)
-
-
-def _performance(here: Experiment) -> Mapping[str, Any]:
-    """Run task → what `performance.json` says of it; empty where there is none."""
-    try:
-        found: Mapping[str, Any] = performance_of(here)["run_tasks"]
-    except EnvironmentFault:
-        return {}
-    return found
 
 
 def _machines(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench import statistics
-from hpcbench.comparison.gate.sides import Run, Told
+from hpcbench.comparison.gate.sides import runs_of
 from hpcbench.comparison.gate.speed_checks import measured
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.ending import is_scored
@@ -89,7 +89,7 @@ def rebuild(root: Path, tell: Callable[[str], None] = lambda line: None) -> int:
 
     Args:
         root: the home.
-        tell: is told of experiments that cannot be read, a line each.
+        tell: gets a line for each experiment that cannot be read.
     """
     count = 0
     for experiment in all_experiments(root):
@@ -294,11 +294,11 @@ def _trend(rows: polars.DataFrame) -> Trend:
 
 def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
     """What is worth remembering, a row a figure; nothing of run tasks without any score."""
-    tables, told = metrics_of(experiment)["run_tasks"], Told(experiment)
+    metrics_of(experiment)  # which says why it cannot be read
     whole = _of_all(experiment)
-    for run_task in experiment.resolved.run_tasks:
-        table = tables.get(run_task.name)
-        if table is None or not is_scored(table):
+    for run in runs_of(experiment):
+        run_task, table = run.run_task, run.scores
+        if not table or not is_scored(table):
             continue
         of = {
             **whole, "run_task": run_task.name, "model": run_task.model.name,
@@ -317,7 +317,7 @@ def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
             **of, "kind": "coverage", "name": "coverage", "value": table["coverage"],
             "n": table["asked"], "higher_is_better": True, "signature": "",
         }  # fmt: skip
-        hardware, figures = measured(Run(experiment, run_task, told))
+        hardware, figures = measured(run)
         signature = ", ".join(filter(None, (hardware, _batched(run_task))))
         for name, figure in figures.items():
             yield {

@@ -128,16 +128,11 @@ class SpeedRatio:
 
     def to_json(self) -> dict[str, Any]:
         """As `compare --json` has it."""
+        names = ("kind", "figure", "label", "unit", "baseline", "candidate", "ratio")
         return {
             "baseline_task": self.run_tasks[0],
             "candidate_task": self.run_tasks[1],
-            "kind": self.kind,
-            "figure": self.figure,
-            "label": self.label,
-            "unit": self.unit,
-            "baseline": self.baseline,
-            "candidate": self.candidate,
-            "ratio": self.ratio,
+            **{name: getattr(self, name) for name in names},
             "interval": None if self.low is None else [self.low, self.high],
             "higher_is_better": self.higher_is_better,
             "comparable": self.comparable,
@@ -146,19 +141,13 @@ class SpeedRatio:
 
     def to_look(self) -> dict[str, Any]:
         """As a look at two arms has it."""
+        names = ("ratio", "low", "high", "level", "pairs", "method", "higher_is_better", "verdict")
         return {
             "figure": self.figure,
             "unit": self.unit,
             "a": self.baseline,
             "b": self.candidate,
-            "ratio": self.ratio,
-            "low": self.low,
-            "high": self.high,
-            "level": self.level,
-            "pairs": self.pairs,
-            "method": self.method,
-            "higher_is_better": self.higher_is_better,
-            "verdict": self.verdict,
+            **{name: getattr(self, name) for name in names},
         }
 
 

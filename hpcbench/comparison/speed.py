@@ -34,7 +34,7 @@ MEMORY = {
 }
 
 LENGTH_TOLERANCE = 0.05
-"""Share by which answers may differ in length before it is told."""
+"""Share by which answers may differ in length before a note says so."""
 
 _SOURCES = {"gpu_peak": "gpu_peak_source", "host_held_peak": "host_source"}
 """Figure of memory → where `performance.json` says how it was measured."""
@@ -91,7 +91,7 @@ def speed(
 def incomparable(
     one: Mapping[str, Any], other: Mapping[str, Any], memory: str | None = None
 ) -> list[str]:
-    """Why figures of two run tasks of `performance.json` cannot be held against each other; empty: they can.
+    """Why figures of two run tasks of `performance.json` cannot be compared; empty: they can.
 
     Of samples it says nothing.
 

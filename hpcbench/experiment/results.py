@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,17 @@ def performance_of(experiment: Experiment) -> dict[str, Any]:
     if not isinstance(found.get("sweeps"), dict):
         raise _unreadable(experiment, experiment.performance_file, "is damaged: it has no sweeps")
     return found
+
+
+def tables_if_any(
+    read: Callable[[Experiment], dict[str, Any]], experiment: Experiment
+) -> Mapping[str, Any]:
+    """Tables by run task, read by `metrics_of` or `performance_of`; none where they cannot be read."""
+    try:
+        tables: Mapping[str, Any] = read(experiment)["run_tasks"]
+    except EnvironmentFault:
+        return {}
+    return tables
 
 
 def at_once(load: Mapping[str, Any]) -> int | str | None:

@@ -101,7 +101,7 @@ class Asked:
 
     @property
     def baseline(self) -> Experiment:
-        """What the others are held against."""
+        """What the others are compared with."""
         return self.runs[0].experiment
 
 
@@ -321,7 +321,7 @@ def _candidate(
 
 
 def _refusal(error: HpcbenchError) -> Iterator[dict[str, Any]]:
-    """Why nothing of a candidate could be compared, as what was refused is told."""
+    """Why nothing of a candidate could be compared, in the form of a `Refusal`."""
     names = {"baseline": None, "candidate": None, "metric": None}
     for problem in getattr(error, "problems", None) or [None]:
         why = problem.message if problem is not None else str(error).splitlines()[0]

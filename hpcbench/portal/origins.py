@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from hpcbench import secret
-from hpcbench.comparison.differences import Difference, config_differences
+from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, named_by
@@ -36,7 +36,7 @@ REPORT_BYTES = 64 << 20
 """A larger file is not handed out."""
 
 
-_differences: Kept[list[Difference]] = Kept(64)
+_differences: Kept[list[ConfigDifference]] = Kept(64)
 
 
 def origin(experiment: Experiment) -> Origin:

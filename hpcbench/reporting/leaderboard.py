@@ -31,7 +31,7 @@ FEW = 3
 def leaders(
     experiment: Experiment, tables: Mapping[str, Any], names: Sequence[str]
 ) -> list[Leader]:
-    """The best of all run tasks that were asked the same, held against the others sample by sample.
+    """The best of all run tasks that were asked the same, compared with the others sample by sample.
 
     Of repeats the first stands for all: the best of several would be the luckiest. p-values are after Holm's
     correction over all comparisons made here.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.comparison.differences import Difference, config_differences
+from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.files.atomic import read_json
@@ -65,7 +65,7 @@ def build_packages(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> 
     return build(resolved, say, today(experiment))
 
 
-def not_as_it_was(then: Experiment, now: Experiment) -> list[Difference]:
+def not_as_it_was(then: Experiment, now: Experiment) -> list[ConfigDifference]:
     """What results depend on and is not as it was then; the nodes show only when they have answered."""
     return [one for one in config_differences(then, now) if ".hardware" not in one.path]
 

@@ -37,7 +37,7 @@ def judge(
     *,
     state: str | None = None,
 ) -> Verdict:
-    """Hold a candidate against its baseline by a policy. Writes nothing.
+    """Compare a candidate with its baseline by a policy. Writes nothing.
 
     Args:
         baseline: what is compared with; it has scores.
@@ -89,7 +89,7 @@ def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:
 
 
 def _whole(baseline: Experiment) -> Iterator[Check]:
-    """A baseline that is incomplete was named by hand: it is told, and decides nothing."""
+    """A baseline that is incomplete was named by hand: the verdict mentions it, and does not depend on it."""
     known = outcome(baseline)
     if known is not None and known.state == "incomplete":
         why = f"the baseline is incomplete{known.why}"

@@ -1,7 +1,7 @@
 """Scores of a candidate against those of its baseline: non-inferior by a margin, or not, or not to be told.
 
 Samples are paired, documents are the unit of chance (`statistics.compare`), and the two-sided interval
-of the difference is held against the margin M, in the direction in which the metric is better:
+of the difference is compared with the margin M, in the direction in which the metric is better:
 
 - pass: the whole interval lies above -M; this is the test for non-inferiority at half the usual error
   (Piaggio et al. 2012, JAMA 308:2594, figure 1);
@@ -125,22 +125,16 @@ def coverage_check(
 
 def _unscored(runs: Sequence[Run], metric: str) -> Iterator[str]:
     """Why runs have no value of a metric; nothing where one of them has a value."""
-    tables = [(run.told.metrics or {}).get(run.run_task.name) for run in runs]
-    known = [table for table in tables if table is not None and metric in table["metrics"]]
+    known = [run.scores for run in runs if metric in run.scores.get("metrics", ())]
     if len(known) == len(runs) and all(table["metrics"][metric] is None for table in known):
         for table in known:
             yield f"{metric} scored no sample" if is_scored(table) else why_nothing(table)
 
 
 def _coverage(runs: Sequence[Run]) -> float | None:
-    found = []
-    for run in runs:
-        tables = run.told.metrics
-        if tables is None:
-            return None
-        found.append(tables.get(run.run_task.name, {}).get("coverage"))
-    known = [one for one in found if one is not None]
-    return sum(known) / len(known) if known and len(known) == len(found) else None
+    """Mean over runs; None: not all of them tell it."""
+    known = [one for run in runs if (one := run.scores.get("coverage")) is not None]
+    return sum(known) / len(known) if known and len(known) == len(runs) else None
 
 
 def _scored(run: Run) -> Scored | None:

@@ -1,4 +1,4 @@
-"""What a gate holds against each other: run tasks of either side, with all runs there are of each.
+"""Run tasks of a baseline and of a candidate, with all runs there are of each.
 
 A run task may have been asked several times: as `repeats` of one plan (run tasks `NAME-r1`, `NAME-r2`,
 …), and again by `hpcbench regress` to confirm a failure. All of those are runs of one run task.
@@ -7,47 +7,18 @@ A run task may have been asked several times: as `repeats` of one plan (run task
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from hpcbench.comparison.differences import same_prompt
-from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.experiment.results import metrics_of, performance_of, tables_if_any
 from hpcbench.schema.documents import SameInBoth
 from hpcbench.schema.plan import ResolvedRunTask
 
 _REPEAT = re.compile(r"-r[0-9]+(?=$|-c[0-9]+$|-r[0-9.]+$)")
 """The mark of a repeat in a run task's name; the point of a sweep comes after it."""
-
-
-class Told:
-    """What evaluation wrote of an experiment, read once for all its run tasks; None: it cannot be read."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
-
-    @cached_property
-    def metrics(self) -> Mapping[str, Any] | None:
-        """Tables of `metrics.json` by run task."""
-        return _tables(metrics_of, self._experiment)
-
-    @cached_property
-    def performance(self) -> Mapping[str, Any] | None:
-        """Tables of `performance.json` by run task."""
-        return _tables(performance_of, self._experiment)
-
-
-def _tables(
-    read: Callable[[Experiment], Mapping[str, Any]], experiment: Experiment
-) -> Mapping[str, Any] | None:
-    try:
-        tables: Mapping[str, Any] = read(experiment)["run_tasks"]
-    except EnvironmentFault:
-        return None
-    return tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +29,30 @@ class Run:
     """Where."""
     run_task: ResolvedRunTask
     """As what."""
-    told: Told
-    """What came of its experiment."""
+    scores: Mapping[str, Any]
+    """What `metrics.json` says of it; empty: it cannot be read."""
+    speed: Mapping[str, Any]
+    """What `performance.json` says of it; empty: it cannot be read."""
 
 
 Side = Mapping[str, Sequence[Run]]
 """Run task, without the mark of its repeats → its runs."""
 
 
+def runs_of(experiment: Experiment) -> list[Run]:
+    """All run tasks of an experiment, with what evaluation wrote of them."""
+    scores, speed = (tables_if_any(read, experiment) for read in (metrics_of, performance_of))
+    return [
+        Run(experiment, one, scores.get(one.name) or {}, speed.get(one.name) or {})
+        for one in experiment.resolved.run_tasks
+    ]
+
+
 def side_of(experiments: Sequence[Experiment]) -> dict[str, list[Run]]:
     """All runs of experiments by run task; the first experiment's come first, in its plan's order."""
     found: dict[str, list[Run]] = {}
-    for experiment in experiments:
-        told = Told(experiment)
-        for run_task in experiment.resolved.run_tasks:
-            found.setdefault(base_of(run_task.name), []).append(Run(experiment, run_task, told))
+    for run in (run for experiment in experiments for run in runs_of(experiment)):
+        found.setdefault(base_of(run.run_task.name), []).append(run)
     return found
 
 

@@ -20,7 +20,8 @@ from statistics import geometric_mean
 from typing import Any
 
 from hpcbench.comparison.gate.sides import Run
-from hpcbench.comparison.gate.verdict import Check, CheckKind
+from hpcbench.comparison.gate.verdict import Check, CheckKind, Found
+from hpcbench.comparison.results import SpeedRatio
 from hpcbench.comparison.speed import incomparable
 from hpcbench.schema.documents import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
 from hpcbench.schema.rules import rule_for
@@ -29,7 +30,7 @@ from hpcbench.statistics.clusters import t_quantile
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MeasuredFigure:
     """One figure of one run."""
 
     value: float
@@ -44,7 +45,7 @@ def speed_checks(
     name: str, baseline: Sequence[Run], candidate: Sequence[Run], policy: Gate
 ) -> Iterator[Check]:
     """Every figure of speed and memory for which the policy has a margin."""
-    sides = [[_read(run) for run in runs] for runs in (baseline, candidate)]
+    sides = (baseline, candidate)
     kinds: tuple[tuple[CheckKind, Sequence[str], Mapping[str, RatioRule]], ...] = (
         ("speed", SPEED_FIGURES, policy.speed),
         ("memory", MEMORY_FIGURES, policy.memory),
@@ -59,28 +60,15 @@ def speed_checks(
                 yield found
 
 
-def measured(run: Run) -> tuple[str | None, Mapping[str, Figure]]:
+def measured(run: Run) -> tuple[str | None, Mapping[str, MeasuredFigure]]:
     """What a run's times depend on, in words, and every figure of speed and memory that it has, by name.
 
     It is its GPUs' types, else the CPU; None: nobody knows.
     """
-    found = _read(run)
-    return _hardware(found.told), found.figures
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What `performance.json` says of one run."""
-
-    told: Mapping[str, Any]
-    figures: Mapping[str, Figure]
-
-
-def _read(run: Run) -> _Read:
-    told = (run.told.performance or {}).get(run.run_task.name) or {}
-    found = {name: _figure(told, run, name) for name in (*SPEED_FIGURES, *MEMORY_FIGURES)}
-    whole = {name: one for name, one in found.items() if one is not None and one.value > 0}
-    return _Read(told, whole)
+    names = (*SPEED_FIGURES, *MEMORY_FIGURES)
+    return _hardware(run.speed), {
+        name: found for name in names if (found := _figure(run, name)) is not None
+    }
 
 
 def _checked(
@@ -88,11 +76,13 @@ def _checked(
     figure: str,
     kind: CheckKind,
     rule: RatioRule,
-    sides: Sequence[Sequence[_Read]],
+    sides: Sequence[Sequence[Run]],
     confidence: float,
 ) -> Check | None:
     """One figure; None where neither side can have it, as GPU memory without a GPU."""
-    values = [[run.figures[figure] for run in runs if figure in run.figures] for runs in sides]
+    values = [
+        [found for run in runs if (found := _figure(run, figure)) is not None] for runs in sides
+    ]
     if not any(values) and not _expected(figure, sides):
         return None
     names = ("baseline", "candidate")
@@ -100,21 +90,19 @@ def _checked(
         side for side, runs, some in zip(names, sides, values, strict=True) if len(some) < len(runs)
     ]
     shown: dict[str, Any] = {
-        side: some[0].value if len(some) == 1 else geometric_mean(one.value for one in some)
-        for side, some in zip(names, values, strict=True)
-        if some
+        side: _middle(some) for side, some in zip(names, values, strict=True) if some
     }
     why = _why_not(kind, figure, sides)
     if lacking:
         why = f"the {' and the '.join(lacking)} cannot tell it: {_why_lacking(figure, sides)}"
     if why:
         return Check(name, figure, kind, rule.level, "inconclusive", why, **shown)
-    return _judged(name, figure, kind, rule, values, shown, confidence)
+    return _judged(name, kind, rule, ratio(figure, values[0], values[1], confidence))
 
 
-def _expected(figure: str, sides: Sequence[Sequence[_Read]]) -> bool:
+def _expected(figure: str, sides: Sequence[Sequence[Run]]) -> bool:
     """Whether one would look for a figure that neither side has: it was measured, but not long enough."""
-    told = [run.told for runs in sides for run in runs]
+    told = [run.speed for runs in sides for run in runs]
     if figure in MEMORY_FIGURES:
         return False
     if figure.endswith("_per_s"):
@@ -122,36 +110,30 @@ def _expected(figure: str, sides: Sequence[Sequence[_Read]]) -> bool:
     return any(one.get(f"{figure.rpartition('_')[0]}_ms") for one in told)
 
 
-def _why_lacking(figure: str, sides: Sequence[Sequence[_Read]]) -> str:
+def _why_lacking(figure: str, sides: Sequence[Sequence[Run]]) -> str:
     """What a figure would have needed."""
     latency, _, at = figure.rpartition("_")
-    for run in (run for runs in sides for run in runs if figure not in run.figures):
-        entry = (run.told.get(f"{latency}_ms") or {}).get(at)
+    for run in (run for runs in sides for run in runs if _figure(run, figure) is None):
+        entry = (run.speed.get(f"{latency}_ms") or {}).get(at)
         if isinstance(entry, Mapping) and entry.get("needs"):
             return f"it needs {entry['needs']} answers"
     return "see the notes in performance.json"
 
 
-def _judged(
-    name: str,
-    figure: str,
-    kind: CheckKind,
-    rule: RatioRule,
-    values: Sequence[Sequence[Figure]],
-    shown: Mapping[str, Any],
-    confidence: float,
-) -> Check:
+def _judged(name: str, kind: CheckKind, rule: RatioRule, found: SpeedRatio) -> Check:
     """The ratio's interval against the margin."""
-    middle, low, high = ratio(values[0], values[1], confidence)
+    middle, low, high = found.ratio, found.low, found.high
+    assert middle is not None  # figures are above 0
     told = f"{middle:.3g} × the baseline"
     if low is not None and high is not None:
         told += f" ({low:.3g} to {high:.3g})"
     # A latency may grow to 1 + margin, a rate fall to 1 / (1 + margin): the same step on logarithms.
-    higher = figure.endswith("_per_s")
+    higher = found.higher_is_better
     allowed = 1 / (1 + rule.relative) if higher else 1 + rule.relative
     # Memory has one value a run, and no chance that it would tell of.
     least, most = (low, high) if low is not None and high is not None else (middle, middle)
-    verdict, why = "inconclusive", f"{told}: whether it passes {allowed:.3g} cannot be told"
+    verdict: Found = "inconclusive"
+    why = f"{told}: whether it passes {allowed:.3g} cannot be told"
     if kind == "speed" and low is None:
         why = f"{told}: a value without an interval"
     elif (least >= allowed) if higher else (most <= allowed):
@@ -159,8 +141,9 @@ def _judged(
     elif (most < allowed) if higher else (least > allowed):
         verdict, why = "fail", f"{told}, {allowed:.3g} is allowed"
     return Check(
-        name, figure, kind, rule.level, verdict, why,  # type: ignore[arg-type]
-        **shown,
+        name, found.figure, kind, rule.level, verdict, why,
+        baseline=found.baseline,
+        candidate=found.candidate,
         difference=middle - 1,
         low=None if low is None else low - 1,
         high=None if high is None else high - 1,
@@ -169,17 +152,21 @@ def _judged(
 
 
 def ratio(
-    baseline: Sequence[Figure], candidate: Sequence[Figure], level: float = 0.95
-) -> tuple[float, float | None, float | None]:
+    figure: str,
+    baseline: Sequence[MeasuredFigure],
+    candidate: Sequence[MeasuredFigure],
+    level: float = 0.95,
+) -> SpeedRatio:
     """Candidate ÷ baseline with its interval, from the runs of either side; see the module's top.
 
     Args:
+        figure: its name.
         baseline: one or more, above 0; intervals of the confidence `level`, or none.
         candidate: the same.
         level: confidence of the interval between runs.
 
     Returns:
-        Ratio of geometric means, lower and upper end; None where nothing tells of chance.
+        The ratio of geometric means; without an interval where nothing tells of chance.
     """
     logs = [[math.log(one.value) for one in some] for some in (baseline, candidate)]
     means = [math.fsum(some) / len(some) for some in logs]
@@ -196,17 +183,31 @@ def ratio(
         error = math.sqrt(squares / degrees * (1 / len(baseline) + 1 / len(candidate)))
         half = t_quantile((1 + level) / 2, degrees) * error
         ends.append((middle - half, middle + half))
-    if not ends:
-        return math.exp(middle), None, None
-    low, high = min(one for one, _ in ends), max(one for _, one in ends)
-    return math.exp(middle), math.exp(low), math.exp(high)
+    rate = figure.endswith("_per_s")
+    return SpeedRatio(
+        figure=figure,
+        unit="bytes" if figure in MEMORY_FIGURES else "1/s" if rate else "ms",
+        higher_is_better=rate,
+        baseline=_middle(baseline),
+        candidate=_middle(candidate),
+        ratio=math.exp(middle),
+        low=math.exp(min(low for low, _ in ends)) if ends else None,
+        high=math.exp(max(high for _, high in ends)) if ends else None,
+        level=level,
+    )
 
 
-def _why_not(kind: CheckKind, figure: str, sides: Sequence[Sequence[_Read]]) -> str:
+def _middle(values: Sequence[MeasuredFigure]) -> float:
+    """The geometric mean."""
+    if len(values) == 1:
+        return values[0].value
+    return geometric_mean(one.value for one in values)
+
+
+def _why_not(kind: CheckKind, figure: str, sides: Sequence[Sequence[Run]]) -> str:
     """Why two sides cannot be compared; empty: they can."""
     memory = figure if kind == "memory" else None
-    first = sides[0][0].told
-    others = [run.told for runs in sides for run in runs][1:]
+    first, *others = [run.speed for runs in sides for run in runs]
     texts = (text for other in others for text in incomparable(first, other, memory))
     return "; ".join(dict.fromkeys(texts))
 
@@ -220,33 +221,33 @@ def _hardware(told: Mapping[str, Any]) -> str | None:
     )
 
 
-def _figure(told: Mapping[str, Any], run: Run, name: str) -> Figure | None:
-    """One figure out of what `performance.json` says of a run task."""
+def _figure(run: Run, name: str) -> MeasuredFigure | None:
+    """One figure of a run; None: it has none above 0."""
     if name in MEMORY_FIGURES:
-        value = (told.get("memory") or {}).get(name)
-        return None if value is None else Figure(float(value))
-    if name == "documents_per_s":
+        found = _entry({"value": (run.speed.get("memory") or {}).get(name)})
+    elif name == "documents_per_s":
         each = _documents_per_answer(run)
-        rate = _entry(told.get("answers_per_s"))
-        return None if rate is None or each is None else _times(rate, each)
-    if name.endswith("_per_s"):
-        return _entry(told.get(name))
-    latency, _, at = name.rpartition("_")
-    return _entry((told.get(f"{latency}_ms") or {}).get(at))
+        rate = _entry(run.speed.get("answers_per_s"))
+        found = None if rate is None or each is None else _times(rate, each)
+    elif name.endswith("_per_s"):
+        found = _entry(run.speed.get(name))
+    else:
+        latency, _, at = name.rpartition("_")
+        found = _entry((run.speed.get(f"{latency}_ms") or {}).get(at))
+    return found if found is not None and found.value > 0 else None
 
 
-def _entry(entry: Mapping[str, Any] | None) -> Figure | None:
+def _entry(entry: Mapping[str, Any] | None) -> MeasuredFigure | None:
     if entry is None or entry.get("value") is None:
         return None
-    return Figure(float(entry["value"]), entry.get("low"), entry.get("high"))
+    return MeasuredFigure(float(entry["value"]), entry.get("low"), entry.get("high"))
 
 
-def _times(one: Figure, factor: float) -> Figure:
+def _times(one: MeasuredFigure, factor: float) -> MeasuredFigure:
     low, high = (None if end is None else end * factor for end in (one.low, one.high))
-    return Figure(one.value * factor, low, high)
+    return MeasuredFigure(one.value * factor, low, high)
 
 
 def _documents_per_answer(run: Run) -> float | None:
-    table = (run.told.metrics or {}).get(run.run_task.name) or {}
-    answered, documents = table.get("answered"), table.get("documents")
+    answered, documents = run.scores.get("answered"), run.scores.get("documents")
     return documents / answered if answered and documents else None

@@ -24,7 +24,7 @@ EXIT_CODES: Mapping[str, int] = {"GO": 0, "NO-GO": 4, "INCONCLUSIVE": 5}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing of a run task, held against the baseline."""
+    """One thing of a run task, compared with the baseline."""
 
     run_task: str
     """Run task; repeats of one go together under its own name. Empty: the experiment as a whole."""
@@ -63,7 +63,7 @@ class Verdict:
     """What a gate says of a candidate."""
 
     baseline: str
-    """Id of the experiment it was held against."""
+    """Id of the experiment it was compared with."""
     candidate: str
     """Id of the candidate."""
     policy: str

@@ -20,7 +20,7 @@ from hpcbench.comparison.gate import (
 )
 from hpcbench.comparison.gate.quality_checks import rule_for
 from hpcbench.comparison.gate.sides import base_of
-from hpcbench.comparison.gate.speed_checks import Figure, ratio
+from hpcbench.comparison.gate.speed_checks import MeasuredFigure, ratio
 from hpcbench.comparison.gate.verdict import worth_an_alert
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment
@@ -300,27 +300,26 @@ positive = st.floats(min_value=1e-3, max_value=1e6)
 
 @given(st.lists(positive, min_size=1, max_size=4), st.lists(positive, min_size=1, max_size=4))
 def test_a_ratio_lies_within_its_interval_and_turns_round(a: list[float], b: list[float]) -> None:
-    one, other = ([Figure(x, x * 0.9, x * 1.2) for x in some] for some in (a, b))
-    middle, low, high = ratio(one, other)
-    assert low is not None
-    assert high is not None
-    assert low <= middle * (1 + 1e-9)
-    assert middle <= high * (1 + 1e-9)
-    back, least, most = ratio(other, one)
-    assert math.isclose(middle * back, 1, rel_tol=1e-9)
-    assert least is not None
-    assert most is not None
-    assert math.isclose(low * most, 1, rel_tol=1e-6)
+    one, other = ([MeasuredFigure(x, x * 0.9, x * 1.2) for x in some] for some in (a, b))
+    found, back = ratio("e2e_p50", one, other), ratio("e2e_p50", other, one)
+    assert None not in (found.ratio, found.low, found.high, back.ratio, back.low, back.high)
+    assert found.low <= found.ratio * (1 + 1e-9)  # type: ignore[operator]
+    assert found.ratio <= found.high * (1 + 1e-9)  # type: ignore[operator]
+    assert math.isclose(found.ratio * back.ratio, 1, rel_tol=1e-9)  # type: ignore[operator]
+    assert math.isclose(found.low * back.high, 1, rel_tol=1e-6)  # type: ignore[operator]
 
 
 def test_runs_that_differ_widen_the_interval() -> None:
-    tight = [Figure(100, 99, 101)]
-    _, _, once = ratio(tight, tight)
-    _, _, spread = ratio([Figure(100, 99, 101), Figure(120, 119, 121)], tight)
+    tight = [MeasuredFigure(100, 99, 101)]
+    once = ratio("e2e_p50", tight, tight).high
+    spread = ratio(
+        "e2e_p50", [MeasuredFigure(100, 99, 101), MeasuredFigure(120, 119, 121)], tight
+    ).high
     assert once is not None
     assert spread is not None
     assert spread > once
-    assert ratio([Figure(1)], [Figure(2)]) == (pytest.approx(2), None, None)
+    bare = ratio("gpu_peak", [MeasuredFigure(1)], [MeasuredFigure(2)])
+    assert (bare.ratio, bare.low, bare.high) == (pytest.approx(2), None, None)
 
 
 # --- rules and the verdict -----------------------------------------------------------------------------
