@@ -3,10 +3,10 @@
     compare(baseline, candidate)               one candidate, its metrics
     compare_many(baseline, [candidate, …])     several, with what was refused and why
 
-What a comparison rests on is checked first. Another prompt, or another way to read and count, is reported. Other
-samples (another version of the dataset, other choices, samples that one run has not asked yet) are refused
-unless the part that both share is asked for. Another metric under the same name is always refused. p-values
-are after Holm's correction over all metrics of all candidates.
+What a comparison rests on is checked first. Another prompt, or another way to read and count, is reported.
+Other samples (another version of the dataset, other choices, samples that one run has not asked yet) are
+refused unless the part that both share is asked for. Another metric under the same name is always refused.
+p-values are after Holm's correction over all metrics of all candidates.
 """
 
 from __future__ import annotations
