@@ -215,6 +215,27 @@ def test_repeats_of_a_run_task_are_judged_together(tmp_path: Path) -> None:
     assert (found.verdict, once.verdict) == ("pass", "inconclusive")
 
 
+def test_repeats_that_all_answer_the_same_say_what_one_run_says(tmp_path: Path) -> None:
+    """Of means, ratios of sums and corpus metrics alike."""
+    metrics, names = ("exact_match", "wer", "bleu"), ("rt-r1", "rt-r2")
+    lost = wrong(*range(9))
+    alone = [ended(tmp_path, f"e{n}", texts, metrics=metrics) for n, texts in ((1, {}), (2, lost))]
+    again = [
+        ended(tmp_path, f"e{n}", texts, tasks=names, metrics=metrics)
+        for n, texts in ((3, dict[int, str | None]()), (4, lost))
+    ]
+    once, twice = judge(*alone, policy()), judge(*again, policy())
+    for name in metrics:
+        assert check(twice, name) == check(once, name)
+
+
+def test_scores_that_cannot_be_read_are_no_verdict(tmp_path: Path) -> None:
+    one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2")
+    other.scores_file("rt").write_bytes(b"PAR1")
+    with pytest.raises(RunFailed, match="`hpcbench score e2` makes them anew"):
+        judge(one, other, policy())
+
+
 def test_a_failure_that_does_not_come_again_is_none_with_what_confirms_it(tmp_path: Path) -> None:
     one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2", wrong(*range(24)))
     again = [ended(tmp_path, f"e{number}") for number in (3, 4, 5)]
