@@ -25,7 +25,7 @@ from hpcbench.status import (
 )
 from tests.unit.past import past, takes
 from tests.unit.portal.rows import entry, run_task
-from tests.unit.portal.test_portal_entries import evaluated, table
+from tests.unit.portal.test_portal_index_entries import evaluated, table
 from tests.unit.portal.unguarded import Unguarded, unguarded
 from tests.unit.small import run_task as planned
 

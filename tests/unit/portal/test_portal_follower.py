@@ -29,7 +29,7 @@ from hpcbench.portal.models.live import ExperimentNews
 from hpcbench.portal.slurm_poller import Asker
 from hpcbench.portal.throttle import Pace
 from tests.unit.past import past
-from tests.unit.portal.test_portal_entries import evaluated, table
+from tests.unit.portal.test_portal_index_entries import evaluated, table
 from tests.unit.scene import Scene
 from tests.unit.small import response
 
