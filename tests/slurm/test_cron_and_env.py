@@ -154,7 +154,7 @@ def test_jobs_run_what_was_submitted_or_stop_with_what_changed(own: OwnUser) -> 
     plan = own.plan("changed", [VQA])
     plain = own.submit(plan)
     copied = own.submit(plan, "--snapshot-env", "--set", "seed=2")
-    work = own.source / "worker" / "work.py"
+    work = own.source / "worker" / "process.py"
     before = work.read_text()
     work.write_text(before + "\nraise RuntimeError('half a git pull')\n")
     # The worker alone: nobody finalises before we have looked.

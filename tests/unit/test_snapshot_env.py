@@ -85,7 +85,7 @@ def test_without_a_copy_a_job_stops_after_the_same_changes(tmp_path: Path) -> No
     env.run(ELEMENT, experiment, "g0", out)
     out.unlink()
     env.install("probe", "2.0", {"probe.py": PROBE.format(version="2.0")})
-    (env.checkout / "hpcbench" / "worker" / "work.py").write_text("# pulled\n")
+    (env.checkout / "hpcbench" / "worker" / "process.py").write_text("# pulled\n")
     done = run([env.python, "-I", "-c", ELEMENT, experiment, "g0", out])
     assert done.returncode == 3
     assert "probe 1.0 → 2.0; hpcbench/worker/process.py differs" in done.stderr
