@@ -124,8 +124,14 @@ def over_quota(shared: Volume) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("lacking", "said"),
-    [(full, "disk full: no space left"), (over_quota, "disk full: quota exceeded")],
-    ids=["ENOSPC", "EDQUOT"],
+    [
+        pytest.param(full, "disk full: no space left", id="ENOSPC"),
+        # Under a quota of GlusterFS's, which frees room after seconds, the last word may come too late: not
+        # yet sure enough for `make test`.
+        pytest.param(
+            over_quota, "disk full: quota exceeded", id="EDQUOT", marks=pytest.mark.campaign
+        ),
+    ],
 )
 def test_a_run_without_room_says_so_and_goes_on_with_room(
     bench: Bench,
@@ -151,6 +157,9 @@ def test_a_run_without_room_says_so_and_goes_on_with_room(
     whole(trial, calm, [before])
 
 
+# The scripted engine writes on the same volume, so a request of the last moment may fail for it: not yet sure
+# enough for `make test`.
+@pytest.mark.campaign
 def test_a_run_whose_writes_the_server_refuses_says_so_and_goes_on_when_it_may(
     bench: Bench, shared: Volume, calm: Trial
 ) -> None:
