@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hpcbench.comparison.history import results_dir
-from hpcbench.experiment.view.tables import finite
+from hpcbench.experiment.view.evaluated import finite
 from hpcbench.files.atomic import create_exclusive, read_lines
 from hpcbench.portal.lru import Kept
 

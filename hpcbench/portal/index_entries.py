@@ -20,9 +20,14 @@ from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import Counts, total
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.results import summary_of
-from hpcbench.experiment.view import tables
+from hpcbench.experiment.view import evaluated
 from hpcbench.experiment.view import usage as view_usage
-from hpcbench.experiment.view.tables import LARGEST, MetricValue, Scores, Speed
+from hpcbench.experiment.view.evaluated import (
+    LARGEST,
+    MetricValue,
+    Scores,
+    Speed,
+)
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import (
@@ -166,12 +171,12 @@ def planned(experiment: Experiment) -> Planned:
 
 def results(experiment: Experiment) -> Results:
     """What evaluation wrote."""
-    return Results(tables.scores(experiment), tables.speeds(experiment))
+    return Results(evaluated.scores(experiment), evaluated.speeds(experiment))
 
 
 def account(experiment: Experiment) -> Account:
     """What was written about an experiment once it had ended."""
-    verdict = tables.read_object(experiment.verdict_file)
+    verdict = evaluated.read_object(experiment.verdict_file)
     return Account(
         _usage(view_usage.written_usage(experiment)),
         tuple(map(clean, summary_of(experiment))),
@@ -301,7 +306,7 @@ def _counts(scored: Scores) -> SampleCounts | None:
     return SampleCounts.model_validate(scored.counts.to_json()) if scored.counts else None
 
 
-def _seconds(latency: tables.Figure) -> float | None:
+def _seconds(latency: evaluated.Figure) -> float | None:
     return None if latency.value is None else latency.value / 1000
 
 

@@ -9,7 +9,13 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.outcome import outcome
-from hpcbench.experiment.view.tables import Memory, Scores, Speed, scores_in, speed_in
+from hpcbench.experiment.view.evaluated import (
+    Memory,
+    Scores,
+    Speed,
+    scores_in,
+    speed_in,
+)
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import FINALISE
-from hpcbench.experiment.view.tables import Lost
+from hpcbench.experiment.view.evaluated import Lost
 from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
 from hpcbench.files.atomic import read_lines
 from hpcbench.portal.models.run_tasks import Phase

@@ -18,7 +18,7 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import Round, rounds
-from hpcbench.experiment.view.tables import finite
+from hpcbench.experiment.view.evaluated import finite
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail
 from hpcbench.portal.context import Portal

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.experiment.view.tables import finite
+from hpcbench.experiment.view.evaluated import finite
 from hpcbench.portal.downsample import Thinned, extremes
 
 VALUES = st.lists(
