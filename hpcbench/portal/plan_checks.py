@@ -13,7 +13,6 @@ import os
 import re
 import resource
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -27,6 +26,7 @@ from hpcbench.portal.faults import PortalFault
 
 if TYPE_CHECKING:
     from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.subprocesses import kill_session
 
 CHECK_SECONDS = 20
 """A check may take so long."""
@@ -86,7 +86,7 @@ class Checker:
         """Let the waiting process go."""
         with self._lock:
             if self._spare is not None:
-                _end(self._spare)
+                kill_session(self._spare)
             self._spare = None
 
     def _asked(self, request: bytes, seconds: float) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Checker:
         except OSError:  # it ended in the very moment that it was wanted
             out, said = b"", b""
         finally:
-            _end(process)
+            kill_session(process)
         self._prepare()
         answer: dict[str, Any] = {}
         for line in out.splitlines():
@@ -142,17 +142,6 @@ class Checker:
             cwd=self._folder,
             start_new_session=True,
         )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Whatever it is doing, and what it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
-    process.wait()
 
 
 # --- in the process ---------------------------------------------------------------------------------------

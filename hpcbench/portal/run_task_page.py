@@ -163,8 +163,8 @@ def _shards(
 ) -> tuple[float | None, int | None, int]:
     """Median time of its shards, samples of one, and how many were timed."""
     took = [seconds for worker in workers for seconds in _times(worker, run_task)]
-    size = next((cut.size for cut in experiment.work.cuts if cut.run_task == run_task), None)
-    return (statistics.median(took) if took else None), size, len(took)
+    cut = experiment.work.cut(run_task)
+    return (statistics.median(took) if took else None), cut.size if cut else None, len(took)
 
 
 _LETS_GO = ("shard_claimed", "shard_done", "shard_failed", "model_loading")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import from_json
+
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.files.archive import Folder
-from hpcbench.files.atomic import Tell
+from hpcbench.files.atomic import Tell, parse_line
 from hpcbench.files.tail import ArchivedTail
 
 TROUBLES = (
@@ -234,17 +235,10 @@ class WorkerRuns:
 def parsed(lines: bytes) -> Iterable[dict[str, Any]]:
     """Records of whole lines; what is damaged is left out, for other lines are no less true."""
     try:
-        found = json.loads(b"[%s]" % b",".join(lines.splitlines()))  # at once: half the time
+        found = from_json(b"[%s]" % b",".join(lines.splitlines()))  # at once: half the time
     except ValueError:
-        found = map(_parse, lines.splitlines())
+        found = map(parse_line, lines.splitlines())
     return (record for record in found if isinstance(record, dict))
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def _without_dull(lines: bytes) -> bytes:
