@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hpcbench.experiment.layout import Experiment, attempts_in
-from hpcbench.experiment.log import EventLog, Kind, event
+from hpcbench.experiment.log import EventLog, Kind, event, time_of
 from hpcbench.files.archive import FOLDED, Folder, is_folded
 from hpcbench.files.atomic import (
     Appender,
@@ -37,7 +37,6 @@ MAX_FAILED_ATTEMPTS = 4
 UNSUCCESSFUL = ("failed", "invalid")
 """Outcomes of requests that `hpcbench resume` asks again."""
 
-_NUMBERS = (float, int)
 
 Ends = Sequence[Mapping[str, Any] | None]
 """First and last event of an attempt; None for what cannot be read."""
@@ -116,7 +115,7 @@ class ShardState(NamedTuple):
         """How long the newest attempt took; 0 while it is at work."""
         if self.state not in ("done", *ENDED):
             return 0.0
-        return max(0.0, _time(self.last) - self.began)
+        return max(0.0, time_of(self.last) - self.began)
 
     @property
     def answered(self) -> int:
@@ -518,17 +517,12 @@ def _state(
             continue  # done wins over a release that came later
         state = kind if kind in ("done", *ENDED) else "claimed"
         owner = first.get("owner") if first else None
-        began = _time(first)
+        began = time_of(first)
         newest = last or {}
     number = attempts[-1] if attempts else 0
     return ShardState(
         shard, number, failed, state, owner, began, newest, told, tuple(untold), folder
     )
-
-
-def _time(record: Mapping[str, Any] | None) -> float:
-    when = (record or {}).get("time")
-    return float(when) if type(when) in _NUMBERS else 0.0  # type: ignore[arg-type]
 
 
 def _ends(folder: Folder, name: str) -> Ends:

@@ -65,6 +65,12 @@ def event(kind: Kind, /, seq: int = 1, **details: Any) -> dict[str, Any]:
     return {"event": kind, "seq": seq, "time": round(time.time(), 3), **details}
 
 
+def time_of(record: Mapping[str, Any] | None) -> float:
+    """When an event was, seconds since the epoch by its writer's clock; 0: that is not told, or damaged."""
+    when = (record or {}).get("time")
+    return float(when) if type(when) in (float, int) else 0.0  # type: ignore[arg-type]
+
+
 def ends_told(
     said: Mapping[str, Any], owner: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS
+from hpcbench.experiment.log import LAST_WORDS, time_of
 from hpcbench.experiment.submission import FINALISE
 from hpcbench.experiment.view.evaluated import Lost
 from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
@@ -62,7 +62,7 @@ def _queued(
             begin = said.get(str(step.job))
             if step.group not in groups or begin is None:
                 continue
-            starts = [_time(w.events[0]) for w in workers if w.events and w.array == step.job]
+            starts = [time_of(w.events[0]) for w in workers if w.events and w.array == step.job]
             end = min(starts, default=None)
             if end is not None or not ended:
                 yield Phase(
@@ -83,10 +83,10 @@ def _of_worker(worker: WorkerRun, run_task: str, model: str, *, ended: bool) -> 
     if not any(_concerns(event, run_task, model) for event in worker.events):
         return
     open_phase: tuple[What, float] | None = None
-    last = _time(worker.events[0])
+    last = time_of(worker.events[0])
     for event in worker.events:
         begins = _begins(event, run_task, model)
-        last = _time(event)
+        last = time_of(event)
         if begins is None or (open_phase is not None and open_phase[0] == begins):
             continue
         if open_phase is not None and open_phase[0] != "idle":
@@ -168,10 +168,6 @@ def _first_word(experiment: Experiment, job: str) -> float | None:
     return datetime.fromisoformat(match[1].decode()).timestamp() + int(match[2]) / 1000
 
 
-def _time(event: Mapping[str, Any]) -> float:
-    return float(event.get("time", 0.0))
-
-
 # --- what went wrong ------------------------------------------------------------------------------------
 
 
@@ -190,7 +186,7 @@ def troubles(
         Complaint(
             kind=str(event["event"]),
             message=str(event.get("message") or event.get("reason") or event["event"]),
-            time=_time(event),
+            time=time_of(event),
             node=worker.node,
             log="",
             run_task=run_task,

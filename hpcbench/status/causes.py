@@ -9,6 +9,7 @@ from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import time_of
 from hpcbench.experiment.results import metrics_of
 from hpcbench.experiment.view.workers import WorkerRun, run_task_of
 from hpcbench.status.models import Failure
@@ -73,7 +74,7 @@ def complaints(run: WorkerRun, executor: str) -> Iterator[Complaint]:
         if event["event"] != "draining":
             yield _complaint(run, event)
         elif why := signals.get(str(event.get("signal"))):
-            yield Complaint("draining", why, _time(event), run.node, run.log, alarm=True)
+            yield Complaint("draining", why, time_of(event), run.node, run.log, alarm=True)
 
 
 def _complaint(run: WorkerRun, event: Mapping[str, Any]) -> Complaint:
@@ -82,17 +83,13 @@ def _complaint(run: WorkerRun, event: Mapping[str, Any]) -> Complaint:
     return Complaint(
         str(event.get("kind", kind)) if alarm else kind,
         str(event.get("message", kind)),
-        _time(event),
+        time_of(event),
         run.node,
         event.get("log") or run.log,
         run_task_of(event) or event.get("run_task"),
         event.get("model"),
         alarm,
     )
-
-
-def _time(event: Mapping[str, Any]) -> float:
-    return float(event.get("time", 0.0))
 
 
 def same_cause(message: str) -> str:

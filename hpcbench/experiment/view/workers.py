@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS
+from hpcbench.experiment.log import LAST_WORDS, time_of
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, parse_line
 from hpcbench.files.tail import ArchivedTail
@@ -106,7 +106,7 @@ class WorkerRun:
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Learn from its next event."""
-        kind, at = str(event["event"]), _time(event)
+        kind, at = str(event["event"]), time_of(event)
         self.last = max(self.last, at)
         self.heard = max(self.heard, at)
         if kind == "started":
@@ -221,7 +221,7 @@ class WorkerRuns:
             for event in parsed(lines if self._dull else _without_dull(lines)):
                 if isinstance(event.get("event"), str):
                     run.take(event)
-                    at = _time(event)
+                    at = time_of(event)
                     self._hear(run, event)
             if at is not None and file.written is not None:
                 run.ahead = at - file.written
@@ -256,8 +256,3 @@ def _without_dull(lines: bytes) -> bytes:
 def _run_of(stem: str) -> WorkerRun:
     group, _, owner = stem.partition(".")
     return WorkerRun(group, owner, job=owner.rpartition("-")[0])
-
-
-def _time(event: Mapping[str, Any]) -> float:
-    when = event.get("time")
-    return float(when) if isinstance(when, (int, float)) else 0.0
