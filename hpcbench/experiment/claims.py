@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.experiment.layout import Experiment, attempts_in, events_name, responses_name
 from hpcbench.experiment.log import EventLog, Kind, event, time_of
 from hpcbench.files.archive import FOLDED, Folder, is_folded
 from hpcbench.files.atomic import (
@@ -282,7 +282,7 @@ def suspects(experiment: Experiment, shard: Shard) -> list[str]:
     folder = experiment.shards(shard.run_task)
     found: dict[str, None] = {}
     for attempt in attempts_in(folder.names).get(shard.index, ()):
-        _, last = _ends(folder, f"{shard.index:05d}.{attempt}.events.jsonl")
+        _, last = _ends(folder, events_name(shard.index, attempt))
         found |= dict.fromkeys((last or {}).get("in_flight", ()))
     return list(found)
 
@@ -300,7 +300,7 @@ def withdrawn(folder: Folder, index: int, attempts: Sequence[int]) -> dict[int, 
     for attempt in reversed(attempts if len(attempts) > 1 else ()):
         if later:
             found[attempt] = later
-        _, last = _ends(folder, f"{index:05d}.{attempt}.events.jsonl")
+        _, last = _ends(folder, events_name(index, attempt))
         later = later.union((last or {}).get("withdrawn") or ())
     return found
 
@@ -471,7 +471,7 @@ def _attempts(
     seen: set[str] = set()
     gone = withdrawn(folder, shard.index, attempts)
     for attempt in attempts:
-        records = folder.records(f"{shard.index:05d}.{attempt}.responses.jsonl")
+        records = folder.records(responses_name(shard.index, attempt))
         own, skip = [], gone.get(attempt, frozenset[str]())
         for response in _read(records, read):
             if response.sample_id not in seen and response.sample_id not in skip:

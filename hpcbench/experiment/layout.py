@@ -229,10 +229,10 @@ class Experiment:
         return self.path / "rescored" / name
 
     def shard_events(self, run_task: str, index: int, attempt: int) -> Path:
-        return self.shards_dir(run_task) / f"{index:05d}.{attempt}.events.jsonl"
+        return self.shards_dir(run_task) / events_name(index, attempt)
 
     def shard_responses(self, run_task: str, index: int, attempt: int) -> Path:
-        return self.shards_dir(run_task) / f"{index:05d}.{attempt}.responses.jsonl"
+        return self.shards_dir(run_task) / responses_name(index, attempt)
 
     def shards(self, run_task: str) -> Folder:
         """What all attempts at a run task's shards wrote, loose or folded, as one look finds it."""
@@ -305,6 +305,16 @@ class Experiment:
     def work(self) -> WorkPlan:
         """Groups and shards, as submit planned them."""
         return WorkPlan.model_validate(self.manifest["work"])
+
+
+def events_name(index: int, attempt: int) -> str:
+    """Name of the events of an attempt at a shard."""
+    return f"{index:05d}.{attempt}.events.jsonl"
+
+
+def responses_name(index: int, attempt: int) -> str:
+    """Name of the answers of an attempt at a shard."""
+    return f"{index:05d}.{attempt}.responses.jsonl"
 
 
 def attempts_in(names: Iterable[str]) -> dict[int, list[int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.layout import responses_name
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.schema.plan import WorkPlan
 from hpcbench.status import eta
@@ -115,7 +116,7 @@ def _own(state: ShardState) -> int:
     if state.attempt <= 1 or state.folder is None:
         return state.answered
     shard = state.shard
-    return state.folder.lines_of(f"{shard.index:05d}.{state.attempt}.responses.jsonl")
+    return state.folder.lines_of(responses_name(shard.index, state.attempt))
 
 
 def _crews(facts: Facts) -> tuple[list[eta.Crew], bool, bool]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hpcbench.experiment.claims import withdrawn
-from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.experiment.layout import Experiment, attempts_in, responses_name
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import parse_line
 from hpcbench.schema.records import Response
@@ -170,7 +170,7 @@ def records_at(
                 continue
             if left <= 0:
                 return found
-            data = _read(folder, f"{shard:05d}.{attempt}.responses.jsonl", left)
+            data = _read(folder, responses_name(shard, attempt), left)
             left -= len(data)
             lines = _by_id(data) if len(missing) > FEW else {}
             for place, sample in missing.items():

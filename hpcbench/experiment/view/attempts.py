@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.experiment.claims import ends_of
-from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.experiment.layout import Experiment, attempts_in, events_name, responses_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Attempts:
         for index in known:
             found, before = list[Attempt](), 0
             for number in self._numbers[index]:
-                first, last = ends_of(self._folder.read(_events(index, number)))
+                first, last = ends_of(self._folder.read(events_name(index, number)))
                 one, before = _attempt(self.run_task, index, number, first, last, before)
                 if one is not None:
                     found.append(one)
@@ -66,12 +66,12 @@ class Attempts:
 
     def began(self, index: int, number: int) -> float:
         """When an attempt was claimed, seconds since the epoch on its worker's clock; 0: nobody can say."""
-        first, _ = ends_of(self._folder.read(_events(index, number)))
+        first, _ = ends_of(self._folder.read(events_name(index, number)))
         return float((first or {}).get("time", 0.0))
 
     def answers(self, attempt: Attempt) -> Iterator[dict[str, Any]]:
         """Answers of an attempt as they were recorded, those that can be read."""
-        return self._folder.records(_answers(attempt.shard, attempt.number))
+        return self._folder.records(responses_name(attempt.shard, attempt.number))
 
     def answer_bytes(self, attempt: Attempt) -> int | None:
         """What the answers of an attempt take on disk; None where it has none.
@@ -79,7 +79,7 @@ class Attempts:
         Raises:
             OSError: its file cannot be looked at.
         """
-        name = _answers(attempt.shard, attempt.number)
+        name = responses_name(attempt.shard, attempt.number)
         if name not in self._folder.names:
             return None
         entry = self._folder.folded.get(name)
@@ -94,7 +94,7 @@ class Attempts:
         names = [
             name
             for number in self._numbers.get(index, ())
-            if (name := _answers(index, number)) in self._folder.names
+            if (name := responses_name(index, number)) in self._folder.names
         ]
         if len(names) != 1:
             return None
@@ -104,7 +104,7 @@ class Attempts:
         """Why a shard was taken from a worker that is gone; empty where nobody said."""
         mine = False
         for number in self._numbers.get(index, ()):
-            for event in self._folder.records(_events(index, number)):
+            for event in self._folder.records(events_name(index, number)):
                 if event["event"] == "claimed":
                     mine = _id(event.get("owner") or {}) == owner
                 elif event["event"] == "released" and mine:
@@ -140,11 +140,3 @@ def _attempt(
 
 def _id(owner: Mapping[str, Any]) -> str:
     return f"{owner.get('job', '')}-{owner.get('restart', 0)}"
-
-
-def _events(index: int, number: int) -> str:
-    return f"{index:05d}.{number}.events.jsonl"
-
-
-def _answers(index: int, number: int) -> str:
-    return f"{index:05d}.{number}.responses.jsonl"
